@@ -1,0 +1,156 @@
+"""The seam: what a transaction log is, whoever keeps it.
+
+`log/` implements it over `_delta_log` files, `catalog/` over SQL. One behaviour suite runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Remove,
+    Txn,
+)
+from deltalakedb.protocol.actions import Protocol as ProtocolAction
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at one version: small, immutable, enough to plan with. Files are asked for separately."""
+
+    version: int
+    timestamp: int  # epoch milliseconds of the commit
+    protocol: ProtocolAction
+    metadata: Metadata
+
+    def to_dict(self) -> dict[str, Any]:
+        """The snapshot as plain data."""
+        return {
+            "version": self.version,
+            "timestamp": self.timestamp,
+            "protocol": self.protocol.to_dict(),
+            "metadata": self.metadata.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One ratified version: when, and what its writer says it did."""
+
+    version: int
+    timestamp: int  # epoch milliseconds; strictly increasing
+    info: CommitInfo | None = None
+
+    @property
+    def operation(self) -> str | None:
+        """The operation's name, where the writer gave one."""
+        return None if self.info is None else self.info.operation
+
+    def to_dict(self) -> dict[str, Any]:
+        """The commit as plain data."""
+        return {
+            "version": self.version,
+            "timestamp": self.timestamp,
+            "info": None if self.info is None else self.info.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that happened."""
+
+    version: int
+    timestamp: int
+    #: True where an earlier attempt with the same id had already succeeded
+    replayed: bool = False
+
+
+ConflictKind: TypeAlias = Literal[
+    "version_taken",
+    "concurrent_append",
+    "concurrent_delete_read",
+    "concurrent_delete_delete",
+    "metadata_changed",
+    "protocol_changed",
+    "concurrent_transaction",
+    "concurrent_domain",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A commit that did not happen, and why."""
+
+    kind: ConflictKind
+    version: int  # the winner's version
+    operation: str | None = None  # the winner's operation
+    detail: str = ""
+    files: tuple[str, ...] = field(default=())
+
+
+@runtime_checkable
+class TxnLogReader(Protocol):
+    """Reads a table's transaction log."""
+
+    def latest_version(self) -> int:
+        """The newest version."""
+        ...
+
+    def versions(self) -> Sequence[int]:
+        """All versions that can be rebuilt, ascending."""
+        ...
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before a time; VersionMissingError where there is none."""
+        ...
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at a version (default: the newest); VersionMissingError where it cannot be rebuilt."""
+        ...
+
+    def files(self, version: int | None = None) -> Iterator[Add]:
+        """The live files at a version, in no particular order."""
+        ...
+
+    def tombstones(self, version: int | None = None) -> Iterator[Remove]:
+        """The removed files that the log still remembers at a version."""
+        ...
+
+    def txns(self, version: int | None = None) -> Mapping[str, Txn]:
+        """Application transactions by application id."""
+        ...
+
+    def domains(self, version: int | None = None) -> Mapping[str, DomainMetadata]:
+        """Metadata domains by name, without removed ones."""
+        ...
+
+    def history(self, limit: int | None = None) -> Sequence[Commit]:
+        """Commits, newest first."""
+        ...
+
+    def commit_bytes(self, version: int) -> bytes:
+        """The exact bytes of a commit; VersionMissingError where they are no longer kept."""
+        ...
+
+    def actions(self, version: int) -> Sequence[Action]:
+        """The actions of one commit, in the order written."""
+        ...
+
+
+@runtime_checkable
+class TxnLogWriter(Protocol):
+    """Appends to a table's transaction log."""
+
+    def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
+        """Make ``actions`` the commit ``version``; a Conflict value where that version is taken.
+
+        ``version`` must be the latest version plus one (0 for a new table).
+        """
+        ...
