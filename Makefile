@@ -1,0 +1,80 @@
+# Every command of the project's daily life; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+# Tests share one Postgres server, so more workers than four only wait for it.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n > 4 ? 4 : n )))
+
+.PHONY: help install constraints demo test lint format bench java clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  Options: PYTHON=python3.12 (install)  ARGS='-k sqlite' (test, demo, bench)  JOBS=2 (test)"
+
+install: $(STAMP)  ## set up .venv with everything for development; does nothing when up to date
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=""; \
+	for candidate in $${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "deltalakedb needs Python 3.11 or newer; found: $$($${PYTHON:-python3} --version 2>&1 | tail -n 1)." >&2; \
+	  echo "  → install one, or name it: make install PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  echo "creating $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "  → Python's venv module is incomplete; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
+	fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(VENV) was made with a Python older than 3.11.  → make clean install" >&2; exit 1; }
+	@echo "installing the pinned development environment into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+constraints: $(STAMP)  ## write constraints.txt anew from the newest versions that fit
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o $(VENV)/compiled.txt
+	@{ sed -n '/^#/p' constraints.txt; cat $(VENV)/compiled.txt; } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt
+
+demo: $(STAMP)  ## a tour on SQLite: write, travel in time, look into SQL and the log
+	@$(BIN)/python examples/tour.py $(ARGS)
+
+test: $(STAMP)  ## run the tests on SQLite, DuckDB and Postgres
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(STAMP)  ## check style, types and the rooms' borders; all four run, any failure fails
+	@status=0; \
+	for check in "ruff check ." "ruff format --check ." "mypy --strict src" "lint-imports"; do \
+	  echo "── $$check"; $(BIN)/$$check || status=1; \
+	done; \
+	exit $$status
+
+format: $(STAMP)  ## format the code and mend what ruff can
+	@$(BIN)/ruff check --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure planning beside stock deltalake
+	@$(BIN)/python benchmarks/plan.py $(ARGS)
+
+java:  ## look for Java 17+, which only Spark needs; installs it on Debian as root
+	@major=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1 || true); \
+	if [ "$${major:-0}" -ge 17 ]; then echo "Java $$major is fine"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless; \
+	else echo "Java 17 or newer is needed.  → install a JRE, on Debian: apt-get install default-jre-headless" >&2; exit 1; fi
+
+clean:  ## remove .venv, caches and what demo and benchmarks left
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build demo-lake benchmarks/data benchmarks/results
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

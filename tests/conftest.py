@@ -1,0 +1,110 @@
+"""Fixtures of every room: a fresh catalog on each engine, table addresses, the golden folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import settings
+
+from support.golden import golden_root, missing_reason
+from support.postgres import PostgresDatabase, PostgresRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENGINES = ("sqlite", "duckdb", "postgres")
+SERVER_FOLDER = "DELTASQL_TEST_POSTGRES_FOLDER"
+
+# The same examples in every run: a failure seen once is seen again. `explore` looks for new ones.
+settings.register_profile(
+    "steady", max_examples=50, deadline=None, derandomize=True, database=None, print_blob=True
+)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+_server_key = pytest.StashKey[PostgresRun]()
+
+
+class TableUri(Protocol):
+    """Makes the address of a table in the test's catalog."""
+
+    def __call__(self, name: str, **parameters: str) -> str: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the main process, reserve the server's folder; workers inherit it through the environment."""
+    if not hasattr(config, "workerinput"):
+        server = PostgresRun.create()
+        config.stash[_server_key] = server
+        os.environ[SERVER_FOLDER] = str(server.folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """In the main process, stop the server after the last worker has ended."""
+    server = config.stash.get(_server_key, None)
+    if server is not None:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def pg_database() -> PostgresDatabase:
+    """A database of this worker process on the run's Postgres server."""
+    server = PostgresRun(Path(os.environ[SERVER_FOLDER]))
+    return server.database("deltasql_" + os.environ.get("PYTEST_XDIST_WORKER", "main"))
+
+
+@pytest.fixture
+def pg_dsn(pg_database: PostgresDatabase) -> str:
+    """A libpq connection string, for tests that look into Postgres past the library."""
+    return pg_database.dsn
+
+
+@pytest.fixture
+def pg_schema(pg_database: PostgresDatabase) -> Iterator[str]:
+    """The name of a schema that no other test uses; not created yet, dropped after the test."""
+    schema = "t_" + uuid.uuid4().hex[:12]
+    yield schema
+    pg_database.drop_schema(schema)
+
+
+@pytest.fixture(params=ENGINES)
+def engine_name(request: pytest.FixtureRequest) -> str:
+    """Each engine in turn; `-k sqlite` picks one."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def catalog_uri(engine_name: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The address of an empty catalog that does not exist yet, on the engine of the test."""
+    if engine_name == "postgres":
+        database: PostgresDatabase = request.getfixturevalue("pg_database")
+        return database.catalog_uri(request.getfixturevalue("pg_schema"))
+    ending = {"sqlite": "db", "duckdb": "duckdb"}[engine_name]
+    return f"deltasql://{engine_name}/{quote(str(tmp_path))}/catalog.{ending}"
+
+
+@pytest.fixture
+def table_uri(catalog_uri: str, tmp_path: Path) -> TableUri:
+    """A function from a table's name to its address, with its location in the test's own folder."""
+
+    def address(name: str, **parameters: str) -> str:
+        location = str(tmp_path / "lake" / name)
+        query = {"table": name, "location": location} | parameters
+        return f"{catalog_uri}?{urlencode(query, safe='/', quote_via=quote)}"
+
+    return address
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of the golden tables; skips the test where there is none."""
+    root = golden_root()
+    if root is None:
+        pytest.skip(missing_reason())
+    return root

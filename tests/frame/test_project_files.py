@@ -1,0 +1,54 @@
+"""The project's own files agree with each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pinned() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+
+
+def wanted() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = project["dependencies"] + extras["duckdb"] + extras["postgres"] + extras["dev"]
+    return [r for r in map(Requirement, lines) if r.name != project["name"]]
+
+
+def test_constraints_pin_every_development_dependency_to_a_version_that_fits() -> None:
+    pins = pinned()
+    for requirement in wanted():
+        pin = pins[canonicalize_name(requirement.name)]
+        version = re.fullmatch(r"==([^=*]+)", str(pin.specifier))
+        assert version, f"{pin} is not exact"
+        assert requirement.specifier.contains(version[1], prereleases=True), (
+            f"{pin} does not fit {requirement}"
+        )
+
+
+def test_constraints_name_no_host() -> None:
+    assert "://" not in (ROOT / "constraints.txt").read_text()
+
+
+@pytest.mark.parametrize("target", ["install", "demo", "test", "lint", "format", "bench", "java", "clean"])
+def test_make_help_lists_the_target(target: str) -> None:
+    listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"^  make {target} ", listing, re.MULTILINE)
+
+
+def test_ci_runs_lint_and_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "make lint test" in script.read_text()

@@ -1,0 +1,1 @@
+"""What the tests of every room share: database servers, addresses and the golden tables."""
