@@ -7,71 +7,17 @@ that a float cannot hold arrive as exact values from the codec (`protocol.codec`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
 
 from deltalakedb.exceptions import ProtocolError
-
-JsonDict: TypeAlias = dict[str, Any]
-
-_NOTHING: Mapping[str, Any] = {}
+from deltalakedb.protocol.fields import Fields, JsonDict, nested
 
 
+@nested
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fields:
-    """Shared by all values: JSON field names, unknown fields, and which fields a value must have."""
-
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    #: attribute -> name in the log's JSON
-    _names: ClassVar[Mapping[str, str]] = _NOTHING
-    #: attributes that are written even when null
-    _always: ClassVar[frozenset[str]] = frozenset()
-    #: attributes without which the value is meaningless
-    _required: ClassVar[frozenset[str]] = frozenset()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Build the value from the JSON object inside an action; unknown fields go to ``extra``."""
-        known, rest = {}, {}
-        by_json = {json: attr for attr, json in cls._names.items()}
-        for key, value in data.items():
-            if (attr := by_json.get(key)) is None:
-                rest[key] = value
-            else:
-                known[attr] = cls._read(attr, value)
-        missing = [cls._names[a] for a in cls._required if known.get(a) is None]
-        if missing:
-            raise ProtocolError(f"{cls.__name__} action lacks {', '.join(sorted(missing))}")
-        return cls(**{k: v for k, v in known.items() if v is not None}, extra=rest)
-
-    def to_dict(self) -> JsonDict:
-        """The JSON object inside the action: known fields in the protocol's order, then unknown ones."""
-        out: JsonDict = {}
-        for attr, json in self._names.items():
-            value = getattr(self, attr)
-            if value is None and attr not in self._always:
-                continue
-            out[json] = value.to_dict() if isinstance(value, _Fields) else _plain(value)
-        out.update(self.extra)
-        return out
-
-    @classmethod
-    def _read(cls, attr: str, value: Any) -> Any:  # noqa: ARG003 - overridden where a field is a value itself
-        return tuple(value) if isinstance(value, list) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionVector(_Fields):
-    """Where a file's deleted rows are listed: inline (``i``), beside the data (``u``) or at a path (``p``)."""
+class DeletionVector(Fields):
+    """Where a file's deleted rows are listed: inline (``i``), beside the data (``u``), at a path (``p``)."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -96,7 +42,7 @@ class DeletionVector(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FileAction(_Fields):
+class _FileAction(Fields):
     path: str
     deletion_vector: DeletionVector | None = None
 
@@ -109,12 +55,6 @@ class _FileAction(_Fields):
     def key(self) -> tuple[str, str]:
         """What identifies a logical file: its path as written in the log, and its deletion vector."""
         return self.path, self.dv_id
-
-    @classmethod
-    def _read(cls, attr: str, value: Any) -> Any:
-        if attr == "deletion_vector" and value is not None:
-            return DeletionVector.from_dict(value)
-        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,13 +85,8 @@ class Add(_FileAction):
         "clustering_provider": "clusteringProvider",
     }
     _required = frozenset({"path", "size"})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """As in the base; old writers leave out fields that readers must then default."""
-        return cast(
-            Self, super(Add, cls).from_dict({"modificationTime": 0, "dataChange": True, **data})
-        )
+    #: old writers leave these out
+    _assumed = {"modification_time": 0, "data_change": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +119,9 @@ class Remove(_FileAction):
     _required = frozenset({"path"})
 
 
+@nested
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format(_Fields):
+class Format(Fields):
     """The data files' format: Parquet, for every table of today."""
 
     provider: str = "parquet"
@@ -195,7 +131,7 @@ class Format(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata(_Fields):
+class Metadata(Fields):
     """A table's identity, schema, partition columns and properties."""
 
     id: str
@@ -219,17 +155,9 @@ class Metadata(_Fields):
     }
     _required = frozenset({"id", "schema_string"})
 
-    @classmethod
-    def _read(cls, attr: str, value: Any) -> Any:
-        if attr == "format" and value is not None:
-            return Format.from_dict(value)
-        if attr == "partition_columns" and value is not None:
-            return tuple(value)
-        return value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol(_Fields):
+class Protocol(Fields):
     """What a reader and a writer must know to touch the table."""
 
     min_reader_version: int
@@ -247,7 +175,7 @@ class Protocol(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Txn(_Fields):
+class Txn(Fields):
     """An application's own version, for idempotent writes."""
 
     app_id: str
@@ -259,7 +187,7 @@ class Txn(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DomainMetadata(_Fields):
+class DomainMetadata(Fields):
     """A named piece of configuration that belongs to a feature or an application."""
 
     domain: str
@@ -271,7 +199,7 @@ class DomainMetadata(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cdc(_Fields):
+class Cdc(Fields):
     """A change data file."""
 
     path: str
@@ -291,29 +219,28 @@ class Cdc(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitInfo(_Fields):
+class CommitInfo(Fields):
     """Provenance of a commit: free-form by the protocol, so every field lives in ``extra``."""
 
     @property
     def operation(self) -> str | None:
         """What the writer says it did."""
-        return cast(str | None, self.extra.get("operation"))
+        value = self.extra.get("operation")
+        return value if isinstance(value, str) else None
 
     @property
     def timestamp(self) -> int | None:
         """The writer's clock in epoch milliseconds."""
-        value = self.extra.get("timestamp")
-        return value if isinstance(value, int) else None
+        return _whole(self.extra.get("timestamp"))
 
     @property
     def in_commit_timestamp(self) -> int | None:
         """The commit's own time, where the table has in-commit timestamps."""
-        value = self.extra.get("inCommitTimestamp")
-        return value if isinstance(value, int) else None
+        return _whole(self.extra.get("inCommitTimestamp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sidecar(_Fields):
+class Sidecar(Fields):
     """A part of a V2 checkpoint that lies in ``_sidecars``."""
 
     path: str
@@ -328,17 +255,11 @@ class Sidecar(_Fields):
         "tags": "tags",
     }
     _required = frozenset({"path"})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """As in the base, with readers' defaults."""
-        return cast(
-            Self, super(Sidecar, cls).from_dict({"sizeInBytes": 0, "modificationTime": 0, **data})
-        )
+    _assumed = {"size_in_bytes": 0, "modification_time": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointMetadata(_Fields):
+class CheckpointMetadata(Fields):
     """The first line of a V2 checkpoint."""
 
     version: int
@@ -349,11 +270,15 @@ class CheckpointMetadata(_Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownAction(_Fields):
+class UnknownAction(Fields):
     """An action kind that nobody here knows: kept whole, ignored by replay."""
 
     kind: str
     value: Any = None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 Action: TypeAlias = (
@@ -371,7 +296,7 @@ Action: TypeAlias = (
 )
 
 #: action kind in the log -> its class
-KINDS: Mapping[str, type[_Fields]] = {
+KINDS: Mapping[str, type[Fields]] = {
     "add": Add,
     "remove": Remove,
     "metaData": Metadata,
@@ -387,16 +312,23 @@ _KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 
 
 def action_from_dict(line: Mapping[str, Any]) -> Action | None:
-    """The action in one log line, or None for a line that holds none (``{}`` or only nulls)."""
-    for kind, value in line.items():
-        if value is None:
-            continue
-        if (cls := KINDS.get(kind)) is None:
-            return UnknownAction(kind=kind, value=value)
-        if not isinstance(value, Mapping):
-            raise ProtocolError(f"a {kind} action must be an object, not {type(value).__name__}")
-        return cast(Action, cls.from_dict(value))
-    return None
+    """The action in one log line, or None for a line that holds none (``{}`` or only nulls).
+
+    Raises:
+        ProtocolError: The action is malformed, or the line holds more than one.
+    """
+    present = [kind for kind, value in line.items() if value is not None]
+    if not present:
+        return None
+    if len(present) > 1:
+        raise ProtocolError(f"a line holds one action, not {len(present)}: {', '.join(present)}")
+    kind = present[0]
+    value = line[kind]
+    if (cls := KINDS.get(kind)) is None:
+        return UnknownAction(kind=kind, value=value)
+    if not isinstance(value, Mapping):
+        raise ProtocolError(f"a {kind} action must be an object, not {type(value).__name__}")
+    return cast(Action, cls.from_dict(value))
 
 
 def action_to_dict(action: Action) -> JsonDict:
@@ -409,6 +341,3 @@ def action_to_dict(action: Action) -> JsonDict:
 def kind_of(action: Action) -> str:
     """The action's kind as the log spells it."""
     return action.kind if isinstance(action, UnknownAction) else _KIND_OF[type(action)]
-
-
-assert all({f.name for f in fields(c)} - {"extra"} == set(c._names) for c in KINDS.values())  # noqa: S101
