@@ -8,6 +8,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from deltalakedb.uri import parse_uri
+
 if TYPE_CHECKING:
     from conftest import TableUri
     from support.postgres import PostgresDatabase
@@ -27,6 +29,17 @@ def test_a_table_address_extends_the_catalog_address(catalog_uri: str, table_uri
 
     assert address.startswith(f"{catalog_uri}?table=sales.orders&location=/")
     assert table_uri("a b", sslmode="disable").endswith("/a%20b&sslmode=disable")
+
+
+def test_the_library_reads_the_addresses_of_the_bench(
+    catalog_uri: str, table_uri: TableUri, engine_name: str
+) -> None:
+    assert parse_uri(catalog_uri).table is None
+
+    address = parse_uri(table_uri("orders"))
+
+    assert (address.engine, address.table) == (engine_name, "orders")
+    assert (address.location or "").endswith("/lake/orders")
 
 
 def test_postgres_is_a_real_server_that_trades_safety_for_speed(pg_dsn: str) -> None:
