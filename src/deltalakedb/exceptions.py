@@ -1,0 +1,289 @@
+"""Every error of deltalakedb, as one tree under the stock ``DeltaError``.
+
+    DeltaError                            (deltalake's own root)
+    └── DeltaSqlError                     everything that deltalakedb raises itself
+        ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
+        ├── ConfigError                   a setting that is wrong                          (ValueError)
+        ├── MissingExtraError             an optional dependency is not installed          (ImportError)
+        ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        ├── PredicateError                a filter that cannot be understood               (ValueError)
+        ├── UnsupportedOperationError     not offered here, with what to do instead        (NotImplementedError)
+        ├── CatalogError                  the database that holds the metadata
+        │   ├── CatalogNotFoundError      no catalog there, and none may be created
+        │   ├── CatalogVersionError       its schema is newer or older than this client
+        │   ├── CatalogCorruptError       the file is damaged or is no database
+        │   ├── CatalogAccessError        no rights
+        │   ├── CatalogBusyError          held by somebody else                            (transient)
+        │   ├── CatalogFullError          no space left for the database                   (transient)
+        │   └── CatalogUnavailableError   cannot be reached, or the connection broke       (transient)
+        ├── TableMissingError             no such table                                    (TableNotFoundError)
+        ├── TableExistsError              name or location taken                           (FileExistsError)
+        ├── TableFrozenError              writes are refused until somebody decides
+        ├── VersionMissingError           a version or time that the table does not have   (ValueError)
+        ├── LogError                      a `_delta_log` that cannot be read
+        │   ├── LogMissingError           there is none                                    (TableNotFoundError)
+        │   ├── LogGapError               a version is missing
+        │   └── LogCorruptError           torn, damaged or contradictory
+        ├── ProtocolError                 the Delta protocol forbids it                    (DeltaProtocolError)
+        │   └── UnsupportedFeatureError   a table feature that this client does not know
+        ├── SchemaError                   data that does not fit the table                 (SchemaMismatchError)
+        ├── StorageError                  a file or an object store said no
+        │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
+        │   └── StorageUnavailableError   and may say yes later                            (transient)
+        └── CommitError                   a commit that did not happen                     (CommitFailedError)
+            ├── ConflictError             somebody else was first                          (transient)
+            └── CommitUnknownError        the answer was lost; ask again with the same id  (transient)
+
+The stock classes are exported under their own names, so `except deltalakedb.exceptions.TableNotFoundError`
+catches what stock code raises and what we raise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+
+__all__ = [
+    "AddressError",
+    "CatalogAccessError",
+    "CatalogBusyError",
+    "CatalogCorruptError",
+    "CatalogError",
+    "CatalogFullError",
+    "CatalogNotFoundError",
+    "CatalogUnavailableError",
+    "CatalogVersionError",
+    "CommitError",
+    "CommitFailedError",
+    "CommitUnknownError",
+    "ConfigError",
+    "ConflictError",
+    "DeltaError",
+    "DeltaProtocolError",
+    "DeltaSqlError",
+    "InvalidArgumentError",
+    "LogCorruptError",
+    "LogError",
+    "LogGapError",
+    "LogMissingError",
+    "MissingExtraError",
+    "PredicateError",
+    "ProtocolError",
+    "SchemaError",
+    "SchemaMismatchError",
+    "StorageError",
+    "StorageMissingError",
+    "StorageUnavailableError",
+    "TableExistsError",
+    "TableFrozenError",
+    "TableMissingError",
+    "TableNotFoundError",
+    "UnsupportedFeatureError",
+    "UnsupportedOperationError",
+    "VersionMissingError",
+]
+
+
+class DeltaSqlError(DeltaError):  # type: ignore[misc]  # the stock root comes from Rust and is untyped
+    """The root of what deltalakedb raises: what happened, to which table and version, and what to do.
+
+    Attributes:
+        message: What happened, in one sentence.
+        table: The table's name, where one is concerned.
+        version: The table's version, where one is concerned.
+        suggestion: What the user can do about it.
+        transient: True where trying again later may succeed.
+    """
+
+    transient: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        suggestion: str | None = None,
+        **context: Any,
+    ) -> None:
+        self.message = message
+        self.table = table
+        self.version = version
+        self.suggestion = suggestion
+        self.context = context
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = ""
+        if self.table is not None:
+            where = f" [table {self.table}" + (f", version {self.version}]" if self.version is not None else "]")
+        hint = f"\n  → {self.suggestion}" if self.suggestion else ""
+        return f"{self.message}{where}{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.table, self.version, self.suggestion, self.context)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, for ``--json`` output and structured logs."""
+        return {
+            "error": type(self).__name__,
+            "message": self.message,
+            "table": self.table,
+            "version": self.version,
+            "suggestion": self.suggestion,
+            "transient": self.transient,
+        }
+
+
+def _rebuild(
+    cls: type[DeltaSqlError],
+    message: str,
+    table: str | None,
+    version: int | None,
+    suggestion: str | None,
+    context: dict[str, Any],
+) -> DeltaSqlError:
+    return cls(message, table=table, version=version, suggestion=suggestion, **context)
+
+
+class AddressError(DeltaSqlError, ValueError):
+    """A ``deltasql://`` address that cannot be understood."""
+
+
+class ConfigError(DeltaSqlError, ValueError):
+    """A setting that is missing or wrong; the message names the variable, key or line."""
+
+
+class MissingExtraError(DeltaSqlError, ImportError):
+    """An optional dependency is not installed; the suggestion is the pip line to run."""
+
+
+class InvalidArgumentError(DeltaSqlError, ValueError):
+    """An argument that makes no sense, alone or beside another."""
+
+
+class PredicateError(DeltaSqlError, ValueError):
+    """A filter that cannot be understood, or that names a column the table does not have."""
+
+
+class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
+    """An operation that is not offered on a SQL-backed table."""
+
+
+class CatalogError(DeltaSqlError):
+    """The database that holds the metadata refused or failed."""
+
+
+class CatalogNotFoundError(CatalogError):
+    """There is no catalog at the address, and the settings forbid creating one."""
+
+
+class CatalogVersionError(CatalogError):
+    """The catalog's schema version does not fit this client."""
+
+
+class CatalogCorruptError(CatalogError):
+    """The database file is damaged, or is not a database."""
+
+
+class CatalogAccessError(CatalogError):
+    """The database refused for lack of rights."""
+
+
+class CatalogBusyError(CatalogError):
+    """Somebody else holds the database."""
+
+    transient = True
+
+
+class CatalogFullError(CatalogError):
+    """There is no space left for the database."""
+
+    transient = True
+
+
+class CatalogUnavailableError(CatalogError):
+    """The database cannot be reached, or the connection broke."""
+
+    transient = True
+
+
+class TableMissingError(DeltaSqlError, TableNotFoundError):
+    """There is no such table in the catalog."""
+
+
+class TableExistsError(DeltaSqlError, FileExistsError):
+    """The name or the location is taken."""
+
+
+class TableFrozenError(DeltaSqlError):
+    """The table is frozen: it is read as before, but writes are refused until somebody decides."""
+
+
+class VersionMissingError(DeltaSqlError, ValueError):
+    """The table has no such version, or none at such a time."""
+
+
+class LogError(DeltaSqlError):
+    """A ``_delta_log`` folder that cannot be read."""
+
+
+class LogMissingError(LogError, TableNotFoundError):
+    """There is no ``_delta_log`` with a commit or checkpoint in it."""
+
+
+class LogGapError(LogError):
+    """A version between two others is missing."""
+
+
+class LogCorruptError(LogError):
+    """A log file is torn, damaged or contradicts another."""
+
+
+class ProtocolError(DeltaSqlError, DeltaProtocolError):
+    """The Delta protocol forbids what was asked, or the table violates the protocol."""
+
+
+class UnsupportedFeatureError(ProtocolError):
+    """The table needs a feature that this client does not know."""
+
+
+class SchemaError(DeltaSqlError, SchemaMismatchError):
+    """Data that does not fit the table's schema."""
+
+
+class StorageError(DeltaSqlError):
+    """A file system or an object store refused."""
+
+
+class StorageMissingError(StorageError, FileNotFoundError):
+    """There is no such file or object."""
+
+
+class StorageUnavailableError(StorageError):
+    """A store that may answer later."""
+
+    transient = True
+
+
+class CommitError(DeltaSqlError, CommitFailedError):
+    """A commit that did not happen."""
+
+
+class ConflictError(CommitError):
+    """Another writer was first, and the two cannot both be right."""
+
+    transient = True
+
+
+class CommitUnknownError(CommitError):
+    """The outcome of a commit is unknown; asking again with the same id gives the answer."""
+
+    transient = True

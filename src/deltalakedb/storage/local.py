@@ -1,0 +1,240 @@
+"""Local disk: files appear whole or not at all, and stay after a power cut."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+import uuid
+from typing import TYPE_CHECKING, BinaryIO
+
+from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
+from deltalakedb.storage.store import ObjectMeta, checked_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_TEMP_PREFIX = ".dl-"
+_TEMP_SUFFIX = ".tmp"
+#: file systems without hard links say one of these
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+
+_ADVICE = {
+    errno.EACCES: "check the rights of the file and its folders for this user",
+    errno.EPERM: "check the rights and attributes of the file and its folders",
+    errno.EROFS: "the file system is mounted read-only: mount it writable or choose another location",
+    errno.ENOTDIR: "a part of the path is a file where a folder is expected: choose another location",
+    errno.EISDIR: "there is a folder where a file is expected: move it away",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "the path goes round in symbolic links: correct them",
+    errno.ENOSPC: "free some space on the disk, then try again",
+    errno.EDQUOT: "the disk quota is used up: free some space or raise it, then try again",
+    errno.EFBIG: "a limit on file sizes is reached (see `ulimit -f`): raise it, then try again",
+    errno.EMFILE: "too many open files: raise the limit (`ulimit -n`), then try again",
+    errno.ENFILE: "too many open files on this machine: try again later",
+    errno.EIO: "the disk reports an input/output error: check the hardware and the system log",
+    errno.ESTALE: "the network file system lost the file: remount it, then try again",
+    errno.ETIMEDOUT: "the network file system does not answer: try again later",
+}
+_TRANSIENT = {*_FULL, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+
+
+def storage_error(error: OSError, doing: str, path: Path) -> StorageError:
+    """The typed error for what the operating system said."""
+    code = error.errno or 0
+    reason = os.strerror(code) if code else str(error)
+    text = f"cannot {doing} {path}: {reason}"
+    if isinstance(error, FileNotFoundError):
+        return StorageMissingError(text, suggestion="check the path: nothing is there")
+    kind = StorageUnavailableError if code in _TRANSIENT else StorageError
+    return kind(text, suggestion=_ADVICE.get(code, "check the disk and the path, then try again"))
+
+
+class LocalStore:
+    """A folder on local disk as a `Store`."""
+
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
+        self._root = root
+        self._durable = durable
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The folder's absolute path."""
+        return str(self._root)
+
+    def get(self, path: str) -> bytes:
+        """The whole content."""
+        at = self._at(path)
+        with _translated("read", at):
+            return at.read_bytes()
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``start`` on."""
+        at = self._at(path)
+        with _translated("read", at), at.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def open(self, path: str) -> BinaryIO:
+        """The file, opened for reading."""
+        at = self._at(path)
+        with _translated("open", at):
+            return at.open("rb")
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        try:
+            self.head(path)
+        except StorageMissingError:
+            return False
+        return True
+
+    def head(self, path: str) -> ObjectMeta:
+        """Size and time of one file."""
+        at = self._at(path)
+        with _translated("look at", at):
+            stat = at.stat()
+        return ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def list(
+        self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
+    ) -> Iterator[ObjectMeta]:
+        """The files in a folder, sorted by path; nothing where there is no such folder."""
+        prefix = prefix.strip("/")
+        found = list(self._walk(prefix, recursive, start_after))
+        found.sort(key=lambda meta: meta.path)
+        return iter(found)
+
+    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
+        """Create a file, whole or not at all; False where there is one already."""
+        at = self._at(path)
+        with _translated("create", at):
+            if at.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(at))
+            if os.path.lexists(at):
+                return False
+            with self._temporary(at, data, mtime_ms) as temporary:
+                if not _link(temporary, at):
+                    return False
+                self._sync_folder(at.parent)
+        return True
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or replace a file, whole or not at all."""
+        at = self._at(path)
+        with _translated("write", at), self._temporary(at, data, None) as temporary:
+            temporary.replace(at)
+            self._sync_folder(at.parent)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; it may be gone already."""
+        at = self._at(path)
+        with _translated("delete", at):
+            at.unlink(missing_ok=True)
+
+    def _at(self, path: str) -> Path:
+        return self._root / checked_path(path)
+
+    def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
+        folder = self._root / checked_path(prefix) if prefix else self._root
+        with _translated("list", folder):
+            try:
+                entries = os.scandir(folder)
+            except FileNotFoundError:
+                return
+            with entries:
+                for entry in entries:
+                    path = f"{prefix}/{entry.name}" if prefix else entry.name
+                    if entry.name.startswith(_TEMP_PREFIX) and entry.name.endswith(_TEMP_SUFFIX):
+                        continue
+                    if entry.is_dir():
+                        if recursive:
+                            yield from self._walk(path, recursive, start_after)
+                    elif start_after is None or path > start_after:
+                        # a file may vanish between the listing and the look at it
+                        with contextlib.suppress(FileNotFoundError):
+                            stat = entry.stat()
+                            yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    @contextlib.contextmanager
+    def _temporary(self, target: Path, data: bytes, mtime_ms: int | None) -> Iterator[Path]:
+        """A hidden file beside the target with all of ``data`` on disk; gone afterwards whatever happens."""
+        self._make_folder(target.parent)
+        path = target.parent / f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
+        try:
+            with path.open("xb", buffering=0) as file:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+                if mtime_ms is not None:
+                    os.utime(file.fileno(), ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+                if self._durable:
+                    os.fsync(file.fileno())
+            yield path
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for made in reversed(missing):
+            try:
+                made.mkdir(exist_ok=True)
+            except FileExistsError as e:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(made)) from e
+            self._sync_folder(made.parent)
+
+    def _sync_folder(self, folder: Path) -> None:
+        if not self._durable:
+            return
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _translated(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:  # one of them is an OSError too
+        raise
+    except OSError as e:
+        raise storage_error(e, doing, path) from e
+
+
+def _link(temporary: Path, target: Path) -> bool:
+    """Give the file its name unless the name is taken: atomic, and never a part of the file."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError as e:
+        if e.errno not in _NO_LINKS or not sys.platform.startswith("linux"):
+            raise
+        return _rename_new(temporary, target)
+    return True
+
+
+def _rename_new(temporary: Path, target: Path) -> bool:
+    """The same for file systems without hard links, by Linux's renameat2."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(temporary), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
+        code = ctypes.get_errno()
+        if code == errno.EEXIST:
+            return False
+        raise OSError(code, os.strerror(code), str(target))
+    return True

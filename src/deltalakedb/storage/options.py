@@ -1,0 +1,117 @@
+"""Storage options as `deltalake` spells them, sorted into what obstore wants."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PROVIDER = re.compile(r"^(aws|azure|google|gcp|gcs)_")
+_SECRET = re.compile(
+    r"secret|key|token|sas|password|credential|service_account|authorization|header", re.ASCII
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+_FLAGS = {"allow_http", "allow_invalid_certificates", "randomize_addresses"}
+_CLIENT = {
+    *_FLAGS,
+    "connect_timeout",
+    "default_content_type",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_url",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+}
+#: delta-rs's own settings, which say nothing to a store
+_IGNORED = re.compile(
+    r"(aws_s3_)?allow_unsafe_rename$|mount_allow_unsafe_rename$|aws_s3_locking_provider$|delta_dynamo|dynamo"
+    r"|.*_dynamodb$|object_store_concurrency_limit$|aws_s3_pool_idle_timeout|aws_s3_get_internal_server"
+    r"|aws_sts_pool|aws_force_credential_load$|conditional_put_with_lock"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of one store: the provider's, the HTTP client's and those for retries."""
+
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+def sort_options(options: Mapping[str, str]) -> StoreOptions:
+    """Sort storage options by who must know them.
+
+    Raises:
+        ConfigError: A value cannot be understood; the message names the option, not the value.
+    """
+    config: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    retry: dict[str, Any] = {}
+    backoff: dict[str, Any] = {}
+    secrets: list[str] = []
+    for name, value in options.items():
+        key, text = name.lower(), str(value)
+        bare = _PROVIDER.sub("", key)
+        if text and _SECRET.search(key):
+            secrets.append(text)
+        if bare in _CLIENT:
+            client[bare] = _flag(name, text) if bare in _FLAGS else text
+        elif bare == "max_retries":
+            retry[bare] = int(_number(name, text))
+        elif bare == "retry_timeout":
+            retry[bare] = _duration(name, text)
+        elif bare.startswith("backoff_config."):
+            what = bare.removeprefix("backoff_config.")
+            backoff[what] = _number(name, text) if what == "base" else _duration(name, text)
+        elif bare == "s3_addressing_style":
+            config["virtual_hosted_style_request"] = "true" if text.lower() == "virtual" else "false"
+        elif not _IGNORED.match(key):
+            config[key] = text
+    if backoff:
+        defaults = {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=15),
+            "base": 2,
+        }
+        retry["backoff"] = {**defaults, **backoff}
+    # the longest first: one secret may hold another
+    return StoreOptions(config, client, retry, tuple(sorted(set(secrets), key=len, reverse=True)))
+
+
+def _flag(name: str, text: str) -> bool:
+    if (low := text.strip().lower()) in {"true", "1", "yes", "on"}:
+        return True
+    if low in {"false", "0", "no", "off", ""}:
+        return False
+    raise ConfigError(f"storage option {name} must be true or false", suggestion=f"set {name}=true")
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"storage option {name} must be a number", suggestion=f"for example {name}=5"
+        ) from None
+
+
+def _duration(name: str, text: str) -> timedelta:
+    if (match := _DURATION.fullmatch(text.strip().lower())) is None:
+        raise ConfigError(
+            f"storage option {name} must be a duration", suggestion=f"for example {name}=30s, 500ms or 2m"
+        )
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,262 @@
+"""Object stores through obstore: creation decided by the store, errors typed, secrets kept out of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions as obx
+from obstore.store import from_url
+
+from deltalakedb.exceptions import (
+    ConfigError,
+    InvalidArgumentError,
+    StorageError,
+    StorageMissingError,
+    StorageUnavailableError,
+)
+from deltalakedb.storage.options import StoreOptions, sort_options
+from deltalakedb.storage.store import ObjectMeta, checked_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
+_QUERY = re.compile(r"(https?://[^\s?\"')]+)\?[^\s\"')]*", re.ASCII)
+_DEBUG = re.compile(r"\s*\n\s*Debug source:.*", re.DOTALL)
+_READ_AHEAD = 1 << 20
+#: S3 answers 409 when two creations race: neither "there" nor "not there", so ask again
+_CREATE_ATTEMPTS = 5
+_ERRORS = (obx.BaseError, OSError, ValueError)
+
+
+class RemoteStore:
+    """A prefix of an object store as a `Store`."""
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        location: str,
+        options: Mapping[str, str] | None = None,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        self._store = store
+        self._url = location
+        self._options = dict(options or {})
+        self._secrets = secrets
+
+    @classmethod
+    def from_location(cls, location: str, options: Mapping[str, str]) -> Self:
+        """The store at a URL.
+
+        Raises:
+            InvalidArgumentError: No store is known for the URL's scheme.
+            ConfigError: A storage option is unknown or wrong.
+        """
+        sorted_options = sort_options(options)
+        secrets = (*sorted_options.secrets, *_url_secrets(location))
+        return cls(
+            _build(location, sorted_options, secrets), location=location, options=options, secrets=secrets
+        )
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self.location!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_location, (self._url, self._options)
+
+    @property
+    def location(self) -> str:
+        """The URL without credentials."""
+        return _public(self._url)
+
+    def get(self, path: str) -> bytes:
+        """The whole content."""
+        with self._translated("read", path):
+            return bytes(obstore.get(self._store, checked_path(path)).bytes())
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``start`` on."""
+        if length <= 0:
+            return b""
+        with self._translated("read", path):
+            return bytes(obstore.get_range(self._store, checked_path(path), start=start, length=length))
+
+    def open(self, path: str) -> BinaryIO:
+        """A seekable reader that fetches a megabyte at a time."""
+        raw = _RemoteFile(self, path, self.head(path).size)
+        return cast("BinaryIO", io.BufferedReader(raw, _READ_AHEAD))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.head(path)
+        except StorageMissingError:
+            return False
+        return True
+
+    def head(self, path: str) -> ObjectMeta:
+        """Size and time of one object."""
+        with self._translated("look at", path):
+            return _meta(obstore.head(self._store, checked_path(path)))
+
+    def list(
+        self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
+    ) -> Iterator[ObjectMeta]:
+        """The objects under a prefix, sorted by path; nothing where there are none."""
+        prefix = prefix.strip("/")
+        under = f"{checked_path(prefix)}/" if prefix else ""
+        found = []
+        with self._translated("list", prefix or "/"):
+            if not recursive and start_after is None:
+                listed = obstore.list_with_delimiter(self._store, prefix or None)
+                found = [_meta(item) for item in listed["objects"]]
+            else:
+                # only the flat listing can begin in the middle, which saves most of a long log's pages
+                chunks = obstore.list(self._store, prefix or None, offset=start_after, chunk_size=1000)
+                for chunk in chunks:
+                    found += [_meta(item) for item in chunk]
+        found = [
+            meta
+            for meta in found
+            if meta.path.startswith(under)
+            and (recursive or "/" not in meta.path[len(under) :])
+            and (start_after is None or meta.path > start_after)
+        ]
+        found.sort(key=lambda meta: meta.path)
+        return iter(found)
+
+    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:  # noqa: ARG002
+        """Create an object; False where there is one already. The store sets the time itself."""
+        with self._translated("create", path):
+            for _ in range(_CREATE_ATTEMPTS):
+                try:
+                    obstore.put(self._store, checked_path(path), data, mode="create", use_multipart=False)
+                except (obx.AlreadyExistsError, obx.PreconditionError):
+                    if self.exists(path):
+                        return False
+                else:
+                    return True
+        raise StorageUnavailableError(
+            f"cannot create {path} in {self.location}: the store reports a conflict, but nothing is there",
+            suggestion="another writer may be creating it right now: try again",
+        )
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with self._translated("write", path):
+            obstore.put(self._store, checked_path(path), data, use_multipart=False)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; it may be gone already."""
+        with contextlib.suppress(StorageMissingError), self._translated("delete", path):
+            obstore.delete(self._store, checked_path(path))
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
+        except _ERRORS as e:
+            text, clean = _cleaned(e, self._secrets)
+            # what the store said may quote a signed URL; then the cause must not be shown either
+            raise _typed(e, f"cannot {doing} {path} in {self.location}: {text}") from (e if clean else None)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote object as a seekable file of ranged reads."""
+
+    def __init__(self, store: RemoteStore, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size - self._at)
+        if length <= 0:
+            return 0
+        data = self._store.get_range(self._path, self._at, length)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _build(location: str, options: StoreOptions, secrets: tuple[str, ...]) -> Any:
+    settings: dict[str, Any] = {}
+    if options.config:
+        settings["config"] = dict(options.config)
+    if options.client:
+        settings["client_options"] = dict(options.client)
+    if options.retry:
+        settings["retry_config"] = dict(options.retry)
+    try:
+        return from_url(location, **settings)
+    except obx.UnknownConfigurationKeyError as e:
+        text, _ = _cleaned(e, secrets)
+        raise ConfigError(
+            f"a storage option is unknown to {_public(location)}: {text}",
+            suggestion="check its spelling against deltalake's storage options for that store",
+        ) from None
+    except _ERRORS as e:
+        text, _ = _cleaned(e, secrets)
+        raise InvalidArgumentError(
+            f"cannot open {_public(location)}: {text}",
+            suggestion=f"give a local path or a URL that begins with {_SCHEMES}, and its storage options",
+        ) from None
+
+
+def _typed(error: BaseException, text: str) -> StorageError:
+    if isinstance(error, FileNotFoundError | obx.NotFoundError):
+        return StorageMissingError(text, suggestion="check the path: nothing is there")
+    if isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError):
+        return StorageError(text, suggestion="check the credentials and the rights they give on this path")
+    if isinstance(error, obx.InvalidPathError | obx.NotSupportedError | ValueError):
+        return StorageError(
+            text, suggestion="the store cannot do this: check the path and the store's settings"
+        )
+    return StorageUnavailableError(
+        text, suggestion="check the network, the endpoint and the credentials, then try again"
+    )
+
+
+def _cleaned(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]:
+    """The error's text without secrets, and whether it had none."""
+    full = str(error)
+    text = _QUERY.sub(r"\1", full)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return _DEBUG.sub("", text).strip(), text == full
+
+
+def _public(location: str) -> str:
+    parts = urlsplit(location)
+    # abfss://container@account keeps its user part: it names the container
+    host = parts.netloc if ":" not in parts.netloc.rpartition("@")[0] else parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _url_secrets(location: str) -> tuple[str, ...]:
+    parts = urlsplit(location)
+    return tuple(text for text in (parts.query, parts.password) if text)
+
+
+def _meta(item: Any) -> ObjectMeta:
+    return ObjectMeta(item["path"], item["size"], round(item["last_modified"].timestamp() * 1000))

@@ -1,0 +1,164 @@
+"""What a store is, and how a location becomes one."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
+
+from deltalakedb.exceptions import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """A file or an object: its path under the store's root, its size and when it was last written."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Files under one root; paths are relative to it, with ``/`` between their parts, and never encoded.
+
+    A missing file is a StorageMissingError, a store that may answer later a StorageUnavailableError, any
+    other refusal a StorageError.
+    """
+
+    @property
+    def location(self) -> str:
+        """The root as a path or URL, without credentials."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """The whole content."""
+        ...
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``start`` on."""
+        ...
+
+    def open(self, path: str) -> BinaryIO:
+        """A seekable reader that fetches as it goes."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        ...
+
+    def head(self, path: str) -> ObjectMeta:
+        """Size and time of one file."""
+        ...
+
+    def list(
+        self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
+    ) -> Iterator[ObjectMeta]:
+        """The files in the folder ``prefix``, sorted by path; nothing where there is no such folder.
+
+        Args:
+            prefix: A folder; empty for the root.
+            recursive: Also the files of folders below.
+            start_after: Only files whose path sorts after this one.
+        """
+        ...
+
+    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
+        """Create a file, whole or not at all; False where there is one already, which stays as it is.
+
+        Args:
+            path: The file to create; missing folders are made.
+            data: Its content.
+            mtime_ms: Its modification time, where the store lets a writer choose (local disk does).
+        """
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or replace a file, whole or not at all."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file; it may be gone already."""
+        ...
+
+
+def open_store(
+    location: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    durable: bool = True,
+) -> Store:
+    """The store at a location. Nothing is read, written or checked yet.
+
+    Args:
+        location: A local path, a ``file://`` URL, or the URL of an object store (``s3://``, ``gs://``, ``az://``,
+            ``abfss://`` …).
+        storage_options: Credentials and settings, spelled as `deltalake` spells them.
+        durable: Local writes reach the disk before they count (fsync of file and folder).
+
+    Raises:
+        InvalidArgumentError: The location is no path and no URL of a known store.
+        ConfigError: A storage option is unknown or has a wrong value.
+
+    Example:
+        >>> open_store("s3://bucket/table", {"AWS_REGION": "eu-central-1"})
+        RemoteStore('s3://bucket/table')
+    """
+    from deltalakedb.storage.local import LocalStore
+
+    text = os.fspath(location)
+    if (local := local_path(text)) is not None:
+        return LocalStore(local, durable=durable)
+    # obstore costs time to import and a local table does without
+    from deltalakedb.storage.remote import RemoteStore
+
+    return RemoteStore.from_location(text, storage_options or {})
+
+
+def local_path(location: str) -> Path | None:
+    """The absolute local path that a location names, or None where it is the URL of an object store.
+
+    Raises:
+        InvalidArgumentError: The location is empty, or a ``file:`` URL of another machine.
+    """
+    if not location or "\0" in location:
+        raise InvalidArgumentError(
+            "a location must be a path or a URL, and this one is empty or holds a zero byte",
+            suggestion="give the table's folder, or a URL such as s3://bucket/table",
+        )
+    if (scheme := _SCHEME.match(location)) is None:
+        return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
+    if scheme[1].lower() != "file":
+        return None
+    parts = urlsplit(location)
+    if parts.netloc not in {"", "localhost"}:
+        raise InvalidArgumentError(
+            f"the file URL names the machine {parts.netloc!r}, and only local files can be read",
+            suggestion="write file:///absolute/path, with three slashes",
+        )
+    return Path(os.path.abspath("/" + unquote(parts.path).lstrip("/")))  # noqa: PTH100
+
+
+def checked_path(path: str) -> str:
+    """A path under a store's root as it is, unless it would leave the root.
+
+    Raises:
+        InvalidArgumentError: The path is empty, absolute, or climbs out.
+    """
+    parts = path.split("/")
+    if "\0" in path or any(part in {"", ".", ".."} for part in parts):
+        raise InvalidArgumentError(f"{path!r} is not a path under a store's root")
+    return path
