@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         server = PostgresRun.create()
         config.stash[_server_key] = server
         os.environ[SERVER_FOLDER] = str(server.folder)
+        # A run that is told to end (a CI job's time limit) still has to stop its server.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
