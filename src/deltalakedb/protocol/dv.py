@@ -1,0 +1,195 @@
+"""Deletion vectors: where one lies, and the row indexes in its 64-bit roaring bitmap."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from pyroaring import BitMap64
+
+from deltalakedb.exceptions import LogCorruptError, ProtocolError
+from deltalakedb.protocol.actions import DeletionVector
+from deltalakedb.protocol.paths import canonical_path, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "block_range",
+    "decode_block",
+    "decode_dv",
+    "decode_inline",
+    "dv_path",
+    "encode_file",
+    "inline_dv",
+    "resolve_dv",
+    "z85_decode",
+    "z85_encode",
+]
+
+_MAGIC: Final = 1681511377
+_FILE_VERSION: Final = 1
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
+_UUID_TEXT: Final = 20  # sixteen bytes in Z85
+_TORN: Final = "restore the deletion vector's file from a copy: without it deleted rows would come back"
+
+
+def dv_path(dv: DeletionVector) -> str | None:
+    """The vector's file: relative to the table's root, or absolute; None for an inline vector.
+
+    Raises:
+        ProtocolError: The descriptor is not valid.
+    """
+    if dv.storage_type == "i":
+        return None
+    if dv.storage_type == "p":
+        return canonical_path(dv.path_or_inline_dv)
+    if dv.storage_type != "u":
+        raise ProtocolError(f"a deletion vector has the unknown storage type {dv.storage_type!r}")
+    text = dv.path_or_inline_dv
+    if len(text) < _UUID_TEXT:
+        raise ProtocolError(f"the deletion vector {text!r} does not hold a UUID")
+    prefix, name = text[:-_UUID_TEXT], UUID(bytes=z85_decode(text[-_UUID_TEXT:]))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+
+
+def resolve_dv(root: str, dv: DeletionVector) -> str | None:
+    """The absolute path or URL of the vector's file; None for an inline vector."""
+    if dv.storage_type == "p":
+        return resolve(root, dv.path_or_inline_dv)
+    path = dv_path(dv)
+    # the prefix is plain text, never URL-encoded
+    return None if path is None else resolve(root, path.replace("%", "%25"))
+
+
+def block_range(dv: DeletionVector) -> tuple[int, int]:
+    """Start and length of the vector in its file, for a ranged read; hand the bytes to `decode_block`."""
+    return dv.offset if dv.offset is not None else 1, dv.size_in_bytes + 8
+
+
+def decode_dv(dv: DeletionVector, file: bytes | None = None) -> BitMap64:
+    """The deleted row indexes of a vector, sorted when iterated.
+
+    Args:
+        dv: The descriptor in the ``add`` action.
+        file: The whole vector file; not needed for an inline vector.
+
+    Raises:
+        LogCorruptError: The bytes are torn, or are not what the descriptor says.
+    """
+    if dv.storage_type == "i":
+        return decode_inline(dv)
+    if file is None:
+        raise ProtocolError(f"the deletion vector {dv.unique_id} lies in a file: read it first")
+    if not file or file[0] != _FILE_VERSION:
+        raise _torn(dv, "its file has an unknown version")
+    start, length = block_range(dv)
+    return decode_block(dv, file[start : start + length])
+
+
+def decode_inline(dv: DeletionVector) -> BitMap64:
+    """The deleted row indexes of an inline vector.
+
+    Raises:
+        LogCorruptError: The text is not what the descriptor says.
+    """
+    try:
+        data = z85_decode(dv.path_or_inline_dv)
+    except ProtocolError as e:
+        raise _torn(dv, e.message) from e
+    if len(data) < dv.size_in_bytes:
+        raise _torn(dv, f"it has {len(data)} bytes instead of {dv.size_in_bytes}")
+    return _bitmap(dv, data[: dv.size_in_bytes])
+
+
+def decode_block(dv: DeletionVector, block: bytes) -> BitMap64:
+    """The deleted row indexes in a vector's part of a file: size, bitmap, checksum.
+
+    Raises:
+        LogCorruptError: The bytes are torn, or are not what the descriptor says.
+    """
+    size = dv.size_in_bytes
+    if len(block) != size + 8:
+        raise _torn(dv, f"it has {len(block)} bytes instead of {size + 8}")
+    if int.from_bytes(block[:4], "big") != size:
+        raise _torn(dv, "its size differs from the log's")
+    data = block[4:-4]
+    if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
+        raise _torn(dv, "its checksum is wrong")
+    return _bitmap(dv, data)
+
+
+def encode_file(vectors: Iterable[Iterable[int]]) -> tuple[bytes, list[tuple[int, int, int]]]:
+    """A vector file, and for each vector its offset, size in bytes and cardinality."""
+    out, places = bytearray([_FILE_VERSION]), []
+    for rows in vectors:
+        bitmap = BitMap64(rows)
+        data = _serialize(bitmap)
+        places.append((len(out), len(data), len(bitmap)))
+        out += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+    return bytes(out), places
+
+
+def inline_dv(rows: Iterable[int]) -> DeletionVector:
+    """A descriptor that carries its row indexes itself: right for few rows."""
+    bitmap = BitMap64(rows)
+    data = _serialize(bitmap)
+    padded = data + bytes(-len(data) % 4)
+    return DeletionVector(
+        storage_type="i",
+        path_or_inline_dv=z85_encode(padded),
+        size_in_bytes=len(data),
+        cardinality=len(bitmap),
+    )
+
+
+def z85_decode(text: str) -> bytes:
+    """The bytes of a Z85 text.
+
+    Raises:
+        ProtocolError: The text is not Z85.
+    """
+    if len(text) % 5:
+        raise ProtocolError(f"a Z85 text of {len(text)} characters is cut off")
+    out = bytearray()
+    try:
+        digits = [_DIGIT[byte] for byte in text.encode("ascii")]
+        for at in range(0, len(digits), 5):
+            a, b, c, d, e = digits[at : at + 5]
+            out += ((((a * 85 + b) * 85 + c) * 85 + d) * 85 + e).to_bytes(4, "big")
+    except (KeyError, OverflowError, UnicodeEncodeError) as e:
+        raise ProtocolError(f"{text[:40]!r} is not Z85") from e
+    return bytes(out)
+
+
+def z85_encode(data: bytes) -> str:
+    """The Z85 text of bytes, whose number must be a multiple of four."""
+    if len(data) % 4:
+        raise ProtocolError(f"Z85 takes groups of four bytes, not {len(data)}")
+    out = bytearray()
+    for (word,) in struct.iter_unpack(">I", data):
+        out += bytes(_Z85[word // 85**power % 85] for power in (4, 3, 2, 1, 0))
+    return out.decode("ascii")
+
+
+def _serialize(bitmap: BitMap64) -> bytes:
+    return struct.pack("<i", _MAGIC) + bytes(bitmap.serialize())
+
+
+def _bitmap(dv: DeletionVector, data: bytes) -> BitMap64:
+    if len(data) < 12 or struct.unpack_from("<i", data)[0] != _MAGIC:
+        raise _torn(dv, "it is no bitmap in the portable format")
+    try:
+        bitmap = BitMap64.deserialize(data[4:])
+    except (IndexError, ValueError, RuntimeError, MemoryError) as e:
+        raise _torn(dv, "its bitmap is damaged") from e
+    if len(bitmap) != dv.cardinality:
+        raise _torn(dv, f"it holds {len(bitmap)} rows instead of {dv.cardinality}")
+    return bitmap
+
+
+def _torn(dv: DeletionVector, what: str) -> LogCorruptError:
+    return LogCorruptError(f"the deletion vector {dv.unique_id[:80]} is damaged: {what}", suggestion=_TORN)

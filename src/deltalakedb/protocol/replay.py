@@ -1,0 +1,130 @@
+"""Snapshot replay: the state of a table from a checkpoint's actions and the commits after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Remove,
+    Txn,
+    UnknownAction,
+)
+from deltalakedb.protocol.actions import Protocol as ProtocolAction
+from deltalakedb.protocol.paths import canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+__all__ = ["FileKey", "Replay", "file_key"]
+
+#: canonical path and deletion vector id: what identifies a logical file
+FileKey: TypeAlias = tuple[str, str]
+
+
+def file_key(action: Add | Remove) -> FileKey:
+    """The identity of the logical file that an action is about, however its path is spelled."""
+    return canonical_path(action.path), action.dv_id
+
+
+class Replay:
+    """Applies actions in order and holds what is true afterwards.
+
+    Example:
+        >>> state = Replay().checkpoint(base).commit(first).commit(second).finish()  # doctest: +SKIP
+        >>> len(state.files)  # doctest: +SKIP
+    """
+
+    __slots__ = ("commit_info", "domains", "files", "metadata", "protocol", "tombstones", "txns", "unknown")
+
+    def __init__(self) -> None:
+        self.protocol: ProtocolAction | None = None
+        self.metadata: Metadata | None = None
+        #: live files
+        self.files: dict[FileKey, Add] = {}
+        #: removed files that the log still remembers
+        self.tombstones: dict[FileKey, Remove] = {}
+        #: by application id
+        self.txns: dict[str, Txn] = {}
+        #: by name, without removed ones
+        self.domains: dict[str, DomainMetadata] = {}
+        #: of the newest commit that has one
+        self.commit_info: CommitInfo | None = None
+        #: kinds of actions that nobody here knows, and that were therefore left out
+        self.unknown: set[str] = set()
+
+    def checkpoint(self, actions: Iterable[Action]) -> Self:
+        """Apply a checkpoint, all parts together; the state before it must be empty."""
+        return self.commit(actions)
+
+    def commit(self, actions: Iterable[Action]) -> Self:
+        """Apply one commit; its removes go before its adds, in whatever order they are written."""
+        adds: list[Add] = []
+        for action in actions:
+            if isinstance(action, Add):
+                adds.append(action)
+            elif isinstance(action, Remove):
+                key = file_key(action)
+                self.files.pop(key, None)
+                self.tombstones[key] = action
+            else:
+                self._other(action)
+        for add in adds:
+            key = file_key(add)
+            self.tombstones.pop(key, None)
+            self.files[key] = add
+        return self
+
+    def finish(self) -> Self:
+        """Check that the state is a table's.
+
+        Raises:
+            ProtocolError: There was no protocol action, or no metaData action.
+        """
+        self.require()
+        return self
+
+    def require(self) -> tuple[ProtocolAction, Metadata]:
+        """Protocol and metadata, which every table has.
+
+        Raises:
+            ProtocolError: There was no protocol action, or no metaData action.
+        """
+        if self.protocol is None:
+            raise _incomplete("protocol")
+        if self.metadata is None:
+            raise _incomplete("metaData")
+        return self.protocol, self.metadata
+
+    def _other(self, action: Action) -> None:
+        match action:
+            case Metadata():
+                self.metadata = action
+            case ProtocolAction():
+                self.protocol = action
+            case Txn():
+                self.txns[action.app_id] = action
+            case DomainMetadata():
+                if action.removed:
+                    self.domains.pop(action.domain, None)
+                else:
+                    self.domains[action.domain] = action
+            case CommitInfo():
+                self.commit_info = action
+            case UnknownAction():
+                self.unknown.add(action.kind)
+            case _:  # change data, sidecars and checkpoint headers are no part of the state
+                pass
+
+
+def _incomplete(kind: str) -> ProtocolError:
+    return ProtocolError(
+        f"the log holds no {kind} action",
+        suggestion="the log is incomplete: restore its first commit or its checkpoint from a copy",
+    )

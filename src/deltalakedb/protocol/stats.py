@@ -1,0 +1,203 @@
+"""File statistics: read with exact numbers, and turned into bounds that never lie to a pruner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
+from deltalakedb.protocol.partition import parse_timestamp, single
+from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Bounds", "FileStats", "StatValue", "encode_stats", "parse_stats"]
+
+StatValue: TypeAlias = int | float | Decimal | date | datetime | str | bool
+
+_KNOWN: Final = ("numRecords", "minValues", "maxValues", "nullCount", "tightBounds")
+_WIDE: Final = Context(prec=80)
+#: a decimal of this many digits survives a trip through a double
+_DOUBLE_DIGITS: Final = 15
+#: nine digits, a point and an exponent: the longest that a 32-bit float is written
+_SINGLE_TEXT: Final = 14
+_I64: Final = (-(2**63), 2**63 - 1)
+_MILLISECOND: Final = timedelta(microseconds=999)
+
+
+class Bounds(NamedTuple):
+    """What is known of a column in one file; None where nothing is."""
+
+    min: StatValue | None
+    max: StatValue | None
+    null_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """A file's statistics as written, columns by physical name."""
+
+    num_records: int | None = None
+    min_values: Mapping[str, Any] = field(default_factory=dict)
+    max_values: Mapping[str, Any] = field(default_factory=dict)
+    null_count: Mapping[str, Any] = field(default_factory=dict)
+    tight_bounds: bool | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def bounds(self, path: Sequence[str], type_: PrimitiveType | str, *, widen: bool = True) -> Bounds:
+        """The bounds of a leaf column as Python values.
+
+        Writers round: timestamps to milliseconds downwards, long decimals to doubles or to 64 bits. So the
+        bounds are widened by what rounding may have taken away, and may be compared with exact values.
+
+        Args:
+            path: The column's physical path.
+            type_: Its type.
+            widen: False gives the values as they are written.
+
+        Returns:
+            Bounds with None where a value is missing or cannot be read as that type.
+        """
+        name = type_ if isinstance(type_, str) else type_.name
+        nulls = _at(self.null_count, path)
+        return Bounds(
+            _value(_at(self.min_values, path), name, -1 if widen else 0),
+            _value(_at(self.max_values, path), name, 1 if widen else 0),
+            nulls if type(nulls) is int and nulls >= 0 else None,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statistics as the log's JSON has them."""
+        out: dict[str, Any] = {}
+        if self.num_records is not None:
+            out["numRecords"] = self.num_records
+        for name, values in zip(
+            _KNOWN[1:4], (self.min_values, self.max_values, self.null_count), strict=True
+        ):
+            if values:
+                out[name] = dict(values)
+        if self.tight_bounds is not None:
+            out["tightBounds"] = self.tight_bounds
+        return {**out, **self.extra}
+
+
+def parse_stats(text: str | bytes | None) -> FileStats | None:
+    """The statistics in an ``add``, or None where there are none or nobody could read them."""
+    if not text:
+        return None
+    try:
+        data = decode_json(text)
+    except LogCorruptError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    records, tight = data.get("numRecords"), data.get("tightBounds")
+    return FileStats(
+        num_records=records if type(records) is int and records >= 0 else None,
+        min_values=_mapping(data.get("minValues")),
+        max_values=_mapping(data.get("maxValues")),
+        null_count=_mapping(data.get("nullCount")),
+        tight_bounds=tight if isinstance(tight, bool) else None,
+        extra={key: value for key, value in data.items() if key not in _KNOWN},
+    )
+
+
+def encode_stats(stats: FileStats) -> str:
+    """The text that an ``add`` carries; numbers that were read are spelled as they were."""
+    return encode_json(stats.to_dict())
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _at(values: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(values, dict):
+            return None
+        values = values.get(name)
+    return values
+
+
+def _value(raw: Any, name: str, side: int) -> StatValue | None:
+    """A bound as a Python value; ``side`` is -1 for a minimum, 1 for a maximum, 0 to leave it as it is."""
+    if raw is None:
+        return None
+    if name in INTEGERS:
+        return raw if type(raw) is int else None
+    if name in ("float", "double"):
+        return _double(raw, side, short=name == "float")
+    if name == "string":
+        return raw if isinstance(raw, str) else None
+    if name == "boolean":
+        return raw if isinstance(raw, bool) else None
+    if name == "date":
+        return _date(raw)
+    if name in ("timestamp", "timestamp_ntz"):
+        return _moment(raw, side, aware=name == "timestamp")
+    decimal = PrimitiveType(name).decimal
+    return None if decimal is None else _decimal(raw, *decimal, side)
+
+
+def _double(raw: Any, side: int, *, short: bool) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return None
+    try:
+        value = float(raw)
+    except OverflowError:
+        return None
+    if math.isnan(value):  # it has no place in an order, so it bounds nothing
+        return None
+    # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
+    nearest = single(value)
+    if short or math.isinf(nearest) or not side or len(repr(value).strip("-")) > _SINGLE_TEXT:
+        return nearest if short else value
+    return min(value, nearest) if side < 0 else max(value, nearest)
+
+
+def _date(raw: Any) -> date | None:
+    try:
+        return date.fromisoformat(raw[:10]) if isinstance(raw, str) else None
+    except ValueError:
+        return None
+
+
+def _moment(raw: Any, side: int, *, aware: bool) -> datetime | None:
+    moment = parse_timestamp(raw, aware=aware) if isinstance(raw, str) else None
+    if moment is None or side <= 0 or moment.microsecond % 1000:
+        return moment
+    try:
+        return moment + _MILLISECOND
+    except OverflowError:
+        return None
+
+
+def _decimal(raw: Any, precision: int, scale: int, side: int) -> Decimal | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        return None
+    text = raw.text if isinstance(raw, ExactFloat) else str(raw)
+    try:
+        value = Decimal(text)
+        if not value.is_finite():
+            return None
+        low = high = value
+        if side and precision > _DOUBLE_DIGITS:
+            if isinstance(raw, int) and raw in _I64:  # clamped, so it bounds nothing
+                return None
+            number = float(value)
+            if Decimal(repr(number)) == value or Decimal(number) == value:
+                low = min(value, Decimal(math.nextafter(number, -math.inf)))
+                high = max(value, Decimal(math.nextafter(number, math.inf)))
+        unit = Decimal(1).scaleb(-scale)
+        if side < 0:
+            return low.quantize(unit, rounding=ROUND_FLOOR, context=_WIDE)
+        if side > 0:
+            return high.quantize(unit, rounding=ROUND_CEILING, context=_WIDE)
+        return value.quantize(unit, context=_WIDE)
+    except (InvalidOperation, OverflowError, ValueError):
+        return None
