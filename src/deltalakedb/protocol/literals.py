@@ -1,0 +1,228 @@
+"""Literals meet columns: a comparison is kept exact, loosened to a sure superset, or left unknown.
+
+Engines coerce differently (DataFusion compares a long with ``1.5`` as doubles, Spark as decimals, and a text
+with a number in yet another way), so only what means the same everywhere is pruned on:
+
+========================  =====================================================================
+column                    literals that are understood
+========================  =====================================================================
+byte, short, integer,     integers; fractions become the neighbouring integers. Beyond what a
+long                      double or 64 bits hold exactly: a slightly wider range, rows rechecked
+float, double             every number, as the nearest double
+decimal                   integers; fractions while column and literal have at most 15 digits,
+                          else a slightly wider range, rows rechecked
+string                    text
+date                      dates, text ``YYYY-MM-DD``, timestamps at midnight
+timestamp                 timestamps (without a zone: UTC), dates, ISO 8601 text
+timestamp_ntz             the same without a zone
+boolean                   TRUE and FALSE
+binary                    bytes
+========================  =====================================================================
+
+Everything else (a text against a long, a number against a text) is `Unknown`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from deltalakedb.protocol.predicate import (
+    NULL,
+    And,
+    Compare,
+    Expr,
+    In,
+    IsNull,
+    Op,
+    Or,
+    Path,
+    Unknown,
+    Value,
+    disjunction,
+)
+from deltalakedb.protocol.schema import PrimitiveType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.protocol.schema import DataType
+
+__all__ = ["LiteralValue", "compare", "member", "parse_date", "parse_timestamp"]
+
+#: what a query may say; typed by its own form, not yet by the column
+LiteralValue: TypeAlias = Value | None
+
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+_EXACT_INT: Final = 2**53  # a double holds every integer up to here
+_EXACT_DIGITS: Final = 15  # a double tells all decimals of so many digits apart
+_SLACK: Final = Fraction(1, 2**50)  # wider than any rounding of a double
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?)?\s?(Z|[+-]\d\d:?\d\d)?"
+)
+
+
+def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str = "") -> Expr:
+    """A comparison of a column with a literal, in the column's own type.
+
+    Args:
+        column: The column's path.
+        kind: The column's Delta type.
+        op: The operator, with the column on its left side.
+        value: The literal as the query has it; None is SQL's NULL.
+        text: The condition's text, shown where it cannot be used.
+    """
+    if value is None:
+        return IsNull(column) if op == "<=>" else NULL
+    unknown = Unknown(text or f"{'.'.join(column)} {op} {value!r}")
+    if not isinstance(kind, PrimitiveType):
+        return unknown
+    if op == "<=>":
+        return _null_safe(column, kind, value, unknown)
+    if isinstance(value, bool) != (kind.name == "boolean"):
+        return unknown
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return _compare_number(column, kind, op, value, unknown)
+    typed = _typed(kind.name, value)
+    return unknown if typed is None else Compare(column, op, typed)
+
+
+def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
+    """``column IN (values)``, where a NULL among the values makes everything else null."""
+    equal = [compare(column, kind, "=", v, text) for v in values if v is not None]
+    plain = [e.value for e in equal if isinstance(e, Compare) and e.value is not None]
+    found = disjunction(equal)
+    if plain and len(plain) == len(equal):
+        found = In(column, tuple(plain))
+    return Or((found, NULL)) if len(equal) < len(values) else found
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """A date or timestamp of ISO 8601, aware where it names a zone; None for other text or below µs."""
+    if (found := _TIMESTAMP.fullmatch(text.strip())) is None:
+        return None
+    day, minute, second, fraction, zone = found.groups()
+    fraction = (fraction or "").rstrip("0")
+    if len(fraction) > 6:
+        return None
+    zone = "+00:00" if zone == "Z" else zone or ""
+    try:
+        return datetime.fromisoformat(
+            f"{day}T{minute or '00:00'}{second or ':00'}.{fraction.ljust(6, '0')}{zone}"
+        )
+    except ValueError:
+        return None
+
+
+def parse_date(text: str) -> date | None:
+    """A date written as ``YYYY-MM-DD``; None for other text."""
+    try:
+        return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def _null_safe(column: Path, kind: DataType, value: Value, unknown: Unknown) -> Expr:
+    equal = compare(column, kind, "=", value, unknown.text)
+    if isinstance(equal, Compare):
+        return Compare(column, "<=>", equal.value)
+    # the unknown part keeps a negation from being judged by the comparison alone
+    return And((equal, unknown))
+
+
+def _typed(kind: str, value: Value) -> Value | None:
+    match kind, value:
+        case ("string", str()) | ("binary", bytes()) | ("boolean", bool()):
+            return value
+        case "date", datetime():
+            midnight = value.tzinfo is None and value == datetime(value.year, value.month, value.day)
+            return value.date() if midnight else None
+        case "date", date():
+            return value
+        case "date", str():
+            return parse_date(value)
+        case (("timestamp" | "timestamp_ntz"), (str() | date())):
+            return _timestamp(kind, value)
+    return None
+
+
+def _timestamp(kind: str, value: str | date) -> datetime | None:
+    moment = parse_timestamp(value) if isinstance(value, str) else value
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    if kind == "timestamp_ntz":
+        return moment if moment.tzinfo is None else None
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        return None
+
+
+def _compare_number(
+    column: Path, kind: PrimitiveType, op: Op, value: float | Decimal, unknown: Unknown
+) -> Expr:
+    if kind.name in ("float", "double"):
+        try:
+            return Compare(column, op, float(value))
+        except OverflowError:
+            return unknown
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return unknown
+    if kind.name in _INTEGERS:
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
+            return Compare(column, op, value)
+        if -_EXACT_INT < value < _EXACT_INT:
+            return _beside_integers(column, op, Fraction(value))
+        return _about(column, op, Fraction(value), unknown, integral=True)
+    if (decimal := kind.decimal) is not None:
+        exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        digits = len(exact.as_tuple().digits)
+        if isinstance(value, int) or (decimal[0] <= _EXACT_DIGITS and digits <= _EXACT_DIGITS):
+            return Compare(column, op, exact)
+        return _about(column, op, Fraction(exact), unknown, integral=False)
+    return unknown
+
+
+def _beside_integers(column: Path, op: Op, value: Fraction) -> Expr:
+    below, above = math.floor(value), math.ceil(value)
+    if below == above:
+        return Compare(column, op, below)
+    match op:
+        case "<" | "<=":
+            return Compare(column, "<=", below)
+        case ">" | ">=":
+            return Compare(column, ">=", above)
+        case "=":  # nothing lies between the two, and null stays null
+            return And((Compare(column, ">", below), Compare(column, "<", above)))
+        case _:
+            return Or((Compare(column, "<=", below), Compare(column, ">=", above)))
+
+
+def _about(column: Path, op: Op, value: Fraction, unknown: Unknown, *, integral: bool) -> Expr:
+    slack = abs(value) * _SLACK
+    low, high = _number(value - slack, integral, up=False), _number(value + slack, integral, up=True)
+    match op:
+        case "=":
+            return And((Compare(column, ">=", low), Compare(column, "<=", high), unknown))
+        case "<" | "<=":
+            return And((Compare(column, "<=", high), unknown))
+        case ">" | ">=":
+            return And((Compare(column, ">=", low), unknown))
+        case _:
+            return unknown
+
+
+def _number(value: Fraction, integral: bool, *, up: bool) -> int | Decimal:
+    if integral:
+        return math.ceil(value) if up else math.floor(value)
+    with localcontext() as context:
+        context.prec = 100
+        context.rounding = "ROUND_CEILING" if up else "ROUND_FLOOR"
+        return Decimal(value.numerator) / Decimal(value.denominator)

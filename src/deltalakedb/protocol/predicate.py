@@ -1,0 +1,273 @@
+"""Predicates as frozen values over column paths, and the normal form that pruning works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from deltalakedb.exceptions import PredicateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from deltalakedb.protocol.schema import StructType
+
+__all__ = [
+    "FALSE",
+    "NULL",
+    "TRUE",
+    "And",
+    "Compare",
+    "Constant",
+    "Expr",
+    "In",
+    "IsNull",
+    "Not",
+    "Op",
+    "Or",
+    "Path",
+    "StartsWith",
+    "Unknown",
+    "Value",
+    "conjunction",
+    "conjuncts",
+    "disjunction",
+    "map_columns",
+    "normalize",
+    "referenced_columns",
+    "to_physical",
+]
+
+Path: TypeAlias = tuple[str, ...]
+Value: TypeAlias = int | float | Decimal | str | date | datetime | bool | bytes
+Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """True where all operands are."""
+
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True where one operand is."""
+
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """SQL's three-valued NOT: null stays null."""
+
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A column against a literal of the column's own type; ``<=>`` is equality that knows null."""
+
+    column: Path
+    op: Op
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """A column equals one of some values, none of them null."""
+
+    column: Path
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """A column is null; never null itself."""
+
+    column: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """A text column begins with a prefix."""
+
+    column: Path
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """TRUE, FALSE or NULL, whatever the row."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A condition that pruning cannot judge; a reader still applies it to the rows."""
+
+    text: str
+
+
+Expr: TypeAlias = And | Or | Not | Compare | In | IsNull | StartsWith | Constant | Unknown
+
+TRUE = Constant(True)
+FALSE = Constant(False)
+NULL = Constant(None)
+
+_COMPLEMENT: Mapping[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def conjunction(operands: Iterable[Expr]) -> Expr:
+    """All of some conditions; TRUE for none."""
+    flat = tuple(_flat(operands, And))
+    return TRUE if not flat else flat[0] if len(flat) == 1 else And(flat)
+
+
+def disjunction(operands: Iterable[Expr]) -> Expr:
+    """One of some conditions; FALSE for none."""
+    flat = tuple(_flat(operands, Or))
+    return FALSE if not flat else flat[0] if len(flat) == 1 else Or(flat)
+
+
+def conjuncts(expr: Expr) -> tuple[Expr, ...]:
+    """The conditions that must all hold."""
+    return expr.operands if isinstance(expr, And) else (expr,)
+
+
+def _flat(operands: Iterable[Expr], kind: type[And | Or]) -> Iterator[Expr]:
+    for operand in operands:
+        if isinstance(operand, kind):
+            yield from _flat(operand.operands, kind)
+        else:
+            yield operand
+
+
+def referenced_columns(expr: Expr) -> frozenset[Path]:
+    """The columns that an expression names, as far as it is understood."""
+    match expr:
+        case And(operands) | Or(operands):
+            return frozenset().union(*map(referenced_columns, operands))
+        case Not(operand):
+            return referenced_columns(operand)
+        case Compare() | In() | IsNull() | StartsWith():
+            return frozenset({expr.column})
+        case _:
+            return frozenset()
+
+
+def map_columns(expr: Expr, rename: Callable[[Path], Path]) -> Expr:
+    """The same expression over other column paths."""
+    match expr:
+        case And(operands):
+            return And(tuple(map_columns(o, rename) for o in operands))
+        case Or(operands):
+            return Or(tuple(map_columns(o, rename) for o in operands))
+        case Not(operand):
+            return Not(map_columns(operand, rename))
+        case Compare(column, op, value):
+            return Compare(rename(column), op, value)
+        case In(column, values):
+            return In(rename(column), values)
+        case IsNull(column):
+            return IsNull(rename(column))
+        case StartsWith(column, prefix):
+            return StartsWith(rename(column), prefix)
+        case _:
+            return expr
+
+
+def to_physical(expr: Expr, schema: StructType) -> Expr:
+    """An expression over logical columns as one over the names in data files and statistics.
+
+    Raises:
+        PredicateError: A column is not in the schema.
+    """
+
+    def rename(path: Path) -> Path:
+        physical = []
+        for depth in range(1, len(path) + 1):
+            if (found := schema.find(path[:depth])) is None:
+                raise PredicateError(
+                    f"the table has no column {'.'.join(path)!r}",
+                    suggestion=f"the columns are: {', '.join(schema.names)}",
+                )
+            physical.append(found.physical_name)
+        return tuple(physical)
+
+    return map_columns(expr, rename)
+
+
+def normalize(expr: Expr) -> Expr:
+    """An expression that is TRUE for the same rows, with NOT pushed down to its leaves.
+
+    Null and false are not told apart any more: only what may be true matters to a filter. NOT is left
+    on `IsNull` and `StartsWith` alone. A negated ``>`` on floating point becomes `Unknown`, since engines
+    differ on whether NaN is the greatest value or incomparable.
+    """
+    return _positive(expr)
+
+
+def _positive(expr: Expr) -> Expr:
+    match expr:
+        case And(operands):
+            return _all(_positive(o) for o in operands)
+        case Or(operands):
+            return _any(_positive(o) for o in operands)
+        case Not(operand):
+            return _negative(operand)
+        case Compare(column, "<=>", None):
+            return IsNull(column)
+        case Compare(_, _, None):
+            return FALSE
+        case Compare(column, "<=>", value):
+            return Compare(column, "=", value)
+        case In(_, ()):
+            return FALSE
+        case In(column, (value,)):
+            return Compare(column, "=", value)
+        case Constant(value):
+            return TRUE if value else FALSE
+        case _:
+            return expr
+
+
+def _negative(expr: Expr) -> Expr:
+    match expr:
+        case And(operands):
+            return _any(_negative(o) for o in operands)
+        case Or(operands):
+            return _all(_negative(o) for o in operands)
+        case Not(operand):
+            return _positive(operand)
+        case Compare(column, "<=>", None):
+            return Not(IsNull(column))
+        case Compare(_, _, None):
+            return FALSE
+        case Compare(column, "<=>", value):
+            return Or((Compare(column, "!=", value), IsNull(column)))
+        case Compare(column, op, value):
+            if isinstance(value, float) and op in (">", ">="):
+                return Unknown(f"NOT {'.'.join(column)} {op} {value!r}")
+            return Compare(column, _COMPLEMENT[op], value)
+        case In(column, values):
+            return _all(Compare(column, "!=", v) for v in values)
+        case Constant(value):
+            return TRUE if value is False else FALSE
+        case Unknown(text):
+            return Unknown(f"NOT ({text})")
+        case _:
+            return Not(expr)
+
+
+def _all(operands: Iterable[Expr]) -> Expr:
+    kept = [o for o in _flat(operands, And) if o != TRUE]
+    return FALSE if FALSE in kept else conjunction(kept)
+
+
+def _any(operands: Iterable[Expr]) -> Expr:
+    kept = [o for o in _flat(operands, Or) if o != FALSE]
+    return TRUE if TRUE in kept else disjunction(kept)
