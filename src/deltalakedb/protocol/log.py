@@ -93,6 +93,7 @@ class Conflict:
     operation: str | None = None  # the winner's operation
     detail: str = ""
     files: tuple[str, ...] = field(default=())
+    table: str | None = None
 
 
 @runtime_checkable

@@ -1,0 +1,1 @@
+"""The SQL room: the catalog's tables on SQLite, DuckDB and Postgres. Nothing above it speaks SQL."""

@@ -1,0 +1,103 @@
+"""Commits: history, exact bytes, and finding an earlier attempt by its id."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog.snapshots import missing_version
+from deltalakedb.exceptions import CatalogCorruptError, VersionMissingError
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.log import Commit, Committed
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Row, Session
+    from deltalakedb.catalog.values import Table
+
+#: SQL's way to say "all"
+_ALL = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRow:
+    """What the catalog keeps of a commit besides its bytes."""
+
+    version: int
+    timestamp: int
+    operation: str | None
+    is_blind_append: bool
+    data_change: bool
+    num_added: int
+    num_removed: int
+    info: str | None
+    origin: str
+    actor: str | None
+    sha256: str | None
+    size_bytes: int | None
+    txn_uuid: str
+
+    def commit(self) -> Commit:
+        """The commit as the log's seam knows it."""
+        info = None if self.info is None else CommitInfo.from_dict(decode_json(self.info))
+        return Commit(self.version, self.timestamp, info)
+
+
+def history(
+    database: Database, table: Table, *, upto: int | None = None, limit: int | None = None
+) -> list[CommitRow]:
+    """Commits, newest first, from a version downwards."""
+    newest = table.head.version if upto is None else upto
+    with database.read() as session:
+        rows = session.rows(
+            database.sql("commits", "history"), (table.table_id, newest, _ALL if limit is None else limit)
+        )
+    return [_row(r) for r in rows]
+
+
+def versions(database: Database, table: Table) -> list[int]:
+    """All versions that SQL holds, ascending."""
+    with database.read() as session:
+        return [r[0] for r in session.rows(database.sql("commits", "versions"), (table.table_id,))]
+
+
+def commit_bytes(database: Database, table: Table, version: int) -> bytes:
+    """A commit's exact bytes, checked against their digest."""
+    with database.read() as session:
+        found = session.row(database.sql("commits", "bytes"), (table.table_id, version))
+        row = session.row(database.sql("commits", "one"), (table.table_id, version))
+    if row is None:
+        raise missing_version(table, version)
+    if found is None:
+        raise VersionMissingError(
+            f"the bytes of version {version} are no longer kept",
+            table=table.name,
+            version=version,
+            suggestion="read them from _delta_log, where that version was published",
+        )
+    data = bytes(found[0])
+    if digest(data) != _row(row).sha256:
+        raise CatalogCorruptError(
+            "the bytes of a commit do not match their digest",
+            table=table.name,
+            version=version,
+            suggestion="restore the database from a backup, and compare with _delta_log",
+        )
+    return data
+
+
+def by_transaction(database: Database, session: Session, txn_uuid: str) -> dict[tuple[int, int], Committed]:
+    """What a transaction achieved, by (table id, ordinal); empty where it never committed."""
+    rows = session.rows(database.sql("commits", "by transaction"), (txn_uuid,))
+    return {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
+
+
+def digest(data: bytes) -> str:
+    """The digest that the catalog keeps for ever."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _row(row: Row) -> CommitRow:
+    return CommitRow(*row[:3], bool(row[3]), bool(row[4]), *row[5:])

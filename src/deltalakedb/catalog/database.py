@@ -1,0 +1,115 @@
+"""A catalog's database: one engine per address and process, its schema checked once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import migrations
+from deltalakedb.catalog.engines import make_engine
+from deltalakedb.catalog.statements import Statement, statements
+from deltalakedb.config import get_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+logger = logging.getLogger(__name__)
+
+
+class Database:
+    """Sessions on a catalog whose schema is known to fit.
+
+    Example:
+        >>> with Database.open(parse_uri("deltasql://sqlite//tmp/meta.db")) as database:
+        ...     with database.read() as session:
+        ...         session.rows("SELECT name FROM dl_tables")
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._checked = False
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, address: Address, config: Config | None = None) -> Database:
+        """The process's database at an address; the connection is made when it is first used."""
+        config = config or get_config()
+        key = (address.resolved().catalog, config.fingerprint())
+        with _open_lock:
+            if (found := _open.get(key)) is None:
+                found = _open[key] = cls(make_engine(key[0], config))
+            return found
+
+    @property
+    def address(self) -> Address:
+        """The catalog's address."""
+        return self.engine.address
+
+    @property
+    def dialect(self) -> Dialect:
+        """The engine's facts."""
+        return self.engine.dialect
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+        return statements(noun, self.engine.dialect.name)[name]
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session for reading."""
+        self.ensure()
+        with self.engine.read() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session inside one transaction."""
+        self.ensure()
+        with self.engine.write() as session:
+            yield session
+
+    @contextmanager
+    def relaxed_write(self) -> Iterator[Session]:
+        """A transaction for notes that can be found out again after a power cut."""
+        self.ensure()
+        with self.engine.relaxed_write() as session:
+            yield session
+
+    def ensure(self) -> None:
+        """Check the schema once, creating or upgrading it where the settings allow."""
+        if self._checked:
+            return
+        with self._lock:
+            if not self._checked:
+                migrations.ensure(self.engine)
+                self._checked = True
+
+    def close(self) -> None:
+        """Give back every connection; the next use opens them again and checks the schema anew."""
+        self.engine.close()
+        self._checked = False
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_open: dict[tuple[Address, object], Database] = {}
+_open_lock = threading.Lock()
+
+
+def close_all() -> None:
+    """Close every database of this process."""
+    with _open_lock:
+        databases = list(_open.values())
+        _open.clear()
+    for database in databases:
+        database.close()

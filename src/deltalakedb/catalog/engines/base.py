@@ -1,0 +1,138 @@
+"""What every engine offers: sessions for reading and writing, bulk inserts, Arrow, and its facts."""
+
+from __future__ import annotations
+
+import abc
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import pyarrow as pa
+
+from deltalakedb import telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from deltalakedb.catalog.statements import Statement
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """An engine's facts, read as attributes and never asked by name."""
+
+    name: str
+    #: tokens that migrations use: types, keys, generated ids
+    tokens: Mapping[str, str]
+    #: B-tree indexes exist and planning should drive them
+    indexed: bool
+    #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
+    side_table: bool
+    #: appended to the query that locks heads
+    lock_rows: str
+
+
+class Session(abc.ABC):
+    """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
+
+    engine: Engine
+
+    @abc.abstractmethod
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        """Run a statement and return the driver's cursor."""
+
+    @abc.abstractmethod
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """The result as an Arrow table of the given schema, which names the query's columns in order."""
+
+    @abc.abstractmethod
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert many rows by the engine's fastest way."""
+
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        """Run a statement; the number of rows it touched, or -1 where the driver does not say."""
+        return int(self._call(statement, params).rowcount)
+
+    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+        return list(self._call(statement, params).fetchall())
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+        found = self._call(statement, params).fetchone()
+        return None if found is None else tuple(found)
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many parameter sets."""
+        for one in params:
+            self._call(statement, one)
+
+    def update_rows(
+        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Set ``columns`` of many rows, each given as its new values followed by its key."""
+        self.update_many(update_by_key(table, columns, key), rows)
+
+    def now_ms(self) -> int:
+        """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
+        return time.time_ns() // 1_000_000
+
+    def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
+        if telemetry.active():
+            label = getattr(statement, "name", "built")
+            telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
+        return self._execute(str(statement), params)
+
+
+class Engine(abc.ABC):
+    """A database that can hold a catalog. Thread-safe; survives a fork by opening connections anew."""
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, address: Address, config: Config) -> None:
+        self.address = address
+        self.config = config
+
+    @abc.abstractmethod
+    def read(self) -> AbstractContextManager[Session]:
+        """A session outside any transaction. Rows of a ratified version never change, so reads need none."""
+
+    @abc.abstractmethod
+    def write(self) -> AbstractContextManager[Session]:
+        """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
+
+    @abc.abstractmethod
+    def prepare(self, session: Session) -> None:
+        """Called once inside a transaction before the catalog's schema is created or migrated."""
+
+    @abc.abstractmethod
+    def has_schema_table(self, session: Session) -> bool:
+        """Whether ``dl_schema_version`` is there."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give back every connection."""
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A transaction that may be lost in a power cut, for notes that can be found out again."""
+        return self.write()
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the connection for people, without secrets."""
+        return {"engine": self.dialect.name, "address": self.address.to_uri()}
+
+
+def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
+    """An UPDATE of some columns of the row with a key."""
+    return f"UPDATE {table} SET {', '.join(f'{c} = ?' for c in columns)} WHERE {key} = ?"  # noqa: S608
+
+
+def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows of a driver without Arrow support as a table."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)

@@ -1,0 +1,339 @@
+"""DuckDB: one file that only one process can hold, so it is held only while it is used."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltalakedb import extras
+from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogBusyError,
+    CatalogCorruptError,
+    CatalogError,
+    CatalogFullError,
+    CatalogNotFoundError,
+    DeltaSqlError,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from deltalakedb.catalog.statements import Statement
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+# No keys and no indexes: zone maps serve the scans, and our own lock keeps rows unique.
+DIALECT = Dialect(
+    name="duckdb",
+    tokens={
+        "text": "VARCHAR",
+        "ctext": "VARCHAR",
+        "bigint": "BIGINT",
+        "small": "SMALLINT",
+        "bool": "BOOLEAN",
+        "blob": "BLOB",
+        "pk": "",
+        "unique": "",
+        "file_id": "BIGINT NOT NULL",
+        "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
+        "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
+        "pk_commits": "",
+        "pk_interval": "",
+        "pk_txns": "",
+        "pk_domains": "",
+        "pk_slots": "",
+        "pk_levels": "",
+        "files_side_columns": """,
+  stats VARCHAR,
+  partition_values VARCHAR NOT NULL,
+  tags VARCHAR,
+  deletion_vector VARCHAR,
+  base_row_id BIGINT,
+  default_row_commit_version BIGINT,
+  clustering_provider VARCHAR,
+  add_extra VARCHAR,
+  remove_action VARCHAR""",
+    },
+    indexed=False,
+    side_table=False,
+    lock_rows="",
+)
+
+#: from here on an Arrow scan beats prepared INSERTs
+_ARROW_FROM = 8
+_HOLDER = re.compile(r"held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)", re.DOTALL)
+_POLL = 0.05
+
+
+class DuckdbSession(Session):
+    """A cursor of the process's one connection."""
+
+    engine: DuckdbEngine
+
+    def __init__(self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.engine = engine
+        self.cursor = cursor
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        try:
+            return self.cursor.execute(sql, params or None)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        """Run a statement; DuckDB answers changes with their count as a row."""
+        found = self._call(statement, params).fetchall()
+        return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
+
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """Arrow straight from the engine."""
+        table = pa.table(self._call(statement, params).arrow())
+        return table.rename_columns(schema.names).cast(schema)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Prepared INSERTs for a few rows, a scan of an Arrow table for many."""
+        names = ", ".join(columns)
+        if len(rows) < _ARROW_FROM:
+            marks = ", ".join("?" * len(columns))
+            for row in rows:
+                self.run(f"INSERT INTO {table} ({names}) VALUES ({marks})", row)  # noqa: S608
+            return
+        with self._incoming(columns, rows):
+            self.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming")  # noqa: S608
+
+    def update_rows(
+        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """A join with an Arrow table: row by row DuckDB would scan the whole table each time."""
+        if not rows:
+            return
+        changes = ", ".join(f"{c} = i.{c}" for c in columns)
+        with self._incoming([*columns, key], rows):
+            self.run(f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}")  # noqa: S608
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """One prepared statement for every parameter set."""
+        for one in params:
+            self.run(statement, one)
+
+    @contextmanager
+    def _incoming(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[None]:
+        arrow = pa.table([pa.array(c) for c in zip(*rows, strict=True)], names=list(columns))
+        self.cursor.register("dl_incoming", arrow)
+        try:
+            yield
+        finally:
+            self.cursor.unregister("dl_incoming")
+
+
+class DuckdbEngine(Engine):
+    """A catalog in a DuckDB file.
+
+    The file is opened for the first session and closed once nobody has used it for an idle second, so that
+    several processes can take turns. Opening waits for another process up to a deadline.
+    """
+
+    dialect = DIALECT
+
+    def __init__(self, address: Address, config: Config) -> None:
+        super().__init__(address, config)
+        self.driver = extras.require("duckdb", "duckdb", "catalogs on DuckDB")
+        self.path = Path(address.resolved().path or "")
+        options = address.driver_options()
+        self._settings = {
+            k: v
+            for k, v in {
+                "memory_limit": options.get("memory_limit", config.duckdb.memory_limit),
+                "threads": options.get("threads", config.duckdb.threads),
+            }.items()
+            if v is not None
+        }
+        self._wait = float(options.get("wait", config.duckdb.wait_s))
+        self._idle = config.duckdb.idle_release_s
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self._users = 0
+        self._timer: threading.Timer | None = None
+
+    def _acquire(self) -> duckdb.DuckDBPyConnection:
+        if self._pid != os.getpid():
+            # the parent's handle must not be closed here: let it leak in the child
+            _inherited.append(self._root)
+            self._forget()
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._root is None:
+                self._root = self._open()
+            self._users += 1
+            try:
+                return self._root.cursor()
+            except self.driver.Error as error:
+                self._users -= 1
+                raise self.translate(error) from error
+
+    def _release(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with suppress(self.driver.Error):
+            cursor.close()
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._root is not None:
+                self._timer = threading.Timer(self._idle, self._let_go)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            if self._users == 0 and self._root is not None:
+                with suppress(self.driver.Error):
+                    self._root.close()
+                self._root = None
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        if self.path.is_dir():
+            raise CatalogCorruptError(
+                f"{self.path} is a folder, not a database file",
+                suggestion="end the address in a file name, for example …/catalog.duckdb",
+            )
+        if not self.path.exists():
+            if not self.config.catalog.create:
+                raise CatalogNotFoundError(
+                    f"there is no catalog at {self.path}, and catalog.create is off",
+                    suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+                )
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CatalogAccessError(
+                    f"cannot create the catalog's folder {self.path.parent}: {os.strerror(error.errno or 0)}",
+                    suggestion="check the path and its rights",
+                ) from error
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                connection: duckdb.DuckDBPyConnection = self.driver.connect(
+                    str(self.path), config=dict(self._settings)
+                )
+            except self.driver.Error as error:
+                ours = self.translate(error)
+                if not isinstance(ours, CatalogBusyError) or time.monotonic() >= deadline:
+                    raise ours from error
+                time.sleep(_POLL)
+            else:
+                return connection
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A cursor in autocommit mode."""
+        cursor = self._acquire()
+        try:
+            yield DuckdbSession(self, cursor)
+        finally:
+            self._release(cursor)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
+        cursor = self._acquire()
+        try:
+            if not self._turn.acquire(timeout=self._wait):
+                raise CatalogBusyError(
+                    f"another writer of this process held {self.path} for {self._wait:g} s",
+                    suggestion="look for a long-running writer, or raise duckdb.wait_s",
+                )
+            try:
+                with self._transaction(cursor):
+                    yield DuckdbSession(self, cursor)
+            finally:
+                self._turn.release()
+        finally:
+            self._release(cursor)
+
+    @contextmanager
+    def _transaction(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        try:
+            cursor.execute("BEGIN TRANSACTION")
+            yield
+        except BaseException as error:
+            with suppress(self.driver.Error):
+                cursor.execute("ROLLBACK")
+            if isinstance(error, self.driver.Error):
+                raise self.translate(error) from error
+            raise
+        try:
+            cursor.execute("COMMIT")
+        except self.driver.Error as error:
+            with suppress(self.driver.Error):
+                cursor.execute("ROLLBACK")
+            raise self.translate(error) from error
+
+    def prepare(self, session: Session) -> None:
+        """Nothing to do: the file is the schema."""
+
+    def has_schema_table(self, session: Session) -> bool:
+        """Asks DuckDB's list of tables."""
+        return (
+            session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
+        )
+
+    def close(self) -> None:
+        """Let the file go now, unless somebody is using it."""
+        if self._pid != os.getpid():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._let_go()
+
+    def translate(self, error: duckdb.Error) -> DeltaSqlError:
+        """The driver's error as ours. DuckDB has no error codes, so files' troubles are told by their words."""
+        text = " ".join(str(error).split())
+        if "Could not set lock" in text or "Conflicting lock" in text:
+            holder = _HOLDER.search(text)
+            who = f"process {holder['pid']} ({holder['program']})" if holder else "another process"
+            return CatalogBusyError(
+                f"{self.path} is held by {who}: DuckDB lets only one process at a time in",
+                suggestion="wait for it or stop it; for several processes at once use SQLite or Postgres",
+            )
+        if isinstance(error, self.driver.IOException):
+            if "not a valid DuckDB" in text or "orrupt" in text or "hecksum" in text:
+                return CatalogCorruptError(
+                    f"{self.path} is damaged or is not a DuckDB database ({text})",
+                    suggestion="check the address; restore the file from a backup if it was a catalog",
+                )
+            if "No space left" in text:
+                return CatalogFullError(
+                    f"no space left for {self.path}", suggestion="free some space; nothing was lost"
+                )
+            return CatalogAccessError(
+                f"DuckDB cannot open or write {self.path} ({text})",
+                suggestion="check the path and the rights of the file and its folder",
+            )
+        if isinstance(error, (self.driver.SerializationException, self.driver.FatalException)):
+            return CatalogCorruptError(
+                f"{self.path} cannot be read ({text})", suggestion="restore the file from a backup"
+            )
+        if isinstance(error, self.driver.TransactionException):
+            return CatalogBusyError(f"DuckDB gave up a transaction: {text}", suggestion="try again")
+        return CatalogError(f"DuckDB refused: {text}")
+
+
+#: handles of a parent process, never touched in the child
+_inherited: list[object] = []

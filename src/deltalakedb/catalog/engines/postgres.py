@@ -1,0 +1,314 @@
+"""Postgres: a schema in a shared database; heads are locked by row, everything else runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb import extras
+from deltalakedb.catalog.engines.base import Dialect, Engine, Row, Session, rows_to_arrow, update_by_key
+from deltalakedb.catalog.engines.pool import Pool
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogBusyError,
+    CatalogCorruptError,
+    CatalogError,
+    CatalogFullError,
+    CatalogNotFoundError,
+    CatalogUnavailableError,
+    CommitUnknownError,
+    DeltaSqlError,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    from deltalakedb.catalog.statements import Statement
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+_KEY = " PRIMARY KEY"
+
+DIALECT = Dialect(
+    name="postgres",
+    tokens={
+        "text": "TEXT",
+        "ctext": 'TEXT COLLATE "C"',
+        "bigint": "BIGINT",
+        "small": "SMALLINT",
+        "bool": "BOOLEAN",
+        "blob": "BYTEA",
+        "pk": _KEY,
+        "unique": " UNIQUE",
+        "file_id": "BIGINT PRIMARY KEY",
+        "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "auto_audit_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
+        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
+        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
+        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
+        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
+        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "files_side_columns": "",
+    },
+    indexed=True,
+    side_table=True,
+    lock_rows=" FOR UPDATE OF h",
+)
+
+#: from here on COPY beats a pipelined INSERT
+_COPY_FROM = 64
+
+
+class PostgresSession(Session):
+    """A connection to the server, in autocommit mode or inside one transaction."""
+
+    engine: PostgresEngine
+
+    def __init__(self, engine: PostgresEngine, connection: psycopg.Connection[Row], *, retry: bool) -> None:
+        self.engine = engine
+        self.connection = connection
+        self._retry = retry
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        text = _placeholders(sql)
+        try:
+            return self.connection.execute(text, params or None)  # type: ignore[call-overload]
+        except self.engine.driver.Error as error:
+            if not (self._retry and self.connection.closed):
+                raise self.engine.translate(error) from error
+        # a read on a connection that died while it rested: the server may have been restarted
+        self.connection = self.engine.replace(self.connection)
+        try:
+            return self.connection.execute(text, params or None)  # type: ignore[call-overload]
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """Rows fetched by the driver, then turned into columns."""
+        return rows_to_arrow(self.rows(statement, params), schema)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Pipelined INSERT for a few rows, COPY for many."""
+        names = ", ".join(columns)
+        if len(rows) < _COPY_FROM:
+            marks = ", ".join("?" * len(columns))
+            self.update_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
+            return
+        self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
+
+    def update_rows(
+        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Pipelined UPDATEs for a few rows, a join with a copied temporary table for many."""
+        if len(rows) < _COPY_FROM:
+            self.update_many(update_by_key(table, columns, key), rows)
+            return
+        names = ", ".join([*columns, key])
+        self.run(f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false")  # noqa: S608
+        self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
+        changes = ", ".join(f"{c} = i.{c}" for c in columns)
+        self.run(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
+        self.run("DROP TABLE dl_incoming")
+
+    def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(command) as copy:  # type: ignore[call-overload]
+                for row in rows:
+                    copy.write_row(row)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """The driver pipelines the statements: one round trip for all."""
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(_placeholders(str(statement)), params)  # type: ignore[arg-type]
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def now_ms(self) -> int:
+        """The server's clock."""
+        row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+        return int(row[0]) if row else super().now_ms()
+
+
+class PostgresEngine(Engine):
+    """A catalog in a schema of a Postgres database."""
+
+    dialect = DIALECT
+
+    def __init__(self, address: Address, config: Config) -> None:
+        super().__init__(address, config)
+        self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
+        self.schema = address.schema or "public"
+        pool = config.pool
+        self._pool: Pool[psycopg.Connection[Row]] = Pool(
+            self._connect,
+            lambda c: c.close(),
+            self._answers,
+            size=pool.max_size,
+            timeout=pool.timeout_s,
+            check_after=pool.health_check_s,
+            idle=pool.idle_s,
+        )
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        address, config = self.address, self.config.postgres
+        settings = {
+            "host": address.host,
+            "port": address.port,
+            "user": address.user,
+            "password": address.password.reveal() if address.password else None,
+            "dbname": address.database,
+            "connect_timeout": int(config.connect_timeout_s),
+            "application_name": "deltalakedb",
+            **address.driver_options(),
+        }
+        server_options = [f"-c search_path={_option(quote_name(self.schema))}"]
+        server_options.append(f"-c lock_timeout={int(config.lock_timeout_s * 1000)}")
+        if config.statement_timeout_s:
+            server_options.append(f"-c statement_timeout={int(config.statement_timeout_s * 1000)}")
+        if own := settings.get("options"):
+            server_options.append(str(own))
+        settings["options"] = " ".join(server_options)
+        given = {k: v for k, v in settings.items() if v is not None}
+        try:
+            connection: psycopg.Connection[Row] = self.driver.connect(autocommit=True, **given)
+        except self.driver.Error as error:
+            raise self.translate(error, connecting=True) from error
+        connection.prepare_threshold = 3
+        return connection
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A connection in autocommit mode; a dead one is replaced once."""
+        session = PostgresSession(self, self._pool.take(), retry=True)
+        try:
+            yield session
+        finally:
+            self._give(session.connection)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One READ COMMITTED transaction; what must not move is locked by row."""
+        with self._transaction("BEGIN") as session:
+            yield session
+
+    @contextmanager
+    def relaxed_write(self) -> Iterator[Session]:
+        """A transaction that does not wait for its own flush to disk."""
+        with self._transaction("BEGIN; SET LOCAL synchronous_commit = off") as session:
+            yield session
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Session]:
+        connection = self._pool.take()
+        try:
+            try:
+                connection.execute(begin)
+            except self.driver.Error as error:
+                if not connection.closed:
+                    raise self.translate(error) from error
+                connection = self.replace(connection)
+                connection.execute(begin)
+            try:
+                yield PostgresSession(self, connection, retry=False)
+            except BaseException:
+                with suppress(self.driver.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            self._commit(connection)
+        finally:
+            self._give(connection)
+
+    def _commit(self, connection: psycopg.Connection[Row]) -> None:
+        try:
+            connection.execute("COMMIT")
+        except self.driver.Error as error:
+            if connection.closed:
+                raise CommitUnknownError(
+                    "the connection broke while the transaction was being committed",
+                    suggestion="ask again with the same commit id: it tells whether it happened",
+                ) from error
+            raise self.translate(error) from error
+
+    def _give(self, connection: psycopg.Connection[Row]) -> None:
+        if connection.closed or connection.info.transaction_status != 0:
+            self._pool.discard(connection)
+        else:
+            self._pool.give(connection)
+
+    def replace(self, connection: psycopg.Connection[Row]) -> psycopg.Connection[Row]:
+        """A fresh connection for a dead one; its idle neighbours go too."""
+        self._pool.discard(connection)
+        self._pool.drop_idle()
+        return self._pool.take()
+
+    def _answers(self, connection: psycopg.Connection[Row]) -> bool:
+        try:
+            connection.execute("SELECT 1")
+        except self.driver.Error:
+            return False
+        return True
+
+    def prepare(self, session: Session) -> None:
+        """Take the catalog's creation lock and make the schema."""
+        session.row("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"deltalakedb:{self.schema}",))
+        if session.row("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)) is None:
+            session.run(f"CREATE SCHEMA {quote_name(self.schema)}")
+
+    def has_schema_table(self, session: Session) -> bool:
+        """Asks the server's catalog."""
+        found = session.row("SELECT to_regclass(?)::text", (f"{quote_name(self.schema)}.dl_schema_version",))
+        return found is not None and found[0] is not None
+
+    def close(self) -> None:
+        """Close idle connections; lent ones close when they come back."""
+        self._pool.close()
+
+    def translate(self, error: psycopg.Error, *, connecting: bool = False) -> DeltaSqlError:
+        """The driver's error as ours, by its SQLSTATE."""
+        state = error.sqlstate or ""
+        text = " ".join(str(error).split())
+        where = self.address.catalog.to_uri()
+        if state.startswith("28") or state == "42501":
+            return CatalogAccessError(
+                f"Postgres refused access to {where}: {text}",
+                suggestion="check user and password, and GRANT USAGE, CREATE on the schema",
+            )
+        if state in {"3D000", "3F000"}:
+            return CatalogNotFoundError(
+                f"{where}: {text}", suggestion="create the database, or check its name in the address"
+            )
+        if state in {"55P03", "40P01", "40001", "57014"}:
+            return CatalogBusyError(
+                f"Postgres gave up waiting: {text}", suggestion="try again; look for long transactions"
+            )
+        if state in {"53100", "53200"}:
+            return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")
+        if state in {"XX001", "XX002"}:
+            return CatalogCorruptError(f"Postgres found damage: {text}", suggestion="restore from a backup")
+        if connecting or state.startswith(("08", "53", "57")) or isinstance(error, self.driver.OperationalError):
+            return CatalogUnavailableError(
+                f"cannot reach {where}: {text}",
+                suggestion="check that the server runs, host and port, and that it takes more connections",
+            )
+        return CatalogError(f"Postgres refused: {text}")
+
+
+def quote_name(name: str) -> str:
+    """A SQL identifier, whatever characters it holds."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _option(value: str) -> str:
+    """A value for libpq's ``options``, where spaces and backslashes are escaped."""
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _placeholders(sql: str) -> str:
+    """``?`` as psycopg's ``%s``. Our statements hold no question mark or percent sign inside literals."""
+    return sql.replace("%", "%%").replace("?", "%s")

@@ -1,0 +1,266 @@
+"""SQLite: one file, WAL, full durability; readers never wait, writers take turns."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from deltalakedb.catalog.engines.base import Dialect, Engine, Session, rows_to_arrow
+from deltalakedb.catalog.engines.pool import Pool
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogBusyError,
+    CatalogCorruptError,
+    CatalogError,
+    CatalogFullError,
+    CatalogNotFoundError,
+    DeltaSqlError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltalakedb.catalog.statements import Statement
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+_KEY = " PRIMARY KEY"
+
+DIALECT = Dialect(
+    name="sqlite",
+    tokens={
+        "text": "TEXT",
+        "ctext": "TEXT",
+        "bigint": "INTEGER",
+        "small": "INTEGER",
+        "bool": "INTEGER",
+        "blob": "BLOB",
+        "pk": _KEY,
+        "unique": " UNIQUE",
+        "file_id": "INTEGER PRIMARY KEY",
+        "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "auto_audit_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
+        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
+        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
+        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
+        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
+        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "files_side_columns": "",
+    },
+    indexed=True,
+    side_table=True,
+    lock_rows="",
+)
+
+#: primary result codes that say what kind of trouble it is
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
+
+
+class SqliteSession(Session):
+    """A connection to the file."""
+
+    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+        self.engine = engine
+        self._connection = connection
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, params)
+        except sqlite3.Error as error:
+            raise translate(error, self.engine) from error
+
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """Rows fetched by the driver, then turned into columns."""
+        return rows_to_arrow(self.rows(statement, params), schema)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """One prepared statement, run for every row."""
+        marks = ", ".join("?" * len(columns))
+        self.update_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """One prepared statement, run for every parameter set."""
+        try:
+            self._connection.executemany(str(statement), params)
+        except sqlite3.Error as error:
+            raise translate(error, self.engine) from error
+
+
+class SqliteEngine(Engine):
+    """A catalog in a SQLite file."""
+
+    dialect = DIALECT
+
+    def __init__(self, address: Address, config: Config) -> None:
+        super().__init__(address, config)
+        self.path = Path(address.resolved().path or "")
+        options = address.driver_options()
+        self._synchronous = str(options.get("synchronous", config.sqlite.synchronous)).upper()
+        self._wait = float(options.get("busy_timeout", config.sqlite.busy_timeout_s))
+        self._turn = threading.Lock()
+        pool = config.pool
+        self._pool: Pool[sqlite3.Connection] = Pool(
+            self._connect,
+            sqlite3.Connection.close,
+            _answers,
+            size=pool.max_size,
+            timeout=pool.timeout_s,
+            check_after=pool.health_check_s,
+            idle=pool.idle_s,
+        )
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "rwc" if self.config.catalog.create else "rw"
+        if self.path.is_dir():
+            raise CatalogCorruptError(
+                f"{self.path} is a folder, not a database file",
+                suggestion="end the address in a file name, for example …/meta.db",
+            )
+        if not self.path.exists():
+            if not self.config.catalog.create:
+                raise CatalogNotFoundError(
+                    f"there is no catalog at {self.path}, and catalog.create is off",
+                    suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+                )
+            _make_folder(self.path.parent)
+        try:
+            connection = sqlite3.connect(
+                f"file:{quote(str(self.path))}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=self._wait,
+                cached_statements=256,
+            )
+        except sqlite3.Error as error:
+            raise translate(error, self) from error
+        try:
+            connection.execute(f"PRAGMA synchronous={self._synchronous}")
+            connection.execute("PRAGMA temp_store=MEMORY")
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.Error as error:
+            connection.close()
+            raise translate(error, self) from error
+        return connection
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A connection in autocommit mode."""
+        connection = self._pool.take()
+        try:
+            yield SqliteSession(self, connection)
+        finally:
+            self._pool.give(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
+        with self._my_turn():
+            connection = self._pool.take()
+            try:
+                with _transaction(self, connection):
+                    yield SqliteSession(self, connection)
+            finally:
+                if connection.in_transaction:
+                    self._pool.discard(connection)
+                else:
+                    self._pool.give(connection)
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=self._wait):
+            raise self._busy()
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _busy(self) -> CatalogBusyError:
+        return CatalogBusyError(
+            f"{self.path} stayed locked by another writer for {self._wait:g} s",
+            suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
+        )
+
+    def prepare(self, session: Session) -> None:
+        """Nothing to do: the file is the schema."""
+
+    def has_schema_table(self, session: Session) -> bool:
+        """Asks SQLite's own list of tables."""
+        return (
+            session.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dl_schema_version'")
+            is not None
+        )
+
+    def close(self) -> None:
+        """Close idle connections; lent ones close when they come back."""
+        self._pool.close()
+
+
+@contextmanager
+def _transaction(engine: SqliteEngine, connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        raise translate(error, engine) from error
+    try:
+        yield
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise translate(error, engine) from error
+
+
+def _answers(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except sqlite3.Error:
+        return False
+    return True
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CatalogAccessError(
+            f"cannot create the catalog's folder {folder}: {os.strerror(error.errno or 0)}",
+            suggestion="check the path and its rights",
+        ) from error
+
+
+def translate(error: sqlite3.Error, engine: SqliteEngine) -> DeltaSqlError:
+    """The driver's error as ours."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        return engine._busy()  # noqa: SLF001 - same module
+    if code in _CORRUPT:
+        return CatalogCorruptError(
+            f"{engine.path} is damaged or is not a SQLite database ({error})",
+            suggestion="check the address; restore the file from a backup if it was a catalog",
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return CatalogFullError(
+            f"no space left for {engine.path}", suggestion="free some space; nothing was lost"
+        )
+    if code in _ACCESS:
+        return CatalogAccessError(
+            f"SQLite may not open or write {engine.path} ({error})",
+            suggestion="check the rights of the file and of its folder (WAL needs to write beside it)",
+        )
+    return CatalogError(f"SQLite refused: {error}")

@@ -1,0 +1,239 @@
+"""Rows of files: how an add or a remove becomes an interval in ``dl_files``."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog.statements import statements
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.slots import SLOT_COLUMNS, UNKNOWN_FILE, FileEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.protocol.actions import Add, Remove
+
+#: file ids are (table id << SEQ_BITS) | sequence number, so that a table's files lie together
+SEQ_BITS = 40
+
+_MAIN = (
+    "file_id",
+    "table_id",
+    "add_version",
+    "remove_version",
+    "tombstone",
+    "deletion_timestamp",
+    "path_hash",
+    "path",
+    "dv_id",
+    "size",
+    "modification_time",
+    "data_change",
+    "num_records",
+    *SLOT_COLUMNS,
+)
+_SIDE = (
+    "stats",
+    "partition_values",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+    "add_extra",
+    "remove_action",
+)
+#: positions that closing an interval changes
+_REMOVE_VERSION, _TOMBSTONE, _DELETION_TIMESTAMP = (
+    _MAIN.index(c) for c in ("remove_version", "tombstone", "deletion_timestamp")
+)
+_REMOVE_ACTION = _SIDE.index("remove_action")
+
+#: rows that wait in memory before they are written
+BATCH = 20_000
+
+
+def path_hash(path: str) -> int:
+    """A 64-bit hash of a path's canonical form."""
+    data = canonical_path(path).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+class FileRows:
+    """Collects new and closed intervals of one table and writes them in batches.
+
+    Args:
+        session: Inside the transaction that changes the table.
+        table_id: The table.
+        next_seq: The first free sequence number.
+        encoder: Turns stats and partition values into slots.
+    """
+
+    def __init__(self, session: Session, table_id: int, next_seq: int, encoder: FileEncoder) -> None:
+        self._session = session
+        self._table_id = table_id
+        self._encoder = encoder
+        self.next_seq = next_seq
+        self._new: dict[int, tuple[list[Any], list[Any]]] = {}
+        self._closed: list[tuple[Any, ...]] = []
+        self._levels: dict[tuple[int, int], tuple[int, int, int]] = {}
+
+    def use(self, encoder: FileEncoder) -> None:
+        """Encode files from here on with other slots, after the schema changed."""
+        self._encoder = encoder
+
+    def add(self, add: Add, version: int) -> tuple[int, int | None]:
+        """A file that lives from a version on; its id and its number of rows."""
+        encoded = self._encoder.encode(add)
+        for level in encoded.levels:
+            key = (level.slot, level.level)
+            n, lo, hi = self._levels.get(key, (0, level.lo, level.hi))
+            self._levels[key] = (n + level.n, min(lo, level.lo), max(hi, level.hi))
+        file_id = self._take_id()
+        main = [
+            file_id,
+            self._table_id,
+            version,
+            None,
+            True,
+            None,
+            path_hash(add.path),
+            add.path,
+            add.dv_id,
+            add.size,
+            add.modification_time,
+            add.data_change,
+            encoded.num_records,
+            *encoded.values,
+        ]
+        side = [
+            add.stats,
+            encode_json(dict(add.partition_values)),
+            None if add.tags is None else encode_json(dict(add.tags)),
+            None if add.deletion_vector is None else encode_json(add.deletion_vector.to_dict()),
+            add.base_row_id,
+            add.default_row_commit_version,
+            add.clustering_provider,
+            encode_json(dict(add.extra)) if add.extra else None,
+            None,
+        ]
+        self._put(file_id, main, side)
+        return file_id, encoded.num_records
+
+    def close(self, file_id: int, version: int, remove: Remove | None) -> None:
+        """End a file's interval: removed, or replaced by a newer row of the same identity (None)."""
+        action = None if remove is None else encode_json(remove.to_dict())
+        when = None if remove is None else remove.deletion_timestamp
+        if (waiting := self._new.get(file_id)) is not None:
+            main, side = waiting
+            main[_REMOVE_VERSION], main[_TOMBSTONE], main[_DELETION_TIMESTAMP] = (
+                version,
+                remove is not None,
+                when,
+            )
+            side[_REMOVE_ACTION] = action
+        else:
+            self._closed.append((version, remove is not None, when, action, file_id))
+            if len(self._closed) >= BATCH:
+                self._write_closed()
+
+    def bury(self, remove: Remove, version: int) -> None:
+        """A tombstone of a file that never lived in this catalog: an empty interval."""
+        file_id = self._take_id()
+        main = [
+            file_id,
+            self._table_id,
+            version,
+            version,
+            True,
+            remove.deletion_timestamp,
+            path_hash(remove.path),
+            remove.path,
+            remove.dv_id,
+            remove.size or 0,
+            0,
+            remove.data_change,
+            None,
+            *UNKNOWN_FILE,
+        ]
+        side = [None, "{}", None, None, None, None, None, None, encode_json(remove.to_dict())]
+        self._put(file_id, main, side)
+
+    def flush(self) -> None:
+        """Write everything that waits."""
+        self._write_new()
+        self._write_closed()
+        self._write_levels()
+
+    def _take_id(self) -> int:
+        file_id = (self._table_id << SEQ_BITS) | self.next_seq
+        self.next_seq += 1
+        return file_id
+
+    def _put(self, file_id: int, main: list[Any], side: list[Any]) -> None:
+        self._new[file_id] = (main, side)
+        if len(self._new) >= BATCH:
+            self._write_new()
+
+    def _write_new(self) -> None:
+        if not self._new:
+            return
+        if self._session.engine.dialect.side_table:
+            self._session.insert("dl_files", _MAIN, [m for m, _ in self._new.values()])
+            self._session.insert(
+                "dl_file_json", ("file_id", *_SIDE), [[m[0], *s] for m, s in self._new.values()]
+            )
+        else:
+            self._session.insert("dl_files", (*_MAIN, *_SIDE), [[*m, *s] for m, s in self._new.values()])
+        self._new.clear()
+
+    def _write_closed(self) -> None:
+        if not self._closed:
+            return
+        columns = ("remove_version", "tombstone", "deletion_timestamp")
+        if self._session.engine.dialect.side_table:
+            main = [(v, t, w, i) for v, t, w, _, i in self._closed]
+            self._session.update_rows("dl_files", columns, "file_id", main)
+            side = [(a, i) for _, _, _, a, i in self._closed]
+            self._session.update_rows("dl_file_json", ("remove_action",), "file_id", side)
+        else:
+            self._session.update_rows("dl_files", (*columns, "remove_action"), "file_id", self._closed)
+        self._closed.clear()
+
+    def _write_levels(self) -> None:
+        if not self._levels:
+            return
+        sql = statements("files", self._session.engine.dialect.name)
+        have = {(r[0], r[1]): r[2:] for r in self._session.rows(sql["levels"], (self._table_id,))}
+        fresh, changed = [], []
+        for (slot, level), (n, lo, hi) in self._levels.items():
+            if (old := have.get((slot, level))) is None:
+                fresh.append((self._table_id, slot, level, n, lo, hi))
+            else:
+                changed.append(
+                    (old[0] + n, min(old[1], lo), max(old[2], hi), self._table_id, slot, level)
+                )
+        if changed:
+            self._session.update_many(sql["update level"], changed)
+        if fresh:
+            self._session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
+        self._levels.clear()
+
+
+def live_files(
+    session: Session, table_id: int, paths: Iterable[str]
+) -> Mapping[tuple[str, str], tuple[int, int, int | None]]:
+    """Live files among some paths: (canonical path, dv id) -> (file id, size, number of rows)."""
+    sql = statements("files", session.engine.dialect.name)["live by hash"]
+    hashes = sorted({path_hash(p) for p in paths})
+    found = {}
+    for start in range(0, len(hashes), 500):
+        part = hashes[start : start + 500]
+        for file_id, path, dv_id, size, num_records, _ in session.rows(
+            sql.expand(len(part)), (table_id, *part)
+        ):
+            found[canonical_path(path), dv_id] = (file_id, size, num_records)
+    return found

@@ -1,0 +1,134 @@
+"""Reading files: which ones a version has, pruned inside the database, as Arrow or as add actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import slot_rows
+from deltalakedb.catalog.pruning import EngineFacts, plan_files
+from deltalakedb.protocol.actions import Add, DeletionVector, Remove
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import Skipper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import OpenTable, Table
+    from deltalakedb.protocol.predicate import Expr
+
+#: columns that can be asked for, with their Arrow types
+FILE_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("dv_id", pa.string()),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("data_change", pa.bool_()),
+        ("num_records", pa.int64()),
+        ("add_version", pa.int64()),
+        ("file_id", pa.int64()),
+        ("stats", pa.string()),
+        ("partition_values", pa.string()),
+        ("tags", pa.string()),
+        ("deletion_vector", pa.string()),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("clustering_provider", pa.string()),
+        ("add_extra", pa.string()),
+    ]
+)
+ADD_COLUMNS = tuple(n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id"))
+
+_RECHECK = ("stats", "partition_values")
+
+
+def scan_files(
+    database: Database, opened: OpenTable, columns: Sequence[str], *, where: Expr | None = None
+) -> pa.Table:
+    """The files of a version that may hold rows a predicate asks for.
+
+    The database prunes by partition values and by images of the statistics; what survives is checked once
+    more against the exact statistics.
+    """
+    wanted = list(columns)
+    fetched = wanted + [c for c in _RECHECK if where is not None and c not in wanted]
+    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
+    with (
+        telemetry.timed("plan_duration_seconds", engine=database.dialect.name),
+        database.read() as session,
+    ):
+        slots, levels = slot_rows.read_plan_facts(session, opened.table.table_id) if where else ([], [])
+        plan = plan_files(
+            where,
+            table_id=opened.table.table_id,
+            version=opened.snapshot.version,
+            head=opened.table.head.version,
+            slots=slots,
+            levels=levels,
+            columns=fetched,
+            facts=facts,
+        )
+        schema = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
+        found = session.arrow(plan.sql, plan.params, schema)
+    if where is not None:
+        found = _recheck(found, opened, where)
+    return found.select(wanted)
+
+
+def _recheck(found: pa.Table, opened: OpenTable, where: Expr) -> pa.Table:
+    metadata = opened.snapshot.metadata
+    skipper = Skipper(where, parse_schema(metadata.schema_string), metadata.partition_columns)
+    stats, values = found.column("stats").to_pylist(), found.column("partition_values").to_pylist()
+    keep = [skipper.may_match(s, decode_json(v)) for s, v in zip(stats, values, strict=True)]
+    return found.filter(pa.array(keep, pa.bool_()))
+
+
+def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:
+    """The files of a version as the add actions they came as."""
+    found = scan_files(database, opened, ADD_COLUMNS, where=where)
+    for batch in found.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield add_from_row(row)
+
+
+def add_from_row(row: dict[str, Any]) -> Add:
+    """An add action from its columns."""
+    vector, tags, extra = row["deletion_vector"], row["tags"], row["add_extra"]
+    return Add(
+        path=row["path"],
+        partition_values=decode_json(row["partition_values"]),
+        size=row["size"],
+        modification_time=row["modification_time"],
+        data_change=row["data_change"],
+        stats=row["stats"],
+        tags=None if tags is None else decode_json(tags),
+        deletion_vector=None if vector is None else DeletionVector.from_dict(decode_json(vector)),
+        base_row_id=row["base_row_id"],
+        default_row_commit_version=row["default_row_commit_version"],
+        clustering_provider=row["clustering_provider"],
+        extra={} if extra is None else decode_json(extra),
+    )
+
+
+def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:
+    """Removed files that the catalog remembers at a version."""
+    with database.read() as session:
+        rows = session.rows(database.sql("files", "tombstones at"), (table.table_id, version, version))
+    for (action,) in rows:
+        yield Remove.from_dict(decode_json(action))
+
+
+def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:
+    """Files, bytes, rows known, and files that do not tell their rows."""
+    head = opened.table.head
+    if opened.is_head:
+        return head.num_files, head.size_bytes, head.num_records, head.files_without_count
+    version = opened.snapshot.version
+    with database.read() as session:
+        row = session.row(database.sql("files", "totals at"), (opened.table.table_id, version, version))
+    return (0, 0, 0, 0) if row is None else (int(row[0]), int(row[1]), int(row[2]), int(row[3]))

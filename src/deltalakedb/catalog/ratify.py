@@ -1,0 +1,224 @@
+"""Ratifying: one commit becomes rows, inside the transaction that holds the table's head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import audit, slot_rows
+from deltalakedb.catalog.commits import digest
+from deltalakedb.catalog.file_rows import FileRows, live_files
+from deltalakedb.catalog.statements import statements
+from deltalakedb.catalog.values import Head, LockedTable
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.paths import canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.protocol.slots import FileEncoder
+
+_COMMIT_COLUMNS = (
+    "table_id",
+    "version",
+    "txn_uuid",
+    "ordinal",
+    "timestamp",
+    "operation",
+    "is_blind_append",
+    "data_change",
+    "num_added",
+    "num_removed",
+    "info",
+    "origin",
+    "actor",
+    "sha256",
+    "size_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratification:
+    """A commit whose version, time and bytes are fixed."""
+
+    version: int
+    timestamp: int
+    actions: Sequence[Action]
+    data: bytes | None
+    txn_uuid: str
+    ordinal: int = 0
+    is_blind_append: bool = False
+    origin: str = "sql"
+    published: bool = False
+
+
+@dataclass(slots=True)
+class _Counts:
+    num_files: int
+    size_bytes: int
+    num_records: int
+    files_without_count: int
+
+    def change(self, sign: int, size: int, records: int | None) -> None:
+        self.num_files += sign
+        self.size_bytes += sign * size
+        if records is None:
+            self.files_without_count += sign
+        else:
+            self.num_records += sign * records
+
+
+def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
+    """Write a commit's rows and move the head; the caller has checked that it may."""
+    table, head = locked.table, locked.table.head
+    state = apply_state(session, table.table_id, commit.version, commit.actions)
+    adds = [a for a in commit.actions if isinstance(a, Add)]
+    removes = [a for a in commit.actions if isinstance(a, Remove)]
+    encoder = state or slot_rows.encoder(session, table.table_id)
+    rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
+    counts = _Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
+    _apply_files(session, rows, counts, table.table_id, commit.version, adds, removes)
+    rows.flush()
+    write_commit(session, table.table_id, commit)
+    first = commit.version if head.version < 0 else head.first_version
+    moved = Head(
+        commit.version,
+        commit.timestamp,
+        first,
+        counts.num_files,
+        counts.size_bytes,
+        counts.num_records,
+        counts.files_without_count,
+    )
+    set_head(session, table.table_id, moved, rows.next_seq)
+    audit.record(
+        session,
+        "commit",
+        table_id=table.table_id,
+        table=table.name,
+        version=commit.version,
+        txn=commit.txn_uuid,
+        at=commit.timestamp,
+        operation=_operation(commit.actions),
+        added=len(adds),
+        removed=len(removes),
+        origin=commit.origin,
+    )
+    return locked.moved(moved, rows.next_seq)
+
+
+def _apply_files(
+    session: Session,
+    rows: FileRows,
+    counts: _Counts,
+    table_id: int,
+    version: int,
+    adds: Sequence[Add],
+    removes: Sequence[Remove],
+) -> None:
+    if not adds and not removes:
+        return
+    live = dict(live_files(session, table_id, [a.path for a in (*removes, *adds)]))
+    for remove in removes:
+        found = live.pop((canonical_path(remove.path), remove.dv_id), None)
+        if found is None:
+            rows.bury(remove, version)
+        else:
+            file_id, size, records = found
+            rows.close(file_id, version, remove)
+            counts.change(-1, size, records)
+    for add in adds:
+        if (found := live.pop((canonical_path(add.path), add.dv_id), None)) is not None:
+            file_id, size, records = found
+            rows.close(file_id, version, None)
+            counts.change(-1, size, records)
+        _, records = rows.add(add, version)
+        counts.change(1, add.size, records)
+
+
+def apply_state(
+    session: Session, table_id: int, version: int, actions: Sequence[Action]
+) -> FileEncoder | None:
+    """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed."""
+    sql = statements("snapshots", session.engine.dialect.name)
+    encoder = None
+    for action in actions:
+        if isinstance(action, Metadata):
+            session.run(sql["close metadata"], (version, table_id))
+            _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
+            encoder = slot_rows.assign(session, table_id, version, action)
+        elif isinstance(action, Protocol):
+            session.run(sql["close protocol"], (version, table_id))
+            _interval(session, "dl_protocol", table_id, version, encode_json(action.to_dict()))
+        elif isinstance(action, Txn):
+            session.run(sql["close txn"], (version, table_id, action.app_id))
+            columns = ("table_id", "app_id", "app_version", "add_version", "raw")
+            raw = encode_json(action.to_dict())
+            session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
+        elif isinstance(action, DomainMetadata):
+            session.run(sql["close domain"], (version, table_id, action.domain))
+            columns = ("table_id", "domain", "removed", "add_version", "raw")
+            raw = encode_json(action.to_dict())
+            session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
+    return encoder
+
+
+def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:
+    session.insert(table, ("table_id", "add_version", "raw"), [(table_id, version, raw)])
+
+
+def write_commit(session: Session, table_id: int, commit: Ratification) -> None:
+    """The commit's own rows: what it was, its bytes, and its place in the outbox."""
+    info = next((a for a in commit.actions if isinstance(a, CommitInfo)), None)
+    added = sum(isinstance(a, Add) for a in commit.actions)
+    removed = sum(isinstance(a, Remove) for a in commit.actions)
+    change = any(isinstance(a, Add | Remove) and a.data_change for a in commit.actions)
+    row = (
+        table_id,
+        commit.version,
+        commit.txn_uuid,
+        commit.ordinal,
+        commit.timestamp,
+        _operation(commit.actions),
+        commit.is_blind_append,
+        change,
+        added,
+        removed,
+        None if info is None else encode_json(info.to_dict()),
+        commit.origin,
+        audit.actor(),
+        None if commit.data is None else digest(commit.data),
+        None if commit.data is None else len(commit.data),
+    )
+    session.insert("dl_commits", _COMMIT_COLUMNS, [row])
+    if commit.data is not None:
+        session.insert(
+            "dl_commit_bytes", ("table_id", "version", "bytes"), [(table_id, commit.version, commit.data)]
+        )
+    if not commit.published:
+        sql = statements("outbox", session.engine.dialect.name)["insert"]
+        session.run(sql, (table_id, commit.version, "pending"))
+
+
+def set_head(session: Session, table_id: int, head: Head, next_file_seq: int) -> None:
+    """Move a table's head."""
+    sql = statements("snapshots", session.engine.dialect.name)["set head"]
+    values = (
+        head.version,
+        head.timestamp,
+        head.first_version,
+        head.num_files,
+        head.size_bytes,
+        head.num_records,
+        head.files_without_count,
+        next_file_seq,
+        table_id,
+    )
+    session.run(sql, values)
+
+
+def _operation(actions: Sequence[Action]) -> str | None:
+    info = next((a for a in actions if isinstance(a, CommitInfo)), None)
+    return None if info is None else info.operation

@@ -1,0 +1,239 @@
+"""The registry: which tables there are, under which names, at which locations."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog import audit
+from deltalakedb.catalog.statements import statements
+from deltalakedb.catalog.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
+from deltalakedb.protocol.codec import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Row, Session
+
+_EMPTY = Head(-1, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A named group of tables."""
+
+    name: str
+    comment: str | None
+    properties: Mapping[str, str]
+    created_at: int
+
+
+def list_tables(database: Database, *, namespace: str | None = None) -> list[Table]:
+    """All tables, or those of a namespace and below it."""
+    with database.read() as session:
+        tables = [_table(r) for r in session.rows(database.sql("tables", "list"))]
+    if namespace is None:
+        return tables
+    return [t for t in tables if t.name.startswith(f"{namespace}.")]
+
+
+def find(database: Database, name: str) -> Table:
+    """The table of a name; TableMissingError with near names where there is none."""
+    with database.read() as session:
+        row = session.row(database.sql("tables", "by name"), (name,))
+        if row is None:
+            raise missing(database, session, name)
+    return _table(row)
+
+
+def find_location(database: Database, location: str) -> Table | None:
+    """The table at a location, or None."""
+    with database.read() as session:
+        row = session.row(database.sql("tables", "by location"), (location,))
+    return None if row is None else _table(row)
+
+
+def missing(database: Database, session: Session, name: str) -> TableMissingError:
+    """The error for a name that is not there, with names that are close to it."""
+    names = [r[0] for r in session.rows(database.sql("tables", "names"))]
+    near = difflib.get_close_matches(name, names, n=3)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif names:
+        hint = "`deltasql list` shows the tables of a catalog"
+    else:
+        hint = "the catalog is empty: create a table with write_deltalake or Catalog.create_table"
+    return TableMissingError(
+        f"there is no table {name!r} in {database.address.catalog.to_uri()}", table=name, suggestion=hint
+    )
+
+
+def insert(
+    session: Session,
+    name: str,
+    location: str,
+    *,
+    state: str = "active",
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    published_version: int = -1,
+) -> LockedTable:
+    """A new row of the registry, without a version yet; TableExistsError where name or location is taken."""
+    sql = statements("tables", session.engine.dialect.name)
+    for other_name, other_location in session.rows(sql["taken"], (name, location)):
+        if other_name == name:
+            raise TableExistsError(
+                f"the name {name!r} is taken by the table at {other_location}",
+                table=name,
+                suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
+            )
+        raise TableExistsError(
+            f"the location {other_location} belongs to the table {other_name!r}",
+            table=name,
+            suggestion=f"use the table {other_name!r}, or another location",
+        )
+    now = session.now_ms()
+    settings_text, tags_text = encode_json(dict(settings or {})), encode_json(dict(tags or {}))
+    row = session.row(sql["insert"], (name, location, state, comment, tags_text, settings_text, now, now))
+    if row is None:
+        raise InvalidArgumentError("the database gave no id for the new table", table=name)
+    table_id = int(row[0])
+    session.run(sql["insert head"], (table_id,))
+    session.run(sql["insert mirror"], (table_id, published_version))
+    table = Table(
+        table_id, name, location, state, None, comment, dict(tags or {}), dict(settings or {}), now, now, _EMPTY
+    )
+    audit.record(session, "create table", table_id=table_id, table=name, at=now, location=location)
+    return LockedTable(table, 0)
+
+
+def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
+    """Hold the heads of some tables until the transaction ends, always in the order of their ids."""
+    sql = statements("snapshots", session.engine.dialect.name)["lock"]
+    ids = sorted(set(table_ids))
+    rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
+    return {r[0]: LockedTable(table_from_row(r), r[TABLE_COLUMNS]) for r in rows}
+
+
+def rename(database: Database, name: str, new_name: str) -> Table:
+    """Give a table another name; its location and history stay."""
+    with database.write() as session:
+        table = _for_change(database, session, name)
+        if new_name != name and (other := session.row(database.sql("tables", "by name"), (new_name,))):
+            raise TableExistsError(
+                f"the name {new_name!r} is taken by the table at {other[2]}",
+                table=new_name,
+                suggestion="choose another name",
+            )
+        now = session.now_ms()
+        session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
+        audit.record(
+            session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name
+        )
+    return find(database, new_name)
+
+
+def set_comment(database: Database, name: str, comment: str | None) -> None:
+    """Set or clear a table's comment."""
+    _change(database, name, "set comment", comment, comment=comment)
+
+
+def set_tags(database: Database, name: str, tags: Mapping[str, str]) -> None:
+    """Replace a table's tags."""
+    _change(database, name, "set tags", encode_json(dict(tags)), tags=dict(tags))
+
+
+def drop(database: Database, name: str) -> Table:
+    """Forget everything about a table. Data files and `_delta_log` stay where they are."""
+    with database.write() as session:
+        table = _for_change(database, session, name)
+        for statement in statements("drop", database.dialect.name).values():
+            if not statement.only or database.dialect.name in statement.only:
+                session.run(statement, (table.table_id,))
+        audit.record(
+            session,
+            "drop table",
+            table_id=table.table_id,
+            table=name,
+            version=table.head.version,
+            location=table.location,
+        )
+    return table
+
+
+def namespaces(database: Database) -> list[Namespace]:
+    """Namespaces that were created, and those that tables' names imply."""
+    with database.read() as session:
+        rows = session.rows(database.sql("tables", "namespaces"))
+    found = {r[0]: Namespace(r[0], r[1], decode_json(r[2]), r[3]) for r in rows}
+    for table in list_tables(database):
+        if table.namespace and table.namespace not in found:
+            found[table.namespace] = Namespace(table.namespace, None, {}, table.created_at)
+    return [found[k] for k in sorted(found)]
+
+
+def create_namespace(
+    database: Database, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
+) -> Namespace:
+    """Create a namespace; it may be empty."""
+    with database.write() as session:
+        if any(r[0] == name for r in session.rows(database.sql("tables", "namespaces"))):
+            raise TableExistsError(f"the namespace {name!r} exists", suggestion="use it, or another name")
+        now = session.now_ms()
+        made = Namespace(name, comment, dict(properties or {}), now)
+        session.run(
+            database.sql("tables", "insert namespace"), (name, comment, encode_json(made.properties), now)
+        )
+        audit.record(session, "create namespace", at=now, namespace=name)
+    return made
+
+
+def drop_namespace(database: Database, name: str) -> None:
+    """Drop an empty namespace."""
+    if inside := list_tables(database, namespace=name):
+        raise InvalidArgumentError(
+            f"the namespace {name!r} still holds {len(inside)} tables, for example {inside[0].name}",
+            suggestion="drop or rename them first",
+        )
+    with database.write() as session:
+        session.run(database.sql("tables", "delete namespace"), (name,))
+        audit.record(session, "drop namespace", namespace=name)
+
+
+def setting(database: Database, name: str) -> str | None:
+    """A setting of the whole catalog."""
+    with database.read() as session:
+        row = session.row(database.sql("tables", "setting"), (name,))
+    return None if row is None else row[0]
+
+
+def set_setting(database: Database, name: str, value: str | None) -> None:
+    """Set or clear a setting of the whole catalog."""
+    with database.write() as session:
+        session.run(database.sql("tables", "delete setting"), (name,))
+        if value is not None:
+            session.run(database.sql("tables", "insert setting"), (name, value))
+        audit.record(session, "set setting", setting=name, value=value)
+
+
+def _table(row: Row) -> Table:
+    return table_from_row(row, published=row[TABLE_COLUMNS])
+
+
+def _for_change(database: Database, session: Session, name: str) -> Table:
+    row = session.row(database.sql("tables", "by name"), (name,))
+    if row is None:
+        raise missing(database, session, name)
+    lock(session, [row[0]])
+    return _table(row)
+
+
+def _change(database: Database, name: str, statement: str, value: str | None, **details: Any) -> None:
+    with database.write() as session:
+        table = _for_change(database, session, name)
+        now = session.now_ms()
+        session.run(database.sql("tables", statement), (value, now, table.table_id))
+        audit.record(session, statement, table_id=table.table_id, table=name, at=now, **details)

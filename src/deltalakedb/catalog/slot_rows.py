@@ -1,0 +1,80 @@
+"""Which column of a table lies in which slot, as rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog.statements import statements
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.actions import Metadata
+from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.schema import StructType, parse_schema
+from deltalakedb.protocol.slots import FileEncoder, Level, Slot, assign_slots
+
+if TYPE_CHECKING:
+
+    from deltalakedb.catalog.engines.base import Row, Session
+
+_COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "since_version")
+
+
+def read_slots(session: Session, table_id: int) -> list[Slot]:
+    """The slots in use."""
+    sql = statements("files", session.engine.dialect.name)["slots"]
+    return [_slot(r) for r in session.rows(sql, (table_id,))]
+
+
+def read_plan_facts(session: Session, table_id: int) -> tuple[list[Slot], list[Level]]:
+    """Slots and width levels, in one round trip."""
+    sql = statements("files", session.engine.dialect.name)["slots and levels"]
+    slots, levels = [], []
+    for tag, *row in session.rows(sql, (table_id, table_id)):
+        if tag == 0:
+            slots.append(_slot(tuple(row[:5])))
+        else:
+            levels.append(Level(row[1], *row[5:]))
+    return slots, levels
+
+
+def encoder(session: Session, table_id: int) -> FileEncoder:
+    """An encoder for the table as it is now."""
+    sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
+    row = session.row(sql, (table_id,))
+    if row is None:
+        return FileEncoder((), StructType(()), ())
+    metadata = Metadata.from_dict(decode_json(row[0]))
+    return FileEncoder(read_slots(session, table_id), _schema(metadata), metadata.partition_columns)
+
+
+def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> FileEncoder:
+    """Give slots to the columns of new metadata, keeping those that stay, and return the encoder for them."""
+    sql = statements("files", session.engine.dialect.name)
+    before = read_slots(session, table_id)
+    schema = _schema(metadata)
+    after = assign_slots(schema, metadata.partition_columns, metadata.configuration, existing=before)
+    for slot in before:
+        if slot not in after:
+            session.run(sql["drop slot"], (version, table_id, slot.kind, slot.slot))
+    fresh = [
+        (table_id, s.kind, s.slot, encode_json(list(s.field)), s.encoding, s.arg, version)
+        for s in after
+        if s not in before
+    ]
+    if fresh:
+        session.insert("dl_slots", _COLUMNS, fresh)
+    return FileEncoder(after, schema, metadata.partition_columns)
+
+
+def _schema(metadata: Metadata) -> StructType:
+    """The schema, or none where it cannot be read: such a table is kept whole but never pruned."""
+    try:
+        return parse_schema(metadata.schema_string)
+    except ProtocolError:
+        return StructType(())
+
+
+def _slot(row: Row) -> Slot:
+    kind, slot, field, encoding, arg = row
+    return Slot(kind, slot, tuple(decode_json(field)), encoding, arg)
+
+

@@ -1,0 +1,114 @@
+"""Opening tables: one small query gives version, schema, protocol and properties."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import registry
+from deltalakedb.catalog.values import TABLE_COLUMNS, OpenTable, Table, table_from_row
+from deltalakedb.exceptions import CatalogError, VersionMissingError
+from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.log import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Row
+
+
+def open_table(database: Database, name: str, version: int | None = None) -> OpenTable:
+    """A table at a version (default: the newest), by one query."""
+    with (
+        telemetry.timed("open_duration_seconds", engine=database.dialect.name),
+        database.read() as session,
+    ):
+        if version is None:
+            row = session.row(database.sql("snapshots", "open"), (name,))
+        else:
+            row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
+        if row is None:
+            raise registry.missing(database, session, name)
+    return _opened(row, version)
+
+
+def version_at(database: Database, table: Table, timestamp_ms: int) -> int:
+    """The newest version committed at or before a time.
+
+    A time before the first commit is an error, as it is in Delta; a time after the last is the newest version.
+    """
+    with database.read() as session:
+        row = session.row(database.sql("commits", "version at"), (table.table_id, _fits(timestamp_ms)))
+        if row is None or row[0] is None:
+            first, last = session.row(database.sql("commits", "time range"), (table.table_id,)) or (None, None)
+            raise VersionMissingError(
+                f"no version was committed at or before {timestamp_ms} ms",
+                table=table.name,
+                suggestion=f"commits lie between {first} and {last} (epoch milliseconds)",
+            )
+    return int(row[0])
+
+
+def txns(database: Database, table: Table, version: int) -> dict[str, Txn]:
+    """Application transactions at a version, by application id."""
+    with database.read() as session:
+        rows = session.rows(database.sql("snapshots", "txns at"), (table.table_id, version, version))
+    found = [Txn.from_dict(decode_json(r[0])) for r in rows]
+    return {t.app_id: t for t in found}
+
+
+def txn(database: Database, table: Table, version: int, app_id: str) -> Txn | None:
+    """One application's transaction at a version."""
+    with database.read() as session:
+        row = session.row(
+            database.sql("snapshots", "txn at"), (table.table_id, app_id, version, version)
+        )
+    return None if row is None else Txn.from_dict(decode_json(row[0]))
+
+
+def domains(database: Database, table: Table, version: int) -> Mapping[str, DomainMetadata]:
+    """Metadata domains at a version, by name."""
+    with database.read() as session:
+        rows = session.rows(database.sql("snapshots", "domains at"), (table.table_id, version, version))
+    found = [DomainMetadata.from_dict(decode_json(r[0])) for r in rows]
+    return {d.domain: d for d in found}
+
+
+def _opened(row: Row, asked: int | None) -> OpenTable:
+    table = table_from_row(row, published=row[TABLE_COLUMNS])
+    version, timestamp, metadata, protocol = row[TABLE_COLUMNS + 1 :]
+    if version is None or version < table.head.first_version or version > table.head.version:
+        raise missing_version(table, asked if asked is not None else version)
+    if metadata is None or protocol is None:
+        raise CatalogError(
+            f"the catalog has no metadata or protocol for version {version}",
+            table=table.name,
+            version=version,
+            suggestion="run `deltasql doctor`",
+        )
+    snapshot = Snapshot(
+        version,
+        timestamp,
+        Protocol.from_dict(decode_json(protocol)),
+        Metadata.from_dict(decode_json(metadata)),
+    )
+    return OpenTable(table, snapshot)
+
+
+def missing_version(table: Table, version: int) -> VersionMissingError:
+    """The error for a version that SQL does not have."""
+    first, last = table.head.first_version, table.head.version
+    if 0 <= version < first:
+        hint = f"the catalog holds versions {first} to {last}; import with history='full' to keep older ones"
+    else:
+        hint = f"the catalog holds versions {first} to {last}"
+    return VersionMissingError(
+        f"version {version} does not exist", table=table.name, version=version, suggestion=hint
+    )
+
+
+def _fits(number: int) -> int:
+    """A number as the database's BIGINT can hold it."""
+    return max(-(2**63), min(2**63 - 1, number))

@@ -1,0 +1,31 @@
+-- Commits: history, exact bytes, idempotency.
+
+-- name: history
+-- newest first, up to a version
+SELECT version, timestamp, operation, is_blind_append, data_change, num_added, num_removed, info, origin, actor, sha256, size_bytes, txn_uuid
+FROM dl_commits WHERE table_id = ? AND version <= ? ORDER BY version DESC LIMIT ?;
+
+-- name: versions
+SELECT version FROM dl_commits WHERE table_id = ? ORDER BY version;
+
+-- name: one
+SELECT version, timestamp, operation, is_blind_append, data_change, num_added, num_removed, info, origin, actor, sha256, size_bytes, txn_uuid
+FROM dl_commits WHERE table_id = ? AND version = ?;
+
+-- name: version at
+-- the newest version at or before a time
+SELECT max(version) FROM dl_commits WHERE table_id = ? AND timestamp <= ?;
+
+-- name: time range
+-- the first and last commit's time
+SELECT min(timestamp), max(timestamp) FROM dl_commits WHERE table_id = ?;
+
+-- name: bytes
+SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
+
+-- name: by transaction
+-- what an earlier attempt with the same id achieved
+SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;
+
+-- name: insert transaction
+INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?);

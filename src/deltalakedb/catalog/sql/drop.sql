@@ -1,0 +1,44 @@
+-- Everything that the catalog knows of one table, in the order in which it goes.
+
+-- name: dl_file_json
+-- only: sqlite, postgres
+DELETE FROM dl_file_json WHERE file_id IN (SELECT file_id FROM dl_files WHERE table_id = ?);
+
+-- name: dl_files
+DELETE FROM dl_files WHERE table_id = ?;
+
+-- name: dl_levels
+DELETE FROM dl_levels WHERE table_id = ?;
+
+-- name: dl_slots
+DELETE FROM dl_slots WHERE table_id = ?;
+
+-- name: dl_domains
+DELETE FROM dl_domains WHERE table_id = ?;
+
+-- name: dl_txns
+DELETE FROM dl_txns WHERE table_id = ?;
+
+-- name: dl_metadata
+DELETE FROM dl_metadata WHERE table_id = ?;
+
+-- name: dl_protocol
+DELETE FROM dl_protocol WHERE table_id = ?;
+
+-- name: dl_outbox
+DELETE FROM dl_outbox WHERE table_id = ?;
+
+-- name: dl_commit_bytes
+DELETE FROM dl_commit_bytes WHERE table_id = ?;
+
+-- name: dl_commits
+DELETE FROM dl_commits WHERE table_id = ?;
+
+-- name: dl_mirror
+DELETE FROM dl_mirror WHERE table_id = ?;
+
+-- name: dl_heads
+DELETE FROM dl_heads WHERE table_id = ?;
+
+-- name: dl_tables
+DELETE FROM dl_tables WHERE table_id = ?;

@@ -1,0 +1,38 @@
+-- Files as intervals.
+
+-- name: live by hash
+-- live files among some path hashes
+SELECT file_id, path, dv_id, size, num_records, path_hash FROM dl_files
+WHERE table_id = ? AND remove_version IS NULL AND path_hash IN (??);
+
+-- name: tombstones at
+-- removed files that no newer row of the same identity has brought back
+SELECT j.remove_action FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? AND f.tombstone
+  AND NOT EXISTS (
+    SELECT 1 FROM dl_files g WHERE g.table_id = f.table_id AND g.path_hash = f.path_hash AND g.dv_id = f.dv_id
+      AND g.file_id > f.file_id AND g.add_version <= ? AND g.add_version >= f.remove_version
+  );
+
+-- name: slots
+SELECT kind, slot, field, encoding, encoding_arg FROM dl_slots WHERE table_id = ? AND dropped_version IS NULL ORDER BY kind, slot;
+
+-- name: drop slot
+UPDATE dl_slots SET dropped_version = ? WHERE table_id = ? AND kind = ? AND slot = ? AND dropped_version IS NULL;
+
+-- name: levels
+SELECT slot, level, n, lo, hi FROM dl_levels WHERE table_id = ?;
+
+-- name: update level
+UPDATE dl_levels SET n = ?, lo = ?, hi = ? WHERE table_id = ? AND slot = ? AND level = ?;
+
+-- name: slots and levels
+-- what planning needs to know, in one round trip
+SELECT 0, kind, slot, field, encoding, encoding_arg, NULL, NULL, NULL, NULL FROM dl_slots WHERE table_id = ? AND dropped_version IS NULL
+UNION ALL
+SELECT 1, NULL, slot, NULL, NULL, NULL, level, n, lo, hi FROM dl_levels WHERE table_id = ?;
+
+-- name: totals at
+-- counters of an older version
+SELECT count(*), coalesce(sum(size), 0), coalesce(sum(num_records), 0), count(*) - count(num_records) FROM dl_files
+WHERE table_id = ? AND add_version <= ? AND (remove_version IS NULL OR remove_version > ?);

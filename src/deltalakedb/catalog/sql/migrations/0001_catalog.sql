@@ -1,0 +1,329 @@
+-- The catalog's first shape. Tokens in braces are the engine's types; "only" limits a statement to engines.
+-- Rows with add_version and remove_version are intervals: live at v when add_version <= v and
+-- (remove_version IS NULL or remove_version > v). Times are epoch milliseconds.
+
+-- name: settings of the whole catalog
+CREATE TABLE dl_settings (
+  name {text} NOT NULL{pk},
+  value {text}
+);
+
+-- name: namespaces
+CREATE TABLE dl_namespaces (
+  name {text} NOT NULL{pk},
+  comment {text},
+  properties {text} NOT NULL,
+  created_at {bigint} NOT NULL
+);
+
+-- name: sequence of table ids
+-- only: duckdb
+CREATE SEQUENCE dl_table_ids;
+
+-- name: the registry of tables
+-- state: active, importing or frozen; settings and tags are JSON objects
+CREATE TABLE dl_tables (
+  table_id {auto_table_id},
+  name {ctext} NOT NULL{unique},
+  location {ctext} NOT NULL{unique},
+  state {text} NOT NULL,
+  state_reason {text},
+  comment {text},
+  tags {text} NOT NULL,
+  settings {text} NOT NULL,
+  created_at {bigint} NOT NULL,
+  updated_at {bigint} NOT NULL
+);
+
+-- name: the head of each table, locked by every commit
+-- head_version is -1 until version 0 is ratified; first_version is the oldest that SQL can rebuild;
+-- num_records counts what stats tell, files_without_count says how many files do not tell
+CREATE TABLE dl_heads (
+  table_id {bigint} NOT NULL{pk},
+  head_version {bigint} NOT NULL,
+  head_timestamp {bigint} NOT NULL,
+  first_version {bigint} NOT NULL,
+  num_files {bigint} NOT NULL,
+  size_bytes {bigint} NOT NULL,
+  num_records {bigint} NOT NULL,
+  files_without_count {bigint} NOT NULL,
+  next_file_seq {bigint} NOT NULL
+);
+
+-- name: how far each table is published
+CREATE TABLE dl_mirror (
+  table_id {bigint} NOT NULL{pk},
+  published_version {bigint} NOT NULL,
+  published_at {bigint},
+  checkpoint_version {bigint} NOT NULL,
+  paused {bool} NOT NULL
+);
+
+-- name: transactions, which group the commits of several tables
+CREATE TABLE dl_transactions (
+  txn_uuid {text} NOT NULL{pk},
+  committed_at {bigint} NOT NULL,
+  actor {text},
+  num_commits {bigint} NOT NULL
+);
+
+-- name: commits
+-- origin: sql (ratified here), import or adopt; info is the commitInfo action's JSON as written
+CREATE TABLE dl_commits (
+  table_id {bigint} NOT NULL,
+  version {bigint} NOT NULL,
+  txn_uuid {text} NOT NULL,
+  ordinal {bigint} NOT NULL,
+  timestamp {bigint} NOT NULL,
+  operation {text},
+  is_blind_append {bool} NOT NULL,
+  data_change {bool} NOT NULL,
+  num_added {bigint} NOT NULL,
+  num_removed {bigint} NOT NULL,
+  info {text},
+  origin {text} NOT NULL,
+  actor {text},
+  sha256 {text},
+  size_bytes {bigint}{pk_commits}
+);
+
+-- name: find a commit by its transaction
+-- only: sqlite, postgres
+CREATE UNIQUE INDEX dl_commits_txn ON dl_commits (txn_uuid, table_id, ordinal);
+
+-- name: find a commit by its time
+-- only: sqlite, postgres
+CREATE INDEX dl_commits_time ON dl_commits (table_id, timestamp);
+
+-- name: the exact bytes of commits
+-- a row vanishes when its bytes are pruned; dl_commits keeps digest and length for ever
+CREATE TABLE dl_commit_bytes (
+  table_id {bigint} NOT NULL,
+  version {bigint} NOT NULL,
+  bytes {blob} NOT NULL{pk_commits}
+);
+
+-- name: publishing state of commits
+-- state: pending, published or failed
+CREATE TABLE dl_outbox (
+  table_id {bigint} NOT NULL,
+  version {bigint} NOT NULL,
+  state {text} NOT NULL,
+  attempts {bigint} NOT NULL,
+  next_try_at {bigint},
+  published_at {bigint},
+  error {text}{pk_commits}
+);
+
+-- name: find what is not yet published
+-- only: sqlite, postgres
+CREATE INDEX dl_outbox_open ON dl_outbox (table_id, version) WHERE state <> 'published';
+
+-- name: metadata as intervals; raw is the action's JSON
+CREATE TABLE dl_metadata (
+  table_id {bigint} NOT NULL,
+  add_version {bigint} NOT NULL,
+  remove_version {bigint},
+  raw {text} NOT NULL{pk_interval}
+);
+
+-- name: protocol as intervals; raw is the action's JSON
+CREATE TABLE dl_protocol (
+  table_id {bigint} NOT NULL,
+  add_version {bigint} NOT NULL,
+  remove_version {bigint},
+  raw {text} NOT NULL{pk_interval}
+);
+
+-- name: application transactions as intervals
+CREATE TABLE dl_txns (
+  table_id {bigint} NOT NULL,
+  app_id {ctext} NOT NULL,
+  app_version {bigint} NOT NULL,
+  add_version {bigint} NOT NULL,
+  remove_version {bigint},
+  raw {text} NOT NULL{pk_txns}
+);
+
+-- name: metadata domains as intervals
+CREATE TABLE dl_domains (
+  table_id {bigint} NOT NULL,
+  domain {ctext} NOT NULL,
+  removed {bool} NOT NULL,
+  add_version {bigint} NOT NULL,
+  remove_version {bigint},
+  raw {text} NOT NULL{pk_domains}
+);
+
+-- name: which column of a table lies in which slot
+-- kind: s (stats, BIGINT image) or p (partition, canonical text); field is the JSON list of physical names,
+-- encoding and encoding_arg say how a value becomes an image; dropped_version is set when a column leaves
+CREATE TABLE dl_slots (
+  table_id {bigint} NOT NULL,
+  kind {text} NOT NULL,
+  slot {bigint} NOT NULL,
+  field {text} NOT NULL,
+  encoding {text} NOT NULL,
+  encoding_arg {text},
+  since_version {bigint} NOT NULL,
+  dropped_version {bigint}{pk_slots}
+);
+
+-- name: width levels present in each indexed slot
+-- n never falls and lo..hi never shrinks: a superset that picks the driving column
+CREATE TABLE dl_levels (
+  table_id {bigint} NOT NULL,
+  slot {bigint} NOT NULL,
+  level {bigint} NOT NULL,
+  n {bigint} NOT NULL,
+  lo {bigint} NOT NULL,
+  hi {bigint} NOT NULL{pk_levels}
+);
+
+-- name: files as intervals, with what planning needs
+-- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false where the file was
+-- replaced by a newer row of the same identity rather than removed
+CREATE TABLE dl_files (
+  file_id {file_id},
+  table_id {bigint} NOT NULL,
+  add_version {bigint} NOT NULL,
+  remove_version {bigint},
+  tombstone {bool} NOT NULL,
+  deletion_timestamp {bigint},
+  path_hash {bigint} NOT NULL,
+  path {ctext} NOT NULL,
+  dv_id {ctext} NOT NULL,
+  size {bigint} NOT NULL,
+  modification_time {bigint} NOT NULL,
+  data_change {bool} NOT NULL,
+  num_records {bigint},
+  p0 {ctext},
+  p1 {ctext},
+  p2 {ctext},
+  p3 {ctext},
+  k0 {small} NOT NULL,
+  k1 {small} NOT NULL,
+  k2 {small} NOT NULL,
+  k3 {small} NOT NULL,
+  s0_min {bigint},
+  s0_max {bigint},
+  s1_min {bigint},
+  s1_max {bigint},
+  s2_min {bigint},
+  s2_max {bigint},
+  s3_min {bigint},
+  s3_max {bigint},
+  s4_min {bigint},
+  s4_max {bigint},
+  s5_min {bigint},
+  s5_max {bigint},
+  s6_min {bigint},
+  s6_max {bigint},
+  s7_min {bigint},
+  s7_max {bigint},
+  s8_min {bigint},
+  s8_max {bigint},
+  s9_min {bigint},
+  s9_max {bigint},
+  s10_min {bigint},
+  s10_max {bigint},
+  s11_min {bigint},
+  s11_max {bigint},
+  s12_min {bigint},
+  s12_max {bigint},
+  s13_min {bigint},
+  s13_max {bigint},
+  s14_min {bigint},
+  s14_max {bigint},
+  s15_min {bigint},
+  s15_max {bigint},
+  no_nulls {bigint} NOT NULL,
+  all_nulls {bigint} NOT NULL{files_side_columns}
+);
+
+-- name: what planning does not need of a file
+-- only: sqlite, postgres
+CREATE TABLE dl_file_json (
+  file_id {file_id},
+  stats {text},
+  partition_values {text} NOT NULL,
+  tags {text},
+  deletion_vector {text},
+  base_row_id {bigint},
+  default_row_commit_version {bigint},
+  clustering_provider {text},
+  add_extra {text},
+  remove_action {text}
+);
+
+-- name: find a live file by its path
+-- only: sqlite, postgres
+CREATE INDEX dl_files_path ON dl_files (table_id, path_hash) WHERE remove_version IS NULL;
+
+-- name: find files by the version that added them
+-- only: sqlite, postgres
+CREATE INDEX dl_files_added ON dl_files (table_id, add_version);
+
+-- name: find removed files by the version that removed them
+-- only: sqlite, postgres
+CREATE INDEX dl_files_removed ON dl_files (table_id, remove_version) WHERE remove_version IS NOT NULL;
+
+-- name: index files by first partition column
+-- only: sqlite, postgres
+CREATE INDEX dl_files_part0 ON dl_files (table_id, p0, p1) WHERE remove_version IS NULL;
+
+-- name: index files by second partition column
+-- only: sqlite, postgres
+CREATE INDEX dl_files_part1 ON dl_files (table_id, p1, p0) WHERE remove_version IS NULL;
+
+-- name: index files by slot 0
+-- only: sqlite, postgres
+CREATE INDEX dl_files_slot0 ON dl_files (table_id, k0, s0_max, s0_min) WHERE remove_version IS NULL;
+
+-- name: index files by slot 1
+-- only: sqlite, postgres
+CREATE INDEX dl_files_slot1 ON dl_files (table_id, k1, s1_max, s1_min) WHERE remove_version IS NULL;
+
+-- name: index files by slot 2
+-- only: sqlite, postgres
+CREATE INDEX dl_files_slot2 ON dl_files (table_id, k2, s2_max, s2_min) WHERE remove_version IS NULL;
+
+-- name: index files by slot 3
+-- only: sqlite, postgres
+CREATE INDEX dl_files_slot3 ON dl_files (table_id, k3, s3_max, s3_min) WHERE remove_version IS NULL;
+
+-- name: leases, on the database's clock
+CREATE TABLE dl_leases (
+  name {text} NOT NULL{pk},
+  holder {text} NOT NULL,
+  token {bigint} NOT NULL,
+  expires_at {bigint} NOT NULL
+);
+
+-- name: imports of existing tables
+CREATE TABLE dl_migrations (
+  migration_id {text} NOT NULL{pk},
+  table_id {bigint},
+  source {text} NOT NULL,
+  phase {text} NOT NULL,
+  started_at {bigint} NOT NULL,
+  finished_at {bigint},
+  details {text} NOT NULL
+);
+
+-- name: sequence of audit rows
+-- only: duckdb
+CREATE SEQUENCE dl_audit_ids;
+
+-- name: audit of every change
+CREATE TABLE dl_audit (
+  audit_id {auto_audit_id},
+  at {bigint} NOT NULL,
+  actor {text} NOT NULL,
+  action {text} NOT NULL,
+  table_id {bigint},
+  table_name {text},
+  version {bigint},
+  txn_uuid {text},
+  details {text} NOT NULL
+);

@@ -1,0 +1,79 @@
+-- Opening a table: one row tells everything but the files.
+
+-- name: open
+-- the newest version of a table by name
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, h.head_version, h.head_timestamp, m.raw, p.raw
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
+LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
+WHERE t.name = ?;
+
+-- name: open at
+-- a table by name at one version; the last four columns are null where SQL does not have that version
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, c.version, c.timestamp, m.raw, p.raw
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ?
+LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.add_version <= c.version
+  AND (m.remove_version IS NULL OR m.remove_version > c.version)
+LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.add_version <= c.version
+  AND (p.remove_version IS NULL OR p.remove_version > c.version)
+WHERE t.name = ?;
+
+-- name: lock
+-- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       h.next_file_seq
+FROM dl_heads h
+JOIN dl_tables t ON t.table_id = h.table_id
+WHERE h.table_id IN (??)
+ORDER BY h.table_id;
+
+-- name: set head
+UPDATE dl_heads SET head_version = ?, head_timestamp = ?, first_version = ?, num_files = ?, size_bytes = ?, num_records = ?,
+       files_without_count = ?, next_file_seq = ?
+WHERE table_id = ?;
+
+-- name: metadata since
+-- the first change of metadata or protocol after a version
+SELECT min(add_version) FROM (
+  SELECT add_version FROM dl_metadata WHERE table_id = ? AND add_version > ?
+  UNION ALL
+  SELECT add_version FROM dl_protocol WHERE table_id = ? AND add_version > ?
+) changed;
+
+-- name: live metadata
+SELECT raw FROM dl_metadata WHERE table_id = ? AND remove_version IS NULL;
+
+-- name: live protocol
+SELECT raw FROM dl_protocol WHERE table_id = ? AND remove_version IS NULL;
+
+-- name: close metadata
+UPDATE dl_metadata SET remove_version = ? WHERE table_id = ? AND remove_version IS NULL;
+
+-- name: close protocol
+UPDATE dl_protocol SET remove_version = ? WHERE table_id = ? AND remove_version IS NULL;
+
+-- name: txns at
+SELECT raw FROM dl_txns WHERE table_id = ? AND add_version <= ? AND (remove_version IS NULL OR remove_version > ?);
+
+-- name: txn at
+SELECT raw FROM dl_txns WHERE table_id = ? AND app_id = ? AND add_version <= ? AND (remove_version IS NULL OR remove_version > ?);
+
+-- name: close txn
+UPDATE dl_txns SET remove_version = ? WHERE table_id = ? AND app_id = ? AND remove_version IS NULL;
+
+-- name: domains at
+SELECT raw FROM dl_domains
+WHERE table_id = ? AND add_version <= ? AND (remove_version IS NULL OR remove_version > ?) AND NOT removed;
+
+-- name: close domain
+UPDATE dl_domains SET remove_version = ? WHERE table_id = ? AND domain = ? AND remove_version IS NULL;

@@ -1,0 +1,86 @@
+-- The registry of tables and namespaces.
+
+-- name: insert
+-- a new table; its id is given by the database
+INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
+VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
+RETURNING table_id;
+
+-- name: insert head
+-- a head without a version yet
+INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, size_bytes, num_records, files_without_count, next_file_seq)
+VALUES (?, -1, 0, 0, 0, 0, 0, 0, 0);
+
+-- name: insert mirror
+-- nothing published yet
+INSERT INTO dl_mirror (table_id, published_version, published_at, checkpoint_version, paused)
+VALUES (?, ?, NULL, -1, FALSE);
+
+-- name: list
+-- every table with its head, by name
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+ORDER BY t.name;
+
+-- name: by name
+-- one table with its head
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+WHERE t.name = ?;
+
+-- name: by location
+-- one table with its head
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+WHERE t.location = ?;
+
+-- name: taken
+-- who has the name or the location already
+SELECT name, location FROM dl_tables WHERE name = ? OR location = ?;
+
+-- name: rename
+UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
+
+-- name: set comment
+UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
+
+-- name: set tags
+UPDATE dl_tables SET tags = ?, updated_at = ? WHERE table_id = ?;
+
+-- name: set state
+UPDATE dl_tables SET state = ?, state_reason = ?, updated_at = ? WHERE table_id = ?;
+
+-- name: names
+-- names close to a missing one are suggested from these
+SELECT name FROM dl_tables ORDER BY name LIMIT 1000;
+
+-- name: namespaces
+SELECT name, comment, properties, created_at FROM dl_namespaces ORDER BY name;
+
+-- name: insert namespace
+INSERT INTO dl_namespaces (name, comment, properties, created_at) VALUES (?, ?, ?, ?);
+
+-- name: delete namespace
+DELETE FROM dl_namespaces WHERE name = ?;
+
+-- name: setting
+-- one setting of the whole catalog
+SELECT value FROM dl_settings WHERE name = ?;
+
+-- name: delete setting
+DELETE FROM dl_settings WHERE name = ?;
+
+-- name: insert setting
+INSERT INTO dl_settings (name, value) VALUES (?, ?);

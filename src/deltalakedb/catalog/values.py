@@ -1,0 +1,145 @@
+"""What the catalog knows of a table, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from deltalakedb.protocol.codec import decode_json
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.protocol.log import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A table's newest version and its counters."""
+
+    version: int
+    timestamp: int
+    first_version: int
+    num_files: int
+    size_bytes: int
+    num_records: int
+    files_without_count: int
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows, where every file tells its own."""
+        return None if self.files_without_count else self.num_records
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A row of the registry, with the head it had when it was read."""
+
+    table_id: int
+    name: str
+    location: str
+    state: str
+    state_reason: str | None
+    comment: str | None
+    tags: Mapping[str, str]
+    settings: Mapping[str, Any]
+    created_at: int
+    updated_at: int
+    head: Head
+    published_version: int = field(default=-1)
+
+    @property
+    def namespace(self) -> str | None:
+        """The part of the name before the last dot."""
+        return self.name.rpartition(".")[0] or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as plain data."""
+        return {
+            "name": self.name,
+            "location": self.location,
+            "state": self.state,
+            "state_reason": self.state_reason,
+            "comment": self.comment,
+            "tags": dict(self.tags),
+            "settings": dict(self.settings),
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+            "version": self.head.version,
+            "committed_at": self.head.timestamp,
+            "first_version": self.head.first_version,
+            "num_files": self.head.num_files,
+            "size_bytes": self.head.size_bytes,
+            "num_records": self.head.rows,
+            "files_without_count": self.head.files_without_count,
+            "published_version": self.published_version,
+            "table_id": self.table_id,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The table from what ``to_dict`` gave. Row counts that were unknown come back as zero."""
+        head = Head(
+            data["version"],
+            data["committed_at"],
+            data["first_version"],
+            data["num_files"],
+            data["size_bytes"],
+            data["num_records"] or 0,
+            data["files_without_count"],
+        )
+        same = ("table_id", "name", "location", "state", "state_reason", "comment", "created_at", "updated_at")
+        return cls(
+            **{k: data[k] for k in same},
+            tags=dict(data["tags"]),
+            settings=dict(data["settings"]),
+            head=head,
+            published_version=data["published_version"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table opened at a version: what one query tells."""
+
+    table: Table
+    snapshot: Snapshot
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this was the newest version when it was read."""
+        return self.snapshot.version == self.table.head.version
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTable:
+    """A table whose head this transaction holds."""
+
+    table: Table
+    next_file_seq: int
+
+    def moved(self, head: Head, next_file_seq: int) -> LockedTable:
+        """The same table after a commit of this transaction."""
+        return LockedTable(replace(self.table, head=head), next_file_seq)
+
+
+#: how many leading columns of a query make a Table, without the published version
+TABLE_COLUMNS = 17
+
+
+def table_from_row(row: Row, *, published: int = -1) -> Table:
+    """A Table from the leading columns that all registry queries share."""
+    return Table(
+        table_id=row[0],
+        name=row[1],
+        location=row[2],
+        state=row[3],
+        state_reason=row[4],
+        comment=row[5],
+        tags=decode_json(row[6]),
+        settings=decode_json(row[7]),
+        created_at=row[8],
+        updated_at=row[9],
+        head=Head(*row[10:TABLE_COLUMNS]),
+        published_version=published,
+    )

@@ -1,0 +1,1 @@
+"""The one commit path: everything that changes a table ends here."""

@@ -1,0 +1,1 @@
+"""The mirror: ratified commits reach `_delta_log`, in order, once."""

@@ -1,0 +1,103 @@
+"""The publisher: copies ratified bytes to `_delta_log`, strictly in order, never over anything."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import outbox
+from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.log.names import commit_name
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import Unpublished
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: wait before the first retry of a failed publish; doubles with every attempt
+_FIRST_RETRY_MS = 1_000
+_LONGEST_RETRY_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What one run of the publisher achieved."""
+
+    versions: tuple[int, ...] = ()
+    error: DeltaSqlError | None = None
+    diverged: bool = False
+
+
+def publish(
+    database: Database,
+    table: Table,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    limit: int = 32,
+) -> Published:
+    """Publish up to ``limit`` waiting commits of a table, oldest first.
+
+    A failure is noted in the outbox and returned, never raised: the commits stand whatever happens here.
+    """
+    waiting = outbox.waiting(database, table.table_id, limit=limit)
+    done: list[int] = []
+    error: DeltaSqlError | None = None
+    diverged = False
+    try:
+        store = open_store(table.location, storage_options) if waiting else None
+        for commit in waiting:
+            if store is not None and not _put(store, commit):
+                diverged = True
+                _freeze(database, table, commit.version)
+                break
+            done.append(commit.version)
+    except DeltaSqlError as failure:
+        error = failure
+    if done:
+        outbox.mark_published(database, table.table_id, done)
+        telemetry.emit("publish_total", len(done), outcome="published")
+    if error is not None:
+        failed = waiting[len(done)]
+        _note_failure(database, table, failed, error)
+    return Published(tuple(done), error, diverged)
+
+
+def _put(store: Store, commit: Unpublished) -> bool:
+    """Put one commit; False where other bytes stand in its place."""
+    name = f"_delta_log/{commit_name(commit.version)}"
+    if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
+        return True
+    # there already: our own, by a lost answer or another publisher, or somebody else's
+    return store.get(name) == commit.data
+
+
+def _freeze(database: Database, table: Table, version: int) -> None:
+    reason = f"_delta_log has other bytes than the catalog for version {version}"
+    logger.error("table %s is frozen: %s", table.name, reason)
+    telemetry.emit("publish_total", 1, outcome="diverged")
+    telemetry.emit("table_frozen", 1, table=table.name)
+    outbox.freeze(database, table, reason, version=version)
+
+
+def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
+    logger.warning(
+        "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
+    )
+    telemetry.emit("publish_total", 1, outcome="failed")
+    wait = min(_FIRST_RETRY_MS * 2 ** min(commit.attempts, 20), _LONGEST_RETRY_MS)
+    try:
+        outbox.mark_failed(
+            database, table.table_id, commit.version, f"{type(error).__name__}: {error.message}", retry_in_ms=wait
+        )
+    except DeltaSqlError as second:
+        logger.warning("the failure could not be noted in the catalog: %s", second.message)
+
+

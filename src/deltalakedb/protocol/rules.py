@@ -1,0 +1,72 @@
+"""What the protocol demands of one commit, whoever makes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.paths import canonical_path, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+APPEND_ONLY = "delta.appendOnly"
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+
+
+def is_on(metadata: Metadata, name: str) -> bool:
+    """Whether a boolean table property is set."""
+    return (metadata.configuration.get(name) or "").lower() == "true"
+
+
+def check_commit(
+    actions: Sequence[Action],
+    *,
+    version: int,
+    protocol: Protocol | None,
+    metadata: Metadata | None,
+    root: str,
+    table: str,
+) -> tuple[Protocol, Metadata]:
+    """Refuse a commit that the protocol forbids.
+
+    Args:
+        actions: The commit's actions.
+        version: The version it would become.
+        protocol: The table's protocol before it, None for version 0.
+        metadata: The table's metadata before it, None for version 0.
+        root: The table's location: relative paths stay below it.
+        table: The table's name, for messages.
+
+    Returns:
+        Protocol and metadata as they are after the commit.
+    """
+
+    def refuse(message: str, suggestion: str | None = None) -> ProtocolError:
+        return ProtocolError(message, table=table, version=version, suggestion=suggestion)
+
+    kinds = Counter(type(a) for a in actions)
+    for kind in (Metadata, Protocol):
+        if kinds[kind] > 1:
+            raise refuse(f"a commit holds at most one {kind.__name__} action, this one {kinds[kind]}")
+    protocol = next((a for a in actions if isinstance(a, Protocol)), protocol)
+    metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
+    if protocol is None or metadata is None:
+        raise refuse("version 0 must carry protocol and metaData")
+    check_writable(protocol, table=table)
+    for kind in (Add, Remove):
+        keys = Counter((canonical_path(a.path), a.dv_id) for a in actions if isinstance(a, kind))
+        if twice := next((k for k, n in keys.items() if n > 1), None):
+            raise refuse(f"the file {twice[0]} appears twice as {kind.__name__.lower()}")
+    for action in actions:
+        if isinstance(action, Add | Cdc):
+            resolve(root, action.path)
+    if is_on(metadata, APPEND_ONLY) and any(isinstance(a, Remove) and a.data_change for a in actions):
+        raise refuse(
+            "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",
+            "append instead, or set delta.appendOnly to false",
+        )
+    return protocol, metadata
