@@ -1,6 +1,6 @@
 """Table features: which ones a table needs, and which of them this client reads and writes.
 
-Read: everything whose metadata and files we understand. delta-rs itself refuses to scan a table that names one
+Read: what we understand the metadata and files of. delta-rs itself refuses to scan a table that names one
 of `SCAN_DROPS`, although it reads the data rightly: they are left out of the protocol that a scan is given.
 
 Write: what delta-rs 1.6 writes, measured by an append, a delete and a compaction on a table that has the
