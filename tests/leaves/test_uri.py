@@ -15,6 +15,7 @@ from deltalakedb.uri import (
     ENGINES,
     OPTIONS,
     Address,
+    Engine,
     Options,
     Secret,
     is_deltasql,
@@ -27,12 +28,12 @@ PG = "deltasql://postgres/"
 LITE = "deltasql://sqlite/"
 
 
-def shown(error: BaseException) -> str:
+def shown(error: BaseException | None) -> str:
     """Everything that a log or a terminal could show of an error."""
-    seen, texts = error, []
-    while seen is not None:
-        texts += [str(seen), repr(seen), repr(seen.args), repr(getattr(seen, "context", ""))]
-        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
+    texts = []
+    while error is not None:
+        texts += [str(error), repr(error), repr(error.args), repr(getattr(error, "context", ""))]
+        error = error.__cause__ or error.__context__
     return "\n".join(texts)
 
 
@@ -40,10 +41,10 @@ def shown(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
-def test_two_slashes_make_an_absolute_path_and_one_a_relative(engine: str) -> None:
+def test_two_slashes_make_an_absolute_path_and_one_a_relative(engine: Engine) -> None:
     assert parse_uri(f"deltasql://{engine}//srv/lake/meta.db") == Address(
         engine=engine, path="/srv/lake/meta.db"
-    )  # type: ignore[arg-type]
+    )
     assert parse_uri(f"deltasql://{engine}/lake/meta.db").path == "lake/meta.db"
 
 
@@ -161,6 +162,11 @@ def test_libpq_environment_decides_what_is_remote_where_the_address_is_silent() 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "%2Ftmp"])
 def test_a_local_postgres_needs_no_tls(host: str) -> None:
     assert parse_uri(f"{PG}@{host}/lake/meta").driver_options({}) == {}
+
+
+def test_libpq_knows_every_postgres_option() -> None:
+    pq = pytest.importorskip("psycopg.pq", reason="the extra postgres is not installed")
+    assert set(OPTIONS["postgres"]) <= {default.keyword.decode() for default in pq.Conninfo.get_defaults()}
 
 
 def test_files_have_no_tls() -> None:

@@ -1,0 +1,118 @@
+"""The error tree: old except clauses work, errors travel between processes, and show no secret."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+import re
+
+import deltalake.exceptions as stock
+import pytest
+
+from deltalakedb import exceptions
+from deltalakedb.exceptions import DeltaSqlError
+
+ALL = [c for c in vars(exceptions).values() if inspect.isclass(c) and issubclass(c, DeltaSqlError)]
+DRAWN = re.compile(r"[├└]── (\w+)(.*)")
+names = pytest.mark.parametrize("kind", ALL, ids=lambda c: c.__name__)
+
+
+@names
+def test_every_error_survives_a_pickle_and_a_copy(kind: type[DeltaSqlError]) -> None:
+    error = kind("it broke", table="t", version=3, suggestion="mend it", reason="rust")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is kind
+        assert str(other) == str(error)
+        assert other.to_dict() == error.to_dict()
+        assert other.context == {"reason": "rust"}
+
+
+@names
+def test_every_error_says_what_where_and_what_to_do(kind: type[DeltaSqlError]) -> None:
+    assert str(kind("it broke")) == "it broke"
+    assert str(kind("it broke", table="t")) == "it broke [table t]"
+    assert str(kind("it broke", table="t", version=3, suggestion="mend it")) == (
+        "it broke [table t, version 3]\n  → mend it"
+    )
+
+
+@names
+def test_every_error_is_plain_data_too(kind: type[DeltaSqlError]) -> None:
+    told = json.loads(json.dumps(kind("it broke", table="t", version=0).to_dict()))
+    assert told["error"] == kind.__name__
+    assert (told["message"], told["table"], told["version"]) == ("it broke", "t", 0)
+    assert told["transient"] is kind.transient
+
+
+@names
+def test_the_context_is_shown_nowhere(kind: type[DeltaSqlError]) -> None:
+    error = kind("it broke", dsn="hunter2")
+    assert "hunter2" not in f"{error} {error!r} {error.args} {error.to_dict()}"
+
+
+@names
+def test_the_tree_drawn_on_top_is_the_tree(kind: type[DeltaSqlError]) -> None:
+    drawn = [(m.start(), m[1], m[2]) for m in map(DRAWN.search, (exceptions.__doc__ or "").splitlines()) if m]
+    index = next(i for i, (_, name, _) in enumerate(drawn) if name == kind.__name__)
+    column, _, rest = drawn[index]
+    above = [name for start, name, _ in drawn[:index] if start < column]
+    assert kind.__mro__[1].__name__ == (above[-1] if above else "DeltaError")
+    assert ("(transient)" in rest) == (vars(kind).get("transient") is True)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("AddressError", ValueError),
+        ("CommitError", stock.CommitFailedError),
+        ("ConfigError", ValueError),
+        ("ConflictError", stock.CommitFailedError),
+        ("InvalidArgumentError", ValueError),
+        ("LogMissingError", stock.TableNotFoundError),
+        ("MissingExtraError", ImportError),
+        ("PredicateError", ValueError),
+        ("ProtocolError", stock.DeltaProtocolError),
+        ("SchemaError", stock.SchemaMismatchError),
+        ("TableExistsError", FileExistsError),
+        ("TableMissingError", stock.TableNotFoundError),
+        ("UnsupportedFeatureError", stock.DeltaProtocolError),
+        ("UnsupportedOperationError", NotImplementedError),
+        ("VersionMissingError", ValueError),
+    ],
+)
+def test_old_except_clauses_catch_the_new_errors(ours: str, theirs: type[Exception]) -> None:
+    kind = getattr(exceptions, ours)
+    with pytest.raises(theirs):
+        raise kind("it broke")
+    with pytest.raises(stock.DeltaError):
+        raise kind("it broke")
+
+
+def test_stock_names_are_the_stock_classes() -> None:
+    for name in ("DeltaError", "TableNotFoundError", "CommitFailedError", "DeltaProtocolError"):
+        assert getattr(exceptions, name) is getattr(stock, name)
+
+
+def test_all_lists_every_error_once_and_in_order() -> None:
+    assert exceptions.__all__ == sorted(set(exceptions.__all__))
+    assert {c.__name__ for c in ALL} <= set(exceptions.__all__)
+
+
+def test_a_cause_is_kept() -> None:
+    cause = OSError("disk")
+    with pytest.raises(DeltaSqlError) as caught:
+        raise exceptions.StorageError("no") from cause
+    assert caught.value.__cause__ is cause
+
+
+def test_what_may_be_tried_again_is_marked() -> None:
+    assert {c.__name__ for c in ALL if c.transient} == {
+        "CatalogBusyError",
+        "CatalogFullError",
+        "CatalogUnavailableError",
+        "CommitUnknownError",
+        "ConflictError",
+        "StorageUnavailableError",
+    }
