@@ -1,0 +1,232 @@
+"""Checkpoints as streams of actions: Parquet or JSON, in parts, with sidecars; memory stays bounded."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltalakedb.exceptions import LogCorruptError, ProtocolError, StorageError, StorageMissingError
+from deltalakedb.log.names import SIDECAR_FOLDER
+from deltalakedb.log.struct_stats import stats_json
+from deltalakedb.protocol.actions import Action, Sidecar, action_from_dict
+from deltalakedb.protocol.codec import decode_line
+from deltalakedb.protocol.paths import decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.log.listing import Checkpoint
+    from deltalakedb.storage import Store
+
+BATCH_ROWS = 4096
+_BUFFER_BYTES = 1 << 20
+_PARSED = "stats_parsed"
+#: read elsewhere or not at all: the strings of `partitionValues` are the truth
+_SKIPPED = {"partitionValues_parsed", _PARSED}
+_FILE_KINDS = {"add", "remove", "cdc"}
+#: structs inside an action whose absent fields are nulls in Parquet
+_NESTED = ("deletionVector", "format")
+_TORN = "delete the broken checkpoint if the log holds the commits before it, or restore it from a copy"
+
+
+def iter_checkpoint(
+    store: Store,
+    checkpoint: Checkpoint,
+    *,
+    kinds: frozenset[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[list[Action]]:
+    """The actions of a checkpoint in batches, in no particular order.
+
+    Args:
+        store: The table's root.
+        checkpoint: Which one.
+        kinds: Only these action kinds; sidecars are read only where they can hold one of them.
+        batch_rows: The size of a batch, at most.
+
+    Raises:
+        LogCorruptError: A file of it is missing or torn; batches may have been given before that shows.
+    """
+    wanted = None if kinds is None else kinds | {"sidecar"}
+    sidecars: list[Sidecar] = []
+    for meta in checkpoint.files:
+        for batch in _iter_file(store, meta.path, wanted, batch_rows):
+            sidecars += [action for action in batch if isinstance(action, Sidecar)]
+            rest: list[Action] = [action for action in batch if not isinstance(action, Sidecar)]
+            if rest:
+                yield rest
+    if kinds is None or kinds & _FILE_KINDS:
+        for sidecar in sidecars:
+            yield from _iter_file(store, sidecar_path(sidecar), kinds, batch_rows)
+
+
+def is_whole(store: Store, checkpoint: Checkpoint) -> bool:
+    """Whether all files of a checkpoint are there and end as they should; cheap, so not a full proof."""
+    try:
+        sidecars: list[Sidecar] = []
+        for meta in checkpoint.files:
+            for batch in _iter_file(store, meta.path, frozenset({"sidecar"}), BATCH_ROWS):
+                sidecars += [action for action in batch if isinstance(action, Sidecar)]
+        for sidecar in sidecars:
+            with _parquet(store, sidecar_path(sidecar)):
+                pass
+    except LogCorruptError:
+        return False
+    return True
+
+
+def sidecar_path(sidecar: Sidecar) -> str:
+    """Where a sidecar lies: always in the table's own folder, so that a copied table finds its own."""
+    return f"{SIDECAR_FOLDER}/{decode_path(sidecar.path).rpartition('/')[2]}"
+
+
+def _iter_file(
+    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
+) -> Iterator[list[Action]]:
+    read = _iter_json if path.endswith(".json") else _iter_parquet
+    return read(store, path, kinds, batch_rows)
+
+
+def _iter_json(
+    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
+) -> Iterator[list[Action]]:
+    with _torn(path), store.open(path) as file:
+        number = 0
+        while lines := list(islice(file, batch_rows)):
+            batch = []
+            for line in lines:
+                number += 1
+                # a kind that is not even spelled there need not be decoded
+                if kinds is None or any(f'"{kind}"'.encode() in line for kind in kinds):
+                    action = decode_line(line, source=path, number=number)
+                    if action is not None:
+                        batch.append(action)
+            yield batch
+        if not number:
+            raise LogCorruptError(f"the checkpoint file {path} is empty", suggestion=_TORN)
+
+
+def _iter_parquet(
+    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
+) -> Iterator[list[Action]]:
+    with _parquet(store, path) as file:
+        columns = _columns(file, kinds)
+        if not columns:
+            return
+        utc = _instants(file)
+        batches = file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False)
+        while True:
+            with _torn(path):
+                if (batch := next(batches, None)) is None:
+                    return
+                actions = [
+                    action
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                    for action in _actions(name, column, utc)
+                ]
+            yield actions
+
+
+@contextlib.contextmanager
+def _parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+    with contextlib.ExitStack() as stack:
+        with _torn(path):
+            handle = stack.enter_context(store.open(path))
+            file = stack.enter_context(
+                pq.ParquetFile(
+                    handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+                )
+            )
+        yield file
+
+
+@contextlib.contextmanager
+def _torn(path: str) -> Iterator[None]:
+    """Turn what a broken file makes its reader say into one typed error; a store that is away stays away."""
+    try:
+        yield
+    except StorageMissingError as e:
+        raise LogCorruptError(f"the checkpoint file {path} is missing", suggestion=_TORN) from e
+    except (StorageError, LogCorruptError):
+        raise
+    except ProtocolError as e:
+        raise LogCorruptError(f"the checkpoint file {path}: {e.message}", suggestion=_TORN) from e
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
+        raise LogCorruptError(f"the checkpoint file {path} cannot be read: {e}", suggestion=_TORN) from e
+
+
+def _columns(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[str]:
+    columns = []
+    for top in file.schema_arrow:
+        if kinds is not None and top.name not in kinds:
+            continue
+        if not pa.types.is_struct(top.type):
+            columns.append(top.name)
+            continue
+        columns += [f"{top.name}.{child.name}" for child in top.type if child.name not in _SKIPPED]
+        if top.name == "add" and top.type.get_field_index(_PARSED) >= 0 and _lacks_json_stats(file):
+            columns.append(f"add.{_PARSED}")
+    return columns
+
+
+def _lacks_json_stats(file: pq.ParquetFile) -> bool:
+    """Whether some add may have no JSON statistics, told by the footer's counts of nulls."""
+    paths = {file.schema.column(i).path: i for i in range(len(file.schema))}
+    if "add.stats" not in paths or "add.path" not in paths:
+        return True
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        counts = []
+        for name in ("add.stats", "add.path"):
+            statistics = group.column(paths[name]).statistics
+            if statistics is None or not statistics.has_null_count:
+                return True
+            counts.append(statistics.null_count)
+        if counts[0] != counts[1]:
+            return True
+    return False
+
+
+def _instants(file: pq.ParquetFile) -> frozenset[str]:
+    """Timestamps of the old INT96 kind, which are instants without saying so."""
+    prefix = f"add.{_PARSED}."
+    columns = (file.schema.column(i) for i in range(len(file.schema)))
+    return frozenset(
+        column.path.removeprefix(prefix)
+        for column in columns
+        if column.physical_type == "INT96" and column.path.startswith(prefix)
+    )
+
+
+def _actions(kind: str, column: Any, utc: frozenset[str]) -> Iterator[Action]:
+    if not len(column := column.drop_null()):
+        return
+    parsed: list[str | None] | None = None
+    if kind == "add" and (at := column.type.get_field_index(_PARSED)) >= 0:
+        children, fields = column.flatten(), list(column.type)
+        parsed = stats_json(children.pop(at), utc=utc)
+        fields.pop(at)
+        column = pa.StructArray.from_arrays(children, fields=fields)
+    for row, value in enumerate(column.to_pylist(maps_as_pydicts="lossy")):
+        if isinstance(value, dict):
+            value = _without_nulls(value)
+            if not value or (kind in _FILE_KINDS and "path" not in value):
+                continue  # some writers spell an absent action as a struct of nulls
+            if parsed is not None and "stats" not in value and parsed[row] is not None:
+                value["stats"] = parsed[row]
+        if (action := action_from_dict({kind: value})) is not None:
+            yield action
+
+
+def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    value = {name: item for name, item in value.items() if item is not None}
+    for name in _NESTED:
+        if isinstance(nested := value.get(name), dict):
+            value[name] = {key: item for key, item in nested.items() if item is not None}
+    if value.get("deletionVector") == {}:
+        del value["deletionVector"]
+    return value
