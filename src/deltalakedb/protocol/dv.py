@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import DeletionVector
@@ -29,7 +29,9 @@ __all__ = [
     "z85_encode",
 ]
 
-_MAGIC: Final = 1681511377
+_PORTABLE: Final = struct.pack("<i", 1681511377)
+#: an older layout, seen in the protocol's own example: big-endian, one bitmap per high half
+_NATIVE: Final = struct.pack(">i", 1681511376)
 _FILE_VERSION: Final = 1
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
@@ -176,18 +178,32 @@ def z85_encode(data: bytes) -> str:
 
 
 def _serialize(bitmap: BitMap64) -> bytes:
-    return struct.pack("<i", _MAGIC) + bytes(bitmap.serialize())
+    return _PORTABLE + bytes(bitmap.serialize())
 
 
 def _bitmap(dv: DeletionVector, data: bytes) -> BitMap64:
-    if len(data) < 12 or struct.unpack_from("<i", data)[0] != _MAGIC:
-        raise _torn(dv, "it is no bitmap in the portable format")
+    magic, body = data[:4], data[4:]
+    if magic not in (_PORTABLE, _NATIVE):
+        raise _torn(dv, "its bitmap has an unknown format")
     try:
-        bitmap = BitMap64.deserialize(data[4:])
-    except (IndexError, ValueError, RuntimeError, MemoryError) as e:
+        bitmap = BitMap64.deserialize(body) if magic == _PORTABLE else _native(body)
+    except (IndexError, ValueError, RuntimeError, MemoryError, struct.error) as e:
         raise _torn(dv, "its bitmap is damaged") from e
     if len(bitmap) != dv.cardinality:
         raise _torn(dv, f"it holds {len(bitmap)} rows instead of {dv.cardinality}")
+    return bitmap
+
+
+def _native(body: bytes) -> BitMap64:
+    (count,) = struct.unpack_from(">i", body)
+    bitmap, at = BitMap64(), 4
+    for high in range(count):
+        (size,) = struct.unpack_from(">i", body, at)
+        if size <= 0:
+            raise ValueError("a bitmap without bytes")
+        part = BitMap.deserialize(body[at + 4 : at + 4 + size])
+        bitmap.update([high << 32 | low for low in part])
+        at += 4 + size
     return bitmap
 
 

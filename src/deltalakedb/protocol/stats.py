@@ -24,8 +24,8 @@ _KNOWN: Final = ("numRecords", "minValues", "maxValues", "nullCount", "tightBoun
 _WIDE: Final = Context(prec=80)
 #: a decimal of this many digits survives a trip through a double
 _DOUBLE_DIGITS: Final = 15
-#: nine digits, a point and an exponent: the longest that a 32-bit float is written
-_SINGLE_TEXT: Final = 14
+#: the most that a 32-bit float is written with
+_SINGLE_DIGITS: Final = 9
 _I64: Final = (-(2**63), 2**63 - 1)
 _MILLISECOND: Final = timedelta(microseconds=999)
 
@@ -155,8 +155,11 @@ def _double(raw: Any, side: int, *, short: bool) -> float | None:
         return None
     # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
     nearest = single(value)
-    if short or math.isinf(nearest) or not side or len(repr(value).strip("-")) > _SINGLE_TEXT:
-        return nearest if short else value
+    if short:
+        return nearest
+    digits = repr(value).partition("e")[0].replace(".", "").strip("-0")
+    if not side or math.isinf(nearest) or len(digits) > _SINGLE_DIGITS:
+        return value
     return min(value, nearest) if side < 0 else max(value, nearest)
 
 

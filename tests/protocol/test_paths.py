@@ -1,0 +1,176 @@
+"""Paths of data files: encoded, decoded, resolved, and never outside where that is forbidden."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.paths import (
+    canonical_path,
+    decode_path,
+    encode_path,
+    is_absolute,
+    is_url,
+    relative_to,
+    resolve,
+)
+
+segments = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\x00\\"), min_size=1).filter(
+    lambda s: s not in (".", "..")
+)
+paths = st.lists(segments, min_size=1, max_size=4).map("/".join)
+
+
+@given(paths)
+def test_a_path_survives_a_round_trip(path: str) -> None:
+    encoded = encode_path(path)
+    assert encoded.isascii()
+    assert " " not in encoded
+    assert urlsplit(encoded).scheme == ""
+    assert decode_path(encoded) == path
+
+
+@given(paths.filter(lambda p: not is_url(p)))
+def test_a_relative_path_lies_below_every_root(path: str) -> None:
+    for root in ("/data/t", "/data/t/", "s3://bucket/t", "file:///data/t", "memory:///"):
+        found = resolve(root, encode_path(path), inside=True)
+        assert found.endswith(f"/{path}")
+        assert relative_to(root, encode_path(path)) == path
+
+
+@given(st.text(max_size=30))
+def test_no_text_escapes_the_root(path: str) -> None:
+    try:
+        found = resolve("/data/t", path, inside=True)
+    except ProtocolError:
+        return
+    assert found.startswith("/data/t/")
+    assert ".." not in found.split("/")
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("a%20b/c.parquet", "a b/c.parquet"),
+        ("p=a%252Fb/c", "p=a%2Fb/c"),
+        ("%C3%A9", "é"),
+        ("é", "é"),
+        ("100%", "100%"),
+        ("a%FFb", "a%FFb"),
+        ("a+b", "a+b"),
+        ("file:/x/y", "/x/y"),
+        ("file:///x/y%20z", "/x/y z"),
+        ("FILE:///x", "/x"),
+        ("/x/y", "/x/y"),
+        ("s3://b/k%20l", "s3://b/k l"),
+        ("file-1.parquet", "file-1.parquet"),
+    ],
+)
+def test_every_file_has_one_canonical_path(written: str, canonical: str) -> None:
+    assert canonical_path(written) == canonical
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "found"),
+    [
+        ("/t", "a%20b", "/t/a b"),
+        ("/", "a", "/a"),
+        ("/with space", "a", "/with space/a"),
+        ("/with%20percent", "a", "/with%20percent/a"),
+        ("file:///with%20space/", "a", "/with space/a"),
+        ("s3://b/t/", "x=1/a%3Ab", "s3://b/t/x=1/a:b"),
+        ("s3://b/t", "s3://b/t/a", "s3://b/t/a"),
+        ("/t", "/elsewhere/a", "/elsewhere/a"),
+        ("/t", "file:/elsewhere/a%20b", "/elsewhere/a b"),
+        ("memory:///", "a", "memory:///a"),
+        ("/t", "a..b/..c", "/t/a..b/..c"),
+    ],
+)
+def test_paths_are_resolved_against_the_root(root: str, path: str, found: str) -> None:
+    assert resolve(root, path) == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../a",
+        "a/../b",
+        "..",
+        "%2e%2e/a",
+        "a/%2E%2E/b",
+        "a%2F..%2Fb",
+        "a\\..\\b",
+        "/t/../etc",
+        "file:///t/../x",
+        "",
+        "a%00b",
+    ],
+)
+def test_climbing_and_empty_paths_are_always_refused(path: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        resolve("/t", path)
+    assert caught.value.suggestion
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("/t", "/elsewhere/a"),
+        ("/t", "/table/a"),
+        ("/t", "/t"),
+        ("/t", "file:///elsewhere/a"),
+        ("/t", "s3://b/t/a"),
+        ("s3://b/t", "s3://other/t/a"),
+        ("s3://b/t", "s3://b/table/a"),
+        ("s3://b/t", "/t/a"),
+    ],
+)
+def test_files_elsewhere_are_refused_where_they_must_lie_inside(root: str, path: str) -> None:
+    with pytest.raises(ProtocolError, match="outside"):
+        resolve(root, path, inside=True)
+    assert relative_to(root, path) is None
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "relative"),
+    [
+        ("/t", "/t/x=1/a%20b", "x=1/a b"),
+        ("/t/", "file:///t/a", "a"),
+        ("file:/t", "/t/a", "a"),
+        ("s3a://b/t", "s3://b/t/a", "a"),
+        ("s3://b/t", "s3a://b/t/a", "a"),
+    ],
+)
+def test_absolute_paths_inside_become_relative(root: str, path: str, relative: str) -> None:
+    assert relative_to(root, path) == relative
+    assert resolve(root, path, inside=True)
+
+
+def test_absolute_paths_are_told_from_relative_ones() -> None:
+    assert [is_absolute(p) for p in ("/a", "s3://b/a", "file:/a", "a", "x=1/a", "a:b", "c:/x")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_an_absolute_url_keeps_its_scheme() -> None:
+    assert encode_path("s3://bucket/a b:c") == "s3://bucket/a%20b:c"
+
+
+def test_a_path_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="Unicode"):
+        encode_path("a\udcff")
+
+
+def test_a_table_without_root_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="root"):
+        resolve("", "a")
