@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,7 +110,7 @@ class PostgresConfig(_Section):
 
     connect_timeout_s: int = Field(default=10, ge=1, description="seconds to wait for a connection")
     statement_timeout_s: Seconds | None = Field(default=None, description="seconds a statement may take")
-    lock_timeout_s: Seconds | None = Field(default=30.0, description="seconds to wait for a lock")
+    lock_timeout_s: Seconds = Field(default=30.0, description="seconds to wait for a lock")
 
 
 class PublishConfig(_Section):
@@ -226,6 +228,11 @@ class Config(BaseSettings):
         if not fitting:
             return None
         return {key: value.get_secret_value() for key, value in self.storage[max(fitting, key=len)].items()}
+
+    def fingerprint(self) -> str:
+        """A digest of what connections are made and kept by: equal settings may share a pool."""
+        values = self.model_dump(mode="json", exclude={"catalog": {"uri"}, "storage": True})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> list[Setting]:
         """Every setting with its value, secrets masked, and where it comes from."""

@@ -23,12 +23,12 @@ CHECKPOINT_AGE_VERSIONS: Final = "checkpoint_age_versions"
 COMMIT_CONFLICTS_TOTAL: Final = "commit_conflicts_total"
 COMMIT_DURATION_SECONDS: Final = "commit_duration_seconds"
 IMPORT_PROGRESS_RATIO: Final = "import_progress_ratio"
+OPEN_DURATION_SECONDS: Final = "open_duration_seconds"
+PLAN_DURATION_SECONDS: Final = "plan_duration_seconds"
 POOL_CONNECTIONS: Final = "pool_connections"
-POOL_WAIT_SECONDS: Final = "pool_wait_seconds"
 PUBLISH_LAG_VERSIONS: Final = "publish_lag_versions"
 PUBLISH_OLDEST_UNPUBLISHED_SECONDS: Final = "publish_oldest_unpublished_seconds"
 PUBLISH_TOTAL: Final = "publish_total"
-SNAPSHOT_LOAD_SECONDS: Final = "snapshot_load_seconds"
 SQL_STATEMENT: Final = "sql_statement"
 TABLE_FROZEN: Final = "table_frozen"
 
@@ -66,23 +66,25 @@ SIGNALS: Final[Mapping[str, Signal]] = {
             ("operation", "engine", "outcome"),
         ),
         Signal(IMPORT_PROGRESS_RATIO, "gauge", "Share of an import that is done, 0 to 1", ("table",)),
-        Signal(POOL_CONNECTIONS, "gauge", "Connections of a pool, idle or in use", ("engine", "state")),
-        Signal(POOL_WAIT_SECONDS, "histogram", "Wait for a connection", ("engine", "outcome")),
+        Signal(OPEN_DURATION_SECONDS, "histogram", "Opening a table at a version", ("engine", "outcome")),
+        Signal(PLAN_DURATION_SECONDS, "histogram", "Finding the files of a read", ("engine", "outcome")),
+        Signal(POOL_CONNECTIONS, "gauge", "Connections of a pool, open and used", ("state",)),
         Signal(PUBLISH_LAG_VERSIONS, "gauge", "Ratified versions that are not published yet", ("table",)),
         Signal(PUBLISH_OLDEST_UNPUBLISHED_SECONDS, "gauge", "Age of the oldest of these", ("table",)),
         Signal(PUBLISH_TOTAL, "counter", "Log files published, or not", ("outcome",)),
-        Signal(SNAPSHOT_LOAD_SECONDS, "histogram", "Opening a table at a version", ("engine", "outcome")),
         Signal(SQL_STATEMENT, "counter", "Statements sent to the database", ("engine", "statement")),
         Signal(TABLE_FROZEN, "gauge", "1 while the table refuses writes", ("table",)),
     )
 }
 
-#: True while somebody listens. Read it as ``telemetry.active`` before computing a costly label.
-active: bool = False
-
 _lock = threading.Lock()
 _subscribers: tuple[Callable[[Event], object], ...] = ()
 _inside = threading.local()
+
+
+def active() -> bool:
+    """True while somebody listens: ask before computing a costly label."""
+    return bool(_subscribers)
 
 
 def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
@@ -103,7 +105,7 @@ def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
 
 def emit(name: str, value: float = 1.0, /, **labels: str) -> None:
     """Tell every subscriber; returns at once where there is none, and never raises."""
-    if active:
+    if _subscribers:
         _deliver(name, value, labels)
 
 
@@ -129,14 +131,14 @@ class Timer:
         self.outcome: str | None = None
 
     def __enter__(self) -> Self:
-        if active:
+        if _subscribers:
             self._start = time.perf_counter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._start is None or not active:
+        if self._start is None or not _subscribers:
             return
         signal = SIGNALS.get(self._name)
         if signal is None or "outcome" in signal.labels:
@@ -179,10 +181,9 @@ def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]
 
 
 def _change(edit: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
-    global _subscribers, active
+    global _subscribers
     with _lock:
         _subscribers = edit(_subscribers)
-        active = bool(_subscribers)
 
 
 def _deliver(name: str, value: float, labels: dict[str, str]) -> None:

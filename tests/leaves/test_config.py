@@ -355,3 +355,11 @@ def test_the_process_config_is_loaded_once_and_again_on_request(monkeypatch: pyt
         assert get_config().pool.max_size == 3
     finally:
         set_config(None)
+
+
+def test_equal_settings_have_one_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Config().fingerprint()
+    assert Config(storage={"s3://b": {"k": SECRET}}, catalog="deltasql://sqlite/x.db").fingerprint() == plain
+    changed = Config(pool={"max_size": 3}).fingerprint()
+    monkeypatch.setenv("DELTASQL_POOL__MAX_SIZE", "3")
+    assert Config().fingerprint() == changed != plain

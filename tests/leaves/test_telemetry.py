@@ -24,7 +24,7 @@ def events() -> Iterator[list[Event]]:
 
 
 def test_nobody_listens_by_default_and_emitting_is_fine() -> None:
-    assert telemetry.active is False
+    assert not telemetry.active()
     emit(telemetry.PUBLISH_TOTAL, outcome="ok")
     with timed(telemetry.COMMIT_DURATION_SECONDS, operation="WRITE", engine="sqlite") as timer:
         timer.outcome = "conflict"
@@ -33,7 +33,7 @@ def test_nobody_listens_by_default_and_emitting_is_fine() -> None:
 def test_a_subscriber_hears_value_and_labels_until_it_leaves() -> None:
     seen: list[Event] = []
     unsubscribe = subscribe(seen.append)
-    assert telemetry.active
+    assert telemetry.active()
     emit(telemetry.PUBLISH_LAG_VERSIONS, 3, table="t")
     emit(telemetry.PUBLISH_TOTAL, outcome="ok")
     unsubscribe()
@@ -43,7 +43,7 @@ def test_a_subscriber_hears_value_and_labels_until_it_leaves() -> None:
         Event("publish_lag_versions", 3.0, {"table": "t"}),
         Event("publish_total", 1.0, {"outcome": "ok"}),
     ]
-    assert not telemetry.active
+    assert not telemetry.active()
 
 
 def test_one_callback_subscribed_twice_leaves_once_at_a_time(events: list[Event]) -> None:
@@ -106,7 +106,7 @@ def test_statements_are_counted_by_name_and_thread() -> None:
     assert everything.statements == ["ours", "theirs"]
     assert mine.statements == ["ours"]
     assert len(mine) == 1
-    assert not telemetry.active
+    assert not telemetry.active()
 
 
 def test_subscribing_from_many_threads_loses_nobody() -> None:
@@ -125,7 +125,7 @@ def test_subscribing_from_many_threads_loses_nobody() -> None:
     for leave in leaves:
         leave()
     assert sorted(heard) == list(range(32))
-    assert not telemetry.active
+    assert not telemetry.active()
 
 
 def test_every_constant_is_described() -> None:
