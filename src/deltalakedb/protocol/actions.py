@@ -317,16 +317,16 @@ def action_from_dict(line: Mapping[str, Any]) -> Action | None:
     Raises:
         ProtocolError: The action is malformed, or the line holds more than one.
     """
-    present = [kind for kind, value in line.items() if value is not None]
+    present = [item for item in line.items() if item[1] is not None]
     if not present:
         return None
     if len(present) > 1:
-        raise ProtocolError(f"a line holds one action, not {len(present)}: {', '.join(present)}")
-    kind = present[0]
-    value = line[kind]
+        kinds = ", ".join(kind for kind, _ in present)
+        raise ProtocolError(f"a line holds one action, not {len(present)}: {kinds}")
+    kind, value = present[0]
     if (cls := KINDS.get(kind)) is None:
         return UnknownAction(kind=kind, value=value)
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise ProtocolError(f"a {kind} action must be an object, not {type(value).__name__}")
     return cast(Action, cls.from_dict(value))
 

@@ -45,7 +45,7 @@ class Fields:
             elif value is not None:
                 attr, exact, read = entry
                 known[attr] = value if type(value) is exact else read(value, key)
-        if not known.keys() >= cls._required:
+        if not cls._required.issubset(known):
             missing = sorted(cls._names[a] for a in cls._required - known.keys())
             raise ProtocolError(f"{cls.__name__} lacks {', '.join(missing)}")
         return cls(**known, extra=rest)
