@@ -1,0 +1,203 @@
+"""The exact question that statistics can answer: may this file hold a row that matches?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol import partition
+from deltalakedb.protocol.images import encoding_of, literal_bounds, lowest, open_end, successor, text_bytes
+from deltalakedb.protocol.predicate import (
+    And,
+    Compare,
+    Constant,
+    Expr,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Path,
+    StartsWith,
+    normalize,
+)
+from deltalakedb.protocol.schema import PrimitiveType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from deltalakedb.protocol.schema import DataType
+    from deltalakedb.protocol.stats import FileStats
+
+__all__ = ["FileFilter", "may_match", "without_nan"]
+
+_NO_COLUMNS: Final[frozenset[Path]] = frozenset()
+
+
+class _Range(NamedTuple):
+    """What a column may hold in one file; a bound that is None is open."""
+
+    low: Any
+    high: Any
+    may_be_null: bool
+    may_be_value: bool
+
+
+_ANYTHING: Final = _Range(None, None, True, True)
+_ONLY_NULL: Final = _Range(None, None, True, False)
+
+
+def may_match(
+    expr: Expr,
+    stats: FileStats | None,
+    partition_values: Mapping[str, str | None],
+    types: Mapping[Path, DataType],
+) -> bool:
+    """False only where no row of a file can make a predicate true.
+
+    Args:
+        expr: The predicate, over physical column paths.
+        stats: The file's statistics, if it has any.
+        partition_values: The file's partition values by physical name.
+        types: The type of each leaf column by its physical path.
+    """
+    return FileFilter(expr, types).may_match(stats, partition_values)
+
+
+def without_nan(operands: Iterable[Expr]) -> frozenset[Path]:
+    """The columns whose value cannot be NaN where all the operands are true.
+
+    NaN is left out of many writers' statistics and is the greatest value to some engines, so a maximum alone
+    says nothing against ``x > 5``. Beside ``x < 9`` it does.
+    """
+    found = set()
+    for operand in operands:
+        match operand:
+            case Compare(column, "=" | "<" | "<=", value) if value == value:
+                found.add(column)
+            case In(column, values) if all(v == v for v in values):
+                found.add(column)
+    return frozenset(found)
+
+
+class FileFilter:
+    """A predicate made ready to be asked of many files."""
+
+    __slots__ = ("_expr", "_types")
+
+    def __init__(self, expr: Expr, types: Mapping[Path, DataType]) -> None:
+        self._expr = normalize(expr)
+        self._types = types
+
+    def may_match(self, stats: FileStats | None, partition_values: Mapping[str, str | None]) -> bool:
+        """False only where no row of the file can make the predicate true."""
+        return self._may(self._expr, stats, partition_values, _NO_COLUMNS)
+
+    def _may(
+        self,
+        expr: Expr,
+        stats: FileStats | None,
+        partition_values: Mapping[str, str | None],
+        no_nan: frozenset[Path],
+    ) -> bool:
+        match expr:
+            case And(operands):
+                no_nan |= without_nan(operands)
+                return all(self._may(o, stats, partition_values, no_nan) for o in operands)
+            case Or(operands):
+                return any(self._may(o, stats, partition_values, no_nan) for o in operands)
+            case Constant(value):
+                return value is True
+            case IsNull(column):
+                return self._range(column, stats, partition_values).may_be_null
+            case Not(IsNull(column)):
+                return self._range(column, stats, partition_values).may_be_value
+            case Compare(column) | In(column) | StartsWith(column) | Not(StartsWith(column)):
+                held = self._range(column, stats, partition_values)
+                if not held.may_be_value:
+                    return False
+                try:
+                    return self._leaf(expr, held, column in no_nan)
+                except TypeError:  # a literal of another type than the column's says nothing
+                    return True
+            case _:
+                return True
+
+    def _leaf(self, expr: Expr, held: _Range, no_nan: bool) -> bool:
+        low, high = held.low, held.high
+        match expr:
+            case Compare(column, op, value):
+                return self._compare(column, op, value, held, no_nan)
+            case In(column, values):
+                return any(self._compare(column, "=", v, held, no_nan) for v in values)
+            case StartsWith(_, prefix):
+                return (low is None or low < successor(prefix)) and (
+                    high is None or high >= text_bytes(prefix)
+                )
+            case Not(StartsWith(_, prefix)):
+                start = text_bytes(prefix)
+                return low is None or high is None or not (low.startswith(start) and high.startswith(start))
+            case _:
+                return True
+
+    def _compare(self, column: Path, op: str, value: Any, held: _Range, no_nan: bool) -> bool:
+        kind = self._types.get(column)
+        encoding = None if kind is None else encoding_of(kind)
+        bounds = None if encoding is None else literal_bounds(value, encoding[0])
+        if bounds is None:
+            return True
+        least, most = bounds
+        low, high = held.low, held.high
+        # two zeros are equal to one engine and ordered to another: floats are never compared strictly
+        floating = isinstance(value, float)
+        match op:
+            case "=":
+                return (low is None or low <= most) and (high is None or high >= least)
+            case "<":
+                return low is None or low < most or (floating and low == most)
+            case "<=":
+                return low is None or bool(low <= most)
+            case ">" | ">=":
+                if high is None or (floating and not no_nan):
+                    return True
+                return bool(high > least or ((op == ">=" or floating) and high == least))
+            case "!=":
+                return floating or low is None or high is None or not (low == high == least == most)
+            case _:
+                return True
+
+    def _range(
+        self, column: Path, stats: FileStats | None, partition_values: Mapping[str, str | None]
+    ) -> _Range:
+        kind = self._types.get(column)
+        if not isinstance(kind, PrimitiveType):
+            return _ANYTHING
+        if len(column) == 1 and column[0] in partition_values:
+            return _partition_range(partition_values[column[0]], kind)
+        encoding = encoding_of(kind)
+        if stats is None or encoding is None:
+            return _ANYTHING
+        low, high, nulls = stats.bounds(column, kind)
+        if low is None and high is None and nulls is not None and stats.num_records is not None:
+            only_null = nulls >= stats.num_records
+        else:
+            only_null = False
+        return _Range(
+            None if low is None else lowest(low, encoding[0]),
+            None if high is None else open_end(high, encoding[0]),
+            nulls != 0,
+            not only_null,
+        )
+
+
+def _partition_range(text: str | None, kind: PrimitiveType) -> _Range:
+    try:
+        value: Any = partition.parse(text, kind)
+    except ProtocolError:
+        return _ANYTHING
+    if value is None:
+        return _ONLY_NULL
+    if value != value:
+        return _Range(None, None, False, True)
+    if isinstance(value, str):
+        value = text_bytes(value)
+    return _Range(value, value, False, True)
