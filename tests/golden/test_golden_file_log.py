@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,18 +10,10 @@ from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.log import FileTxnLogReader, open_file_log
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.stats import parse_stats
+from support.golden import golden_params
 
-GOLDEN = Path(os.environ.get("DELTASQL_GOLDEN") or Path(__file__).parents[2].parent / "shared" / "golden")
-TRUTHS = sorted(GOLDEN.glob("truth/*__*.json"))
-
-pytestmark = pytest.mark.golden
-
-
-def cases() -> list[Any]:
-    if not TRUTHS:
-        reason = "the golden tables do not lie beside the project; set DELTASQL_GOLDEN to their folder"
-        return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
-    return [pytest.param(path, id=path.stem) for path in TRUTHS]
+if TYPE_CHECKING:
+    from support.golden import GoldenTable
 
 
 def files_of(log: FileTxnLogReader, version: int) -> list[list[Any]]:
@@ -66,16 +55,15 @@ def check_version(log: FileTxnLogReader, version: int, truth: dict[str, Any]) ->
     assert {name: domain.configuration for name, domain in log.domains(version).items()} == truth["domains"]
 
 
-@pytest.mark.parametrize("path", cases())
-def test_the_file_log_agrees_with_the_truth(path: Path) -> None:
-    truth = json.loads(path.read_text())
-    root = GOLDEN / "tables" / truth["path"]
+@pytest.mark.parametrize("table", golden_params())
+def test_the_file_log_agrees_with_the_truth(table: GoldenTable) -> None:
+    truth = table.truth
     if truth["expect"] == "must_fail":
         with pytest.raises(DeltaSqlError) as caught:
-            list(open_file_log(root).files())
+            list(open_file_log(table.path).files())
         assert caught.value.suggestion
         return
-    log = open_file_log(root)
+    log = open_file_log(table.path)
     assert list(log.versions()) == truth["versions_reachable"]
     assert log.latest_version() == truth["latest"]
     # up and down again, so that both the advancing and the rebuilding of states are seen
