@@ -81,6 +81,13 @@ class Database:
         with self.engine.relaxed_write() as session:
             yield session
 
+    @contextmanager
+    def read_only(self) -> Iterator[Session]:
+        """A session in which nothing can be changed, for questions that users write."""
+        self.ensure()
+        with self.engine.read_only() as session:
+            yield session
+
     def ensure(self) -> None:
         """Check the schema once, creating or upgrading it where the settings allow."""
         if self._checked:

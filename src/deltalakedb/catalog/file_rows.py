@@ -6,15 +6,17 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.statements import statements
+from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.slots import SLOT_COLUMNS, UNKNOWN_FILE, FileEncoder
+from deltalakedb.protocol.slots import SLOT_COLUMNS, SlotEncoder, count_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.protocol.actions import Add, Remove
+    from deltalakedb.protocol.actions import Remove
+    from deltalakedb.protocol.slots import SlotRow
 
 #: file ids are (table id << SEQ_BITS) | sequence number, so that a table's files lie together
 SEQ_BITS = 40
@@ -32,7 +34,6 @@ _MAIN = (
     "size",
     "modification_time",
     "data_change",
-    "num_records",
     *SLOT_COLUMNS,
 )
 _SIDE = (
@@ -51,6 +52,9 @@ _REMOVE_VERSION, _TOMBSTONE, _DELETION_TIMESTAMP = (
     _MAIN.index(c) for c in ("remove_version", "tombstone", "deletion_timestamp")
 )
 _REMOVE_ACTION = _SIDE.index("remove_action")
+
+#: the slots of a file of which nothing is known
+_UNKNOWN = SlotEncoder((), {}).encode(Add(path="-", size=0, modification_time=0, data_change=False))
 
 #: rows that wait in memory before they are written
 BATCH = 20_000
@@ -72,26 +76,24 @@ class FileRows:
         encoder: Turns stats and partition values into slots.
     """
 
-    def __init__(self, session: Session, table_id: int, next_seq: int, encoder: FileEncoder) -> None:
+    def __init__(self, session: Session, table_id: int, next_seq: int, encoder: SlotEncoder) -> None:
         self._session = session
         self._table_id = table_id
         self._encoder = encoder
         self.next_seq = next_seq
         self._new: dict[int, tuple[list[Any], list[Any]]] = {}
         self._closed: list[tuple[Any, ...]] = []
+        self._encoded: list[SlotRow] = []
         self._levels: dict[tuple[int, int], tuple[int, int, int]] = {}
 
-    def use(self, encoder: FileEncoder) -> None:
+    def use(self, encoder: SlotEncoder) -> None:
         """Encode files from here on with other slots, after the schema changed."""
         self._encoder = encoder
 
     def add(self, add: Add, version: int) -> tuple[int, int | None]:
         """A file that lives from a version on; its id and its number of rows."""
         encoded = self._encoder.encode(add)
-        for level in encoded.levels:
-            key = (level.slot, level.level)
-            n, lo, hi = self._levels.get(key, (0, level.lo, level.hi))
-            self._levels[key] = (n + level.n, min(lo, level.lo), max(hi, level.hi))
+        self._encoded.append(encoded)
         file_id = self._take_id()
         main = [
             file_id,
@@ -106,8 +108,7 @@ class FileRows:
             add.size,
             add.modification_time,
             add.data_change,
-            encoded.num_records,
-            *encoded.values,
+            *encoded,
         ]
         side = [
             add.stats,
@@ -121,7 +122,7 @@ class FileRows:
             None,
         ]
         self._put(file_id, main, side)
-        return file_id, encoded.num_records
+        return file_id, encoded[0]
 
     def close(self, file_id: int, version: int, remove: Remove | None) -> None:
         """End a file's interval: removed, or replaced by a newer row of the same identity (None)."""
@@ -156,8 +157,7 @@ class FileRows:
             remove.size or 0,
             0,
             remove.data_change,
-            None,
-            *UNKNOWN_FILE,
+            *_UNKNOWN,
         ]
         side = [None, "{}", None, None, None, None, None, None, encode_json(remove.to_dict())]
         self._put(file_id, main, side)
@@ -181,6 +181,7 @@ class FileRows:
     def _write_new(self) -> None:
         if not self._new:
             return
+        self._count_levels()
         if self._session.engine.dialect.side_table:
             self._session.insert("dl_files", _MAIN, [m for m, _ in self._new.values()])
             self._session.insert(
@@ -203,7 +204,14 @@ class FileRows:
             self._session.update_rows("dl_files", (*columns, "remove_action"), "file_id", self._closed)
         self._closed.clear()
 
+    def _count_levels(self) -> None:
+        for slot, level, n, lo, hi in count_levels(self._encoded):
+            have, low, high = self._levels.get((slot, level), (0, lo, hi))
+            self._levels[slot, level] = (have + n, min(low, lo), max(high, hi))
+        self._encoded.clear()
+
     def _write_levels(self) -> None:
+        self._count_levels()
         if not self._levels:
             return
         sql = statements("files", self._session.engine.dialect.name)

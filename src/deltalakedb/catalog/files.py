@@ -11,8 +11,11 @@ from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.pruning import EngineFacts, plan_files
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.skipping import Skipper
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.schema import StructType
 
 #: columns that can be asked for, with their Arrow types
 FILE_SCHEMA = pa.schema(
@@ -55,6 +59,9 @@ def scan_files(
     The database prunes by partition values and by images of the statistics; what survives is checked once
     more against the exact statistics.
     """
+    if where is not None:
+        schema = parse_schema(opened.snapshot.metadata.schema_string)
+        where = to_physical(where, schema)
     wanted = list(columns)
     fetched = wanted + [c for c in _RECHECK if where is not None and c not in wanted]
     facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
@@ -73,18 +80,17 @@ def scan_files(
             columns=fetched,
             facts=facts,
         )
-        schema = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
-        found = session.arrow(plan.sql, plan.params, schema)
+        shape = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
+        found = session.arrow(plan.sql, plan.params, shape)
     if where is not None:
-        found = _recheck(found, opened, where)
+        found = _recheck(found, where, schema)
     return found.select(wanted)
 
 
-def _recheck(found: pa.Table, opened: OpenTable, where: Expr) -> pa.Table:
-    metadata = opened.snapshot.metadata
-    skipper = Skipper(where, parse_schema(metadata.schema_string), metadata.partition_columns)
+def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
+    files = FileFilter(where, column_types(schema))
     stats, values = found.column("stats").to_pylist(), found.column("partition_values").to_pylist()
-    keep = [skipper.may_match(s, decode_json(v)) for s, v in zip(stats, values, strict=True)]
+    keep = [files.may_match(parse_stats(s), decode_json(v)) for s, v in zip(stats, values, strict=True)]
     return found.filter(pa.array(keep, pa.bool_()))
 
 

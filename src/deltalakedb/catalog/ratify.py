@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.protocol.slots import FileEncoder
+    from deltalakedb.protocol.slots import SlotEncoder
 
 _COMMIT_COLUMNS = (
     "table_id",
@@ -55,19 +55,34 @@ class Ratification:
 
 
 @dataclass(slots=True)
-class _Counts:
-    num_files: int
-    size_bytes: int
-    num_records: int
-    files_without_count: int
+class Counts:
+    """A head's counters while files come and go."""
+
+    num_files: int = 0
+    size_bytes: int = 0
+    num_records: int = 0
+    files_without_count: int = 0
 
     def change(self, sign: int, size: int, records: int | None) -> None:
+        """Count a file in (1) or out (-1)."""
         self.num_files += sign
         self.size_bytes += sign * size
         if records is None:
             self.files_without_count += sign
         else:
             self.num_records += sign * records
+
+    def head(self, version: int, timestamp: int, first_version: int) -> Head:
+        """The head that these counters belong to."""
+        return Head(
+            version,
+            timestamp,
+            first_version,
+            self.num_files,
+            self.size_bytes,
+            self.num_records,
+            self.files_without_count,
+        )
 
 
 def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
@@ -78,20 +93,12 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     removes = [a for a in commit.actions if isinstance(a, Remove)]
     encoder = state or slot_rows.encoder(session, table.table_id)
     rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
-    counts = _Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
+    counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
     _apply_files(session, rows, counts, table.table_id, commit.version, adds, removes)
     rows.flush()
-    write_commit(session, table.table_id, commit)
+    write_commits(session, table.table_id, [commit])
     first = commit.version if head.version < 0 else head.first_version
-    moved = Head(
-        commit.version,
-        commit.timestamp,
-        first,
-        counts.num_files,
-        counts.size_bytes,
-        counts.num_records,
-        counts.files_without_count,
-    )
+    moved = counts.head(commit.version, commit.timestamp, first)
     set_head(session, table.table_id, moved, rows.next_seq)
     audit.record(
         session,
@@ -112,7 +119,7 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
 def _apply_files(
     session: Session,
     rows: FileRows,
-    counts: _Counts,
+    counts: Counts,
     table_id: int,
     version: int,
     adds: Sequence[Add],
@@ -140,7 +147,7 @@ def _apply_files(
 
 def apply_state(
     session: Session, table_id: int, version: int, actions: Sequence[Action]
-) -> FileEncoder | None:
+) -> SlotEncoder | None:
     """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed."""
     sql = statements("snapshots", session.engine.dialect.name)
     encoder = None
@@ -169,13 +176,21 @@ def _interval(session: Session, table: str, table_id: int, version: int, raw: st
     session.insert(table, ("table_id", "add_version", "raw"), [(table_id, version, raw)])
 
 
-def write_commit(session: Session, table_id: int, commit: Ratification) -> None:
-    """The commit's own rows: what it was, its bytes, and its place in the outbox."""
+def write_commits(session: Session, table_id: int, commits: Sequence[Ratification]) -> None:
+    """Commits' own rows: what they were, their bytes, and their places in the outbox."""
+    session.insert("dl_commits", _COMMIT_COLUMNS, [_commit_row(table_id, c) for c in commits])
+    kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
+    if kept:
+        session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
+    sql = statements("outbox", session.engine.dialect.name)["insert"]
+    for commit in commits:
+        if not commit.published:
+            session.run(sql, (table_id, commit.version, "pending"))
+
+
+def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
     info = next((a for a in commit.actions if isinstance(a, CommitInfo)), None)
-    added = sum(isinstance(a, Add) for a in commit.actions)
-    removed = sum(isinstance(a, Remove) for a in commit.actions)
-    change = any(isinstance(a, Add | Remove) and a.data_change for a in commit.actions)
-    row = (
+    return (
         table_id,
         commit.version,
         commit.txn_uuid,
@@ -183,23 +198,15 @@ def write_commit(session: Session, table_id: int, commit: Ratification) -> None:
         commit.timestamp,
         _operation(commit.actions),
         commit.is_blind_append,
-        change,
-        added,
-        removed,
+        any(isinstance(a, Add | Remove) and a.data_change for a in commit.actions),
+        sum(isinstance(a, Add) for a in commit.actions),
+        sum(isinstance(a, Remove) for a in commit.actions),
         None if info is None else encode_json(info.to_dict()),
         commit.origin,
         audit.actor(),
         None if commit.data is None else digest(commit.data),
         None if commit.data is None else len(commit.data),
     )
-    session.insert("dl_commits", _COMMIT_COLUMNS, [row])
-    if commit.data is not None:
-        session.insert(
-            "dl_commit_bytes", ("table_id", "version", "bytes"), [(table_id, commit.version, commit.data)]
-        )
-    if not commit.published:
-        sql = statements("outbox", session.engine.dialect.name)["insert"]
-        session.run(sql, (table_id, commit.version, "pending"))
 
 
 def set_head(session: Session, table_id: int, head: Head, next_file_seq: int) -> None:

@@ -9,7 +9,7 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.schema import StructType, parse_schema
-from deltalakedb.protocol.slots import FileEncoder, Level, Slot, assign_slots
+from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
 
 if TYPE_CHECKING:
 
@@ -19,7 +19,7 @@ _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "si
 
 
 def read_slots(session: Session, table_id: int) -> list[Slot]:
-    """The slots in use."""
+    """All slots the table ever had, those given up too."""
     sql = statements("files", session.engine.dialect.name)["slots"]
     return [_slot(r) for r in session.rows(sql, (table_id,))]
 
@@ -30,39 +30,41 @@ def read_plan_facts(session: Session, table_id: int) -> tuple[list[Slot], list[L
     slots, levels = [], []
     for tag, *row in session.rows(sql, (table_id, table_id)):
         if tag == 0:
-            slots.append(_slot(tuple(row[:5])))
+            slots.append(_slot((*row[:6], None)))
         else:
-            levels.append(Level(row[1], *row[5:]))
+            levels.append(Level(row[1], *row[6:]))
     return slots, levels
 
 
-def encoder(session: Session, table_id: int) -> FileEncoder:
+def encoder(session: Session, table_id: int) -> SlotEncoder:
     """An encoder for the table as it is now."""
     sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
     row = session.row(sql, (table_id,))
     if row is None:
-        return FileEncoder((), StructType(()), ())
+        return SlotEncoder((), {})
     metadata = Metadata.from_dict(decode_json(row[0]))
-    return FileEncoder(read_slots(session, table_id), _schema(metadata), metadata.partition_columns)
+    return SlotEncoder(read_slots(session, table_id), column_types(_schema(metadata)))
 
 
-def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> FileEncoder:
+def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> SlotEncoder:
     """Give slots to the columns of new metadata, keeping those that stay, and return the encoder for them."""
     sql = statements("files", session.engine.dialect.name)
     before = read_slots(session, table_id)
     schema = _schema(metadata)
-    after = assign_slots(schema, metadata.partition_columns, metadata.configuration, existing=before)
+    after = assign_slots(
+        schema, metadata.partition_columns, metadata.configuration, before, version=version
+    )
     for slot in before:
-        if slot not in after:
+        if slot.dropped is None and slot not in after:
             session.run(sql["drop slot"], (version, table_id, slot.kind, slot.slot))
     fresh = [
-        (table_id, s.kind, s.slot, encode_json(list(s.field)), s.encoding, s.arg, version)
+        (table_id, s.kind, s.slot, encode_json(list(s.field)), s.encoding, s.arg, s.since)
         for s in after
         if s not in before
     ]
     if fresh:
         session.insert("dl_slots", _COLUMNS, fresh)
-    return FileEncoder(after, schema, metadata.partition_columns)
+    return SlotEncoder(after, column_types(schema))
 
 
 def _schema(metadata: Metadata) -> StructType:
@@ -74,7 +76,7 @@ def _schema(metadata: Metadata) -> StructType:
 
 
 def _slot(row: Row) -> Slot:
-    kind, slot, field, encoding, arg = row
-    return Slot(kind, slot, tuple(decode_json(field)), encoding, arg)
+    kind, slot, field, encoding, arg, since, dropped = row
+    return Slot(kind, slot, tuple(decode_json(field)), encoding, arg, since, dropped)
 
 

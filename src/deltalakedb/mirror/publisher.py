@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.log.names import commit_name
+from deltalakedb.log.names import commit_path
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def publish(
 
 def _put(store: Store, commit: Unpublished) -> bool:
     """Put one commit; False where other bytes stand in its place."""
-    name = f"_delta_log/{commit_name(commit.version)}"
+    name = commit_path(commit.version)
     if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
         return True
     # there already: our own, by a lost answer or another publisher, or somebody else's

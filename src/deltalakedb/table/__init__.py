@@ -1,1 +1,1 @@
-"""TODO"""
+"""The face: `deltalake`'s names, answered from SQL."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Moving tables in and out of a catalog."""

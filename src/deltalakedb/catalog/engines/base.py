@@ -67,6 +67,13 @@ class Session(abc.ABC):
         found = self._call(statement, params).fetchone()
         return None if found is None else tuple(found)
 
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """The result of a user's own query, with the columns' names and inferred types."""
+        cursor = self._call(sql, params)
+        names = [d[0] for d in cursor.description or ()]
+        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return pa.table([pa.array(c) for c in columns], names=names)
+
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many parameter sets."""
         for one in params:
@@ -107,6 +114,10 @@ class Engine(abc.ABC):
         """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
 
     @abc.abstractmethod
+    def read_only(self) -> AbstractContextManager[Session]:
+        """A session in which the database itself refuses every change."""
+
+    @abc.abstractmethod
     def prepare(self, session: Session) -> None:
         """Called once inside a transaction before the catalog's schema is created or migrated."""
 
@@ -135,4 +146,9 @@ def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
 def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     """Rows of a driver without Arrow support as a table."""
     columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        if pa.types.is_boolean(field.type):  # SQLite has no booleans
+            column = [None if v is None else bool(v) for v in column]
+        arrays.append(pa.array(column, field.type))
+    return pa.table(arrays, schema=schema)

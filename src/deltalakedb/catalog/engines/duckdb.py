@@ -159,7 +159,7 @@ class DuckdbEngine(Engine):
             if v is not None
         }
         self._wait = float(options.get("wait", config.duckdb.wait_s))
-        self._idle = config.duckdb.idle_release_s
+        self._idle = float(options.get("idle_release", config.duckdb.idle_release_s))
         self._forget()
 
     def _forget(self) -> None:
@@ -250,6 +250,16 @@ class DuckdbEngine(Engine):
             self._release(cursor)
 
     @contextmanager
+    def read_only(self) -> Iterator[Session]:
+        """A transaction that DuckDB keeps read-only."""
+        cursor = self._acquire()
+        try:
+            with self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
+                yield DuckdbSession(self, cursor)
+        finally:
+            self._release(cursor)
+
+    @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
         cursor = self._acquire()
@@ -268,9 +278,11 @@ class DuckdbEngine(Engine):
             self._release(cursor)
 
     @contextmanager
-    def _transaction(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    def _transaction(
+        self, cursor: duckdb.DuckDBPyConnection, begin: str = "BEGIN TRANSACTION"
+    ) -> Iterator[None]:
         try:
-            cursor.execute("BEGIN TRANSACTION")
+            cursor.execute(begin)
             yield
         except BaseException as error:
             with suppress(self.driver.Error):

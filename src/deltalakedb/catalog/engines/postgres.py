@@ -192,6 +192,12 @@ class PostgresEngine(Engine):
             self._give(session.connection)
 
     @contextmanager
+    def read_only(self) -> Iterator[Session]:
+        """A transaction that the server keeps read-only."""
+        with self._transaction("BEGIN READ ONLY") as session:
+            yield session
+
+    @contextmanager
     def write(self) -> Iterator[Session]:
         """One READ COMMITTED transaction; what must not move is locked by row."""
         with self._transaction("BEGIN") as session:

@@ -163,6 +163,16 @@ class SqliteEngine(Engine):
             self._pool.give(connection)
 
     @contextmanager
+    def read_only(self) -> Iterator[Session]:
+        """A connection that refuses changes while it is lent."""
+        with self.read() as session:
+            session.run("PRAGMA query_only = ON")
+            try:
+                yield session
+            finally:
+                session.run("PRAGMA query_only = OFF")
+
+    @contextmanager
     def write(self) -> Iterator[Session]:
         """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
         with self._my_turn():

@@ -15,7 +15,8 @@ WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? 
   );
 
 -- name: slots
-SELECT kind, slot, field, encoding, encoding_arg FROM dl_slots WHERE table_id = ? AND dropped_version IS NULL ORDER BY kind, slot;
+-- all that a table ever had
+SELECT kind, slot, field, encoding, encoding_arg, since_version, dropped_version FROM dl_slots WHERE table_id = ? ORDER BY kind, slot;
 
 -- name: drop slot
 UPDATE dl_slots SET dropped_version = ? WHERE table_id = ? AND kind = ? AND slot = ? AND dropped_version IS NULL;
@@ -28,9 +29,10 @@ UPDATE dl_levels SET n = ?, lo = ?, hi = ? WHERE table_id = ? AND slot = ? AND l
 
 -- name: slots and levels
 -- what planning needs to know, in one round trip
-SELECT 0, kind, slot, field, encoding, encoding_arg, NULL, NULL, NULL, NULL FROM dl_slots WHERE table_id = ? AND dropped_version IS NULL
+SELECT 0, kind, slot, field, encoding, encoding_arg, since_version, NULL, NULL, NULL, NULL
+FROM dl_slots WHERE table_id = ? AND dropped_version IS NULL
 UNION ALL
-SELECT 1, NULL, slot, NULL, NULL, NULL, level, n, lo, hi FROM dl_levels WHERE table_id = ?;
+SELECT 1, NULL, slot, NULL, NULL, NULL, NULL, level, n, lo, hi FROM dl_levels WHERE table_id = ?;
 
 -- name: totals at
 -- counters of an older version

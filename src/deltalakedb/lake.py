@@ -1,0 +1,259 @@
+"""The Catalog that users hold: tables by name and location, namespaces, and plain SQL questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog import outbox, registry
+from deltalakedb.catalog.database import Database
+from deltalakedb.catalog.registry import Namespace
+from deltalakedb.catalog.txn_log import SqlTxnLogReader
+from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, UnsupportedOperationError
+from deltalakedb.log.reader import open_file_log
+from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.places import ROOT_SETTING, normal_location
+from deltalakedb.table.writer import create_table, write_deltalake
+from deltalakedb.transfer.importer import import_table
+from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.config import Config
+    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.uri import Address
+
+
+class Catalog:
+    """A database that holds the metadata of Delta tables.
+
+    Args:
+        uri: A ``deltasql://`` address without a table.
+        config: Settings; by default those of the process.
+
+    Example:
+        >>> with Catalog("deltasql://sqlite//lake/meta.db") as catalog:
+        ...     catalog.create_table("sales.orders", schema, location="/lake/orders")
+        ...     [t.name for t in catalog.tables()]
+        ['sales.orders']
+    """
+
+    def __init__(self, uri: str | Address, *, config: Config | None = None) -> None:
+        address = parse_uri(uri)
+        if address.is_table:
+            raise InvalidArgumentError(
+                f"{address.to_uri()} is a table's address, not a catalog's",
+                suggestion=f"use {address.catalog.to_uri()}, or open the table with DeltaTable(…)",
+            )
+        self._address = address
+        self._database = Database.open(address, config)
+        self._database.ensure()
+
+    @property
+    def uri(self) -> str:
+        """The catalog's address, without its password."""
+        return self._address.to_uri()
+
+    # ---- finding ---------------------------------------------------------------------------------------
+
+    def tables(self, *, namespace: str | None = None) -> list[Table]:
+        """All tables by name, or those of a namespace and below it."""
+        return registry.list_tables(self._database, namespace=namespace)
+
+    def table(self, name: str, *, version: int | None = None) -> DeltaTable:
+        """Open a table by name."""
+        return DeltaTable(self.table_uri(name), version=version)
+
+    def table_uri(self, name: str) -> str:
+        """The address of a table in this catalog. It holds the password, where there is one."""
+        return self._address.with_table(name).to_uri(redact=False)
+
+    def describe(self, name: str) -> Table:
+        """A table's row in the registry."""
+        return registry.find(self._database, name)
+
+    def find(self, name: str | None = None, *, location: str | os.PathLike[str] | None = None) -> Table | None:
+        """The table of a name or at a location, or None.
+
+        Args:
+            name: The table's name.
+            location: The table's root, a path or URL.
+        """
+        if (name is None) == (location is None):
+            raise InvalidArgumentError("give either a name or a location")
+        if location is not None:
+            return registry.find_location(self._database, normal_location(location))
+        try:
+            return registry.find(self._database, name or "")
+        except TableMissingError:
+            return None
+
+    def log(self, name: str) -> SqlTxnLogReader:
+        """The table's transaction log, at the low level."""
+        registry.find(self._database, name)
+        return SqlTxnLogReader(self._database, name)
+
+    # ---- changing --------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        location: str | os.PathLike[str] | None = None,
+        mode: str = "error",
+        partition_by: list[str] | str | None = None,
+        description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
+        comment: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Create an empty table.
+
+        Args:
+            name: The table's name, dotted for a namespace.
+            schema: A Delta schema or anything that exports an Arrow schema.
+            location: Its root; without one it lies under the catalog's root.
+            mode: What to do where the name is taken.
+            partition_by: Partition columns.
+            description: The description in the table's metadata.
+            configuration: Table properties.
+            comment: A comment in the registry.
+            tags: Tags in the registry.
+        """
+        where = None if location is None else normal_location(location)
+        address = self._address.with_table(name, location=where)
+        create_table(
+            address.to_uri(redact=False),
+            schema,
+            mode=mode,
+            partition_by=partition_by,
+            description=description,
+            configuration=configuration,
+            comment=comment,
+            tags=tags,
+        )
+        return self.table(name)
+
+    def write(self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in."""
+        where = None if location is None else normal_location(location)
+        address = self._address.with_table(name, location=where)
+        write_deltalake(address.to_uri(redact=False), data, **options)
+
+    def register(self, name: str, location: str | os.PathLike[str]) -> DeltaTable:
+        """Take over the plain Delta table at a location under a name; its files stay where they are."""
+        address = self._address.with_table(name)
+        import_table(str(location), address.to_uri(redact=False))
+        return self.table(name)
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Give a table another name; location and history stay."""
+        return registry.rename(self._database, name, validate_table_name(new_name))
+
+    def drop_table(self, name: str, *, force: bool = False) -> Table:
+        """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
+
+        Args:
+            name: The table.
+            force: Drop it although some commits were never published, and are then lost.
+        """
+        table = registry.find(self._database, name)
+        behind = outbox.lag(self._database, table.table_id).versions
+        if behind and not force:
+            raise UnsupportedOperationError(
+                f"{behind} commits of the table are not in its _delta_log yet and would be lost",
+                table=name,
+                suggestion="publish them first, or drop with force=True",
+            )
+        return registry.drop(self._database, name)
+
+    def set_comment(self, name: str, comment: str | None) -> None:
+        """Set or clear a table's comment."""
+        registry.set_comment(self._database, name, comment)
+
+    def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        """Replace a table's tags."""
+        registry.set_tags(self._database, name, tags)
+
+    # ---- namespaces and settings -----------------------------------------------------------------------
+
+    def namespaces(self) -> list[Namespace]:
+        """Namespaces that were created, and those that tables' names imply."""
+        return registry.namespaces(self._database)
+
+    def create_namespace(
+        self, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> Namespace:
+        """Create a namespace; it may be empty."""
+        return registry.create_namespace(
+            self._database, validate_table_name(name), comment=comment, properties=properties
+        )
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop an empty namespace."""
+        registry.drop_namespace(self._database, name)
+
+    @property
+    def root(self) -> str | None:
+        """Where new tables without a location lie."""
+        return registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
+
+    def set_root(self, root: str | os.PathLike[str] | None) -> None:
+        """Set or clear the folder under which new tables without a location lie."""
+        registry.set_setting(
+            self._database, ROOT_SETTING, None if root is None else normal_location(root)
+        )
+
+    def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
+        """Ask the catalog in plain SQL, for example over the ``dl_v_…`` views. Nothing can be changed by it.
+
+        Args:
+            sql: A query in the database's own dialect.
+            params: Values for ``?`` placeholders.
+        """
+        with self._database.read_only() as session:
+            return session.query(sql, params)
+
+    # ---- end -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back the catalog's connections; the next use opens them again."""
+        self._database.close()
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.uri!r})"
+
+
+def open_log(
+    path_or_uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+) -> TxnLogReader:
+    """A table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
+
+    Args:
+        path_or_uri: A table's root, or its ``deltasql://`` address.
+        storage_options: Options for the object store.
+
+    Example:
+        >>> [a.path for a in open_log("/lake/orders").files(version=3)]
+    """
+    if not is_deltasql(path_or_uri):
+        return open_file_log(str(path_or_uri), storage_options)
+    address = parse_uri(path_or_uri)
+    if address.table is None:
+        raise InvalidArgumentError(
+            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
+        )
+    database = Database.open(address)
+    registry.find(database, address.table)
+    return SqlTxnLogReader(database, address.table)

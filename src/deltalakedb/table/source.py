@@ -1,0 +1,135 @@
+"""Where an opened table's answers come from: SQL, or the file log for versions older than SQL's first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from deltalakedb.catalog import commits, files, snapshots
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.log import Commit, Snapshot
+    from deltalakedb.protocol.predicate import Expr
+
+
+class Source(Protocol):
+    """Answers about one version of a table."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version's metadata and protocol."""
+        ...
+
+    def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
+        """Columns of the files that may hold what a predicate asks for."""
+        ...
+
+    def adds(self, where: Expr | None = None) -> Iterator[Add]:
+        """The same files as add actions."""
+        ...
+
+    def history(self, limit: int | None) -> Sequence[Commit]:
+        """Commits up to this version, newest first."""
+        ...
+
+    def txn_version(self, app_id: str) -> int | None:
+        """An application's own version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """Everything from the database."""
+
+    database: Database
+    opened: OpenTable
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version's metadata and protocol."""
+        return self.opened.snapshot
+
+    def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
+        """Files, pruned inside the database."""
+        return files.scan_files(self.database, self.opened, columns, where=where)
+
+    def adds(self, where: Expr | None = None) -> Iterator[Add]:
+        """The same files as add actions."""
+        return files.read_adds(self.database, self.opened, where=where)
+
+    def history(self, limit: int | None) -> Sequence[Commit]:
+        """Commits up to this version, newest first."""
+        rows = commits.history(
+            self.database, self.opened.table, upto=self.opened.snapshot.version, limit=limit
+        )
+        return [row.commit() for row in rows]
+
+    def txn_version(self, app_id: str) -> int | None:
+        """An application's own version."""
+        found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
+        return None if found is None else found.version
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """A version that only `_delta_log` still knows."""
+
+    reader: FileTxnLogReader
+    snapshot: Snapshot
+
+    def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
+        """Files of the replayed log, pruned here."""
+        schema = pa.schema([files.FILE_SCHEMA.field(c) for c in columns])
+        return pa.Table.from_pylist([_row(a) for a in self.adds(where)], schema=schema)
+
+    def adds(self, where: Expr | None = None) -> Iterator[Add]:
+        """The same files as add actions."""
+        found = self.reader.files(self.snapshot.version)
+        if where is None:
+            return found
+        schema = parse_schema(self.snapshot.metadata.schema_string)
+        files = FileFilter(to_physical(where, schema), column_types(schema))
+        return (a for a in found if files.may_match(parse_stats(a.stats), a.partition_values))
+
+    def history(self, limit: int | None) -> Sequence[Commit]:
+        """Commits up to this version, newest first."""
+        older = [c for c in self.reader.history() if c.version <= self.snapshot.version]
+        return older[:limit]
+
+    def txn_version(self, app_id: str) -> int | None:
+        """An application's own version."""
+        found = self.reader.txns(self.snapshot.version).get(app_id)
+        return None if found is None else found.version
+
+
+def _row(add: Add) -> dict[str, Any]:
+    vector = add.deletion_vector
+    return {
+        "path": add.path,
+        "dv_id": add.dv_id,
+        "size": add.size,
+        "modification_time": add.modification_time,
+        "data_change": add.data_change,
+        "stats": add.stats,
+        "partition_values": encode_json(dict(add.partition_values)),
+        "tags": None if add.tags is None else encode_json(dict(add.tags)),
+        "deletion_vector": None if vector is None else encode_json(vector.to_dict()),
+        "base_row_id": add.base_row_id,
+        "default_row_commit_version": add.default_row_commit_version,
+        "clustering_provider": add.clustering_provider,
+        "add_extra": encode_json(dict(add.extra)) if add.extra else None,
+    }

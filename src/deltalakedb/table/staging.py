@@ -1,0 +1,184 @@
+"""Staging: a scratch Delta table made from a snapshot, on which delta-rs itself runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from deltalakedb.exceptions import StorageError
+from deltalakedb.log.names import commit_path, parse_name
+from deltalakedb.protocol.actions import Action, Add, Cdc, DeletionVector, Protocol, Remove
+from deltalakedb.protocol.codec import decode_commit, encode_commit
+from deltalakedb.protocol.features import SCAN_DROPS
+from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
+
+if TYPE_CHECKING:
+    from deltalakedb.protocol.log import Snapshot
+
+#: the link to the table's root inside a scratch folder; no partition folder or data file is called so
+_LINK = "~root~"
+#: folder under the table's root that holds scratch tables: same file system, so files are renamed, not copied
+WORK_FOLDER = "_deltasql"
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """What delta-rs did on a scratch table: its actions, and where its new files lie."""
+
+    actions: tuple[Action, ...]
+    new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
+
+
+class Scratch:
+    """A folder with a `_delta_log` of its own and a link to the real table.
+
+    Never vacuum a scratch table: delta-rs would follow the link and delete real files.
+
+    Args:
+        root: The real table's root.
+        folder: Where the scratch table is made.
+    """
+
+    def __init__(self, root: str, folder: Path) -> None:
+        self.root = root
+        self.folder = folder
+        self._links: dict[str, str] = {}
+        (folder / "_delta_log").mkdir(parents=True)
+
+    @classmethod
+    def for_reading(cls, root: str) -> Scratch:
+        """A scratch table in the system's temporary folder: nothing is written near the table."""
+        return cls(root, Path(tempfile.mkdtemp(prefix="deltasql-")))
+
+    @classmethod
+    def for_writing(cls, root: str, *, table: str) -> Scratch:
+        """A scratch table under the table's root, so that new files move by a rename."""
+        folder = Path(root) / WORK_FOLDER / uuid.uuid4().hex
+        try:
+            folder.mkdir(parents=True)
+            return cls(root, folder)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write under the table's root {root}: {os.strerror(error.errno or 0)}",
+                table=table,
+                suggestion="check that the folder exists and may be written, and that the disk is not full",
+            ) from error
+
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, reading: bool = False) -> None:
+        """Write the log that makes this folder the table at the snapshot's version."""
+        protocol = _readable(snapshot.protocol) if reading else snapshot.protocol
+        actions: list[Action] = [protocol, snapshot.metadata, *map(self._linked, adds)]
+        (self.folder / commit_path(snapshot.version)).write_bytes(encode_commit(actions))
+
+    def harvest(self, *, after: int) -> Harvest:
+        """The actions of every commit after a version, with paths as the real table spells them."""
+        actions: list[Action] = []
+        for file in sorted((self.folder / "_delta_log").iterdir()):
+            name = parse_name(file.name)
+            if name is not None and name.kind == "commit" and name.version > after:
+                actions += decode_commit(file.read_bytes(), source=file.name)
+        new = [a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(f"{_LINK}/")]
+        unlinked = tuple(self._unlinked(a) for a in actions)
+        return Harvest(unlinked, tuple(decode_path(p) for p in new))
+
+    def place(self, files: Sequence[str], *, fsync: bool) -> list[Path]:
+        """Move new files under the table's root; what was moved, so that it can be undone."""
+        moved: list[Path] = []
+        try:
+            for name in files:
+                target = Path(self.root) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if fsync:
+                    _flush(self.folder / name)
+                (self.folder / name).rename(target)
+                moved.append(target)
+            for folder in {t.parent for t in moved} if fsync else ():
+                _flush(folder)
+        except OSError as error:
+            undo(moved)
+            raise StorageError(
+                f"new files could not be moved under {self.root}: {os.strerror(error.errno or 0)}",
+                suggestion="check space and rights; nothing was committed",
+            ) from error
+        return moved
+
+    def remove(self) -> None:
+        """Delete the scratch folder; links are unlinked, never followed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.parent.name == WORK_FOLDER:
+            with suppress(OSError):  # not empty: another writer is at work
+                self.folder.parent.rmdir()
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def _linked(self, add: Add) -> Add:
+        """An add whose path leads through a link to the real file."""
+        if is_absolute(add.path):
+            real = Path(resolve(self.root, add.path))
+            path = f"{self._link(str(real.parent))}/{quote(real.name)}"
+        else:
+            path = f"{self._link(self.root)}/{add.path}"
+        vector = add.deletion_vector
+        if vector is not None and vector.storage_type == "u":
+            prefix = f"{self._link(self.root)}/{vector.path_or_inline_dv[:-20]}".rstrip("/")
+            vector = replace(vector, path_or_inline_dv=prefix + vector.path_or_inline_dv[-20:])
+        return replace(add, path=path, deletion_vector=vector)
+
+    def _link(self, target: str) -> str:
+        if (name := self._links.get(target)) is None:
+            name = _LINK if target == self.root else f"{_LINK}{len(self._links)}"
+            (self.folder / name).symlink_to(target, target_is_directory=True)
+            self._links[target] = name
+        return name
+
+    def _unlinked(self, action: Action) -> Action:
+        if not isinstance(action, Add | Remove):
+            return action
+        path = action.path.removeprefix(f"{_LINK}/")
+        return replace(action, path=path, deletion_vector=_unlinked_vector(action.deletion_vector))
+
+
+def undo(moved: Iterable[Path]) -> None:
+    """Delete files of a commit that certainly did not happen."""
+    for file in moved:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _unlinked_vector(vector: DeletionVector | None) -> DeletionVector | None:
+    if vector is None or vector.storage_type != "u":
+        return vector
+    prefix, name = vector.path_or_inline_dv[:-20], vector.path_or_inline_dv[-20:]
+    prefix = prefix.removeprefix(_LINK).removeprefix("/")
+    return replace(vector, path_or_inline_dv=prefix + name)
+
+
+def _readable(protocol: Protocol) -> Protocol:
+    """The protocol without features that say nothing about how files are read."""
+    if protocol.reader_features is None:
+        return protocol
+    return replace(
+        protocol,
+        reader_features=tuple(f for f in protocol.reader_features if f not in SCAN_DROPS),
+        writer_features=tuple(f for f in protocol.writer_features or () if f not in SCAN_DROPS),
+    )
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
