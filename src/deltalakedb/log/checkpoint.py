@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, StorageError, StorageMissingError
 from deltalakedb.log.names import SIDECAR_FOLDER
 from deltalakedb.log.struct_stats import stats_json
-from deltalakedb.protocol.actions import Action, Sidecar, action_from_dict
+from deltalakedb.protocol.actions import Action, Sidecar, action_from_dict, kind_of
 from deltalakedb.protocol.codec import decode_line
 from deltalakedb.protocol.paths import decode_path
 
@@ -100,11 +100,10 @@ def _iter_json(
             batch = []
             for line in lines:
                 number += 1
-                # a kind that is not even spelled there need not be decoded
-                if kinds is None or any(f'"{kind}"'.encode() in line for kind in kinds):
-                    action = decode_line(line, source=path, number=number)
-                    if action is not None:
-                        batch.append(action)
+                # lines of other kinds are decoded too: a torn one must show
+                action = decode_line(line, source=path, number=number)
+                if action is not None and (kinds is None or kind_of(action) in kinds):
+                    batch.append(action)
             yield batch
         if not number:
             raise LogCorruptError(f"the checkpoint file {path} is empty", suggestion=_TORN)
