@@ -17,7 +17,7 @@ from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.log import FileTxnLogReader, FileTxnLogWriter, checkpoint, names, open_file_log
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.struct_stats import stats_json
-from deltalakedb.protocol.actions import Add, DomainMetadata, Txn, action_to_dict
+from deltalakedb.protocol.actions import Add, DomainMetadata, Txn, UnknownAction, action_to_dict
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
@@ -286,6 +286,29 @@ def test_a_whole_checkpoint_beside_a_torn_one_is_taken(store: Store) -> None:
 def test_asking_for_a_checkpoint_that_is_not_there_is_a_typed_error(store: Store) -> None:
     with pytest.raises(VersionMissingError):
         fresh(store).iter_checkpoint(3)
+
+
+def test_maps_of_sliced_columns_belong_to_their_rows() -> None:
+    maps = [{"a": "0"}, None, {}, {"b": "1", "c": None}, {"d": "2"}]
+    column = pa.array(
+        [None if m is None else list(m.items()) for m in maps], pa.map_(pa.string(), pa.string())
+    )
+    assert list(checkpoint._maps(column)) == maps
+    assert list(checkpoint._maps(column[1:4])) == maps[1:4]
+    assert list(checkpoint._maps(column.take(pa.array([4, 1, 0])))) == [maps[4], maps[1], maps[0]]
+
+
+def test_kinds_and_fields_of_tomorrow_are_kept(store: Store) -> None:
+    schema = SCHEMA.append(pa.field("kindOfTomorrow", pa.struct([("x", pa.int64())])))
+    rows = [*rows_of(store, 3), {"kindOfTomorrow": {"x": 1}}]
+    for row in rows:
+        if "add" in row:
+            row["add"]["columnOfTomorrow"] = "kept"
+    store.put(names.checkpoint_path(3), parquet(rows, schema))
+    given = [action for batch in fresh(store).iter_checkpoint(3) for action in batch]
+    assert UnknownAction(kind="kindOfTomorrow", value={"x": 1}) in given
+    assert {a.extra["columnOfTomorrow"] for a in given if isinstance(a, Add)} == {"kept"}
+    assert len(list(fresh(store).files(3))) == 2
 
 
 def test_an_action_of_nulls_is_no_action(store: Store) -> None:

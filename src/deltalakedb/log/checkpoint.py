@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, StorageError, StorageMissingError
 from deltalakedb.log.names import SIDECAR_FOLDER
 from deltalakedb.log.struct_stats import stats_json
-from deltalakedb.protocol.actions import Action, Sidecar, action_from_dict, kind_of
+from deltalakedb.protocol.actions import Action, Sidecar, UnknownAction, action_from_dict, kind_of
 from deltalakedb.protocol.codec import decode_line
 from deltalakedb.protocol.paths import decode_path
 
@@ -204,28 +204,48 @@ def _instants(file: pq.ParquetFile) -> frozenset[str]:
 def _actions(kind: str, column: Any, utc: frozenset[str]) -> Iterator[Action]:
     if not len(column := column.drop_null()):
         return
+    if not pa.types.is_struct(column.type):
+        yield from (UnknownAction(kind=kind, value=value) for value in column.to_pylist())
+        return
     parsed: list[str | None] | None = None
+    children, fields = column.flatten(), list(column.type)
     if kind == "add" and (at := column.type.get_field_index(_PARSED)) >= 0:
-        children, fields = column.flatten(), list(column.type)
         parsed = stats_json(children.pop(at), utc=utc)
         fields.pop(at)
-        column = pa.StructArray.from_arrays(children, fields=fields)
-    for row, value in enumerate(column.to_pylist(maps_as_pydicts="lossy")):
-        if isinstance(value, dict):
-            value = _without_nulls(value)
-            if not value or (kind in _FILE_KINDS and "path" not in value):
-                continue  # some writers spell an absent action as a struct of nulls
-            if parsed is not None and "stats" not in value and parsed[row] is not None:
-                value["stats"] = parsed[row]
+    for row, value in enumerate(_rows([field.name for field in fields], children)):
+        if not value or (kind in _FILE_KINDS and "path" not in value):
+            continue  # some writers spell an absent action as a struct of nulls
+        if parsed is not None and "stats" not in value and parsed[row] is not None:
+            value["stats"] = parsed[row]
         if (action := action_from_dict({kind: value})) is not None:
             yield action
 
 
-def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
-    value = {name: item for name, item in value.items() if item is not None}
-    for name in _NESTED:
-        if isinstance(nested := value.get(name), dict):
-            value[name] = {key: item for key, item in nested.items() if item is not None}
-    if value.get("deletionVector") == {}:
-        del value["deletionVector"]
-    return value
+def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
+    """Columns as rows without nulls; column by column, since Arrow's own way is several times slower."""
+    rows: list[dict[str, Any]] = [{} for _ in range(len(columns[0]))] if columns else []
+    for name, column in zip(names, columns, strict=True):
+        if column.null_count == len(column):
+            continue
+        values = _maps(column) if pa.types.is_map(column.type) else column.to_pylist(maps_as_pydicts="lossy")
+        for row, value in zip(rows, values, strict=True):
+            if value is not None:
+                row[name] = value
+        if name in _NESTED:
+            _tidy(rows, name)
+    return rows
+
+
+def _maps(column: pa.MapArray) -> Iterator[dict[str, Any] | None]:
+    keys, items, offsets = column.keys.to_pylist(), column.items.to_pylist(), column.offsets.to_pylist()
+    for row, present in enumerate(column.is_valid().to_pylist()):
+        at = slice(offsets[row], offsets[row + 1])
+        yield dict(zip(keys[at], items[at], strict=True)) if present else None
+
+
+def _tidy(rows: list[dict[str, Any]], name: str) -> None:
+    for row in rows:
+        if isinstance(value := row.get(name), dict):
+            row[name] = {key: item for key, item in value.items() if item is not None}
+            if not row[name]:
+                del row[name]
