@@ -115,7 +115,11 @@ def test_the_normal_form_is_true_for_exactly_the_same_rows():
         TRUE,
     ]
     for a, b, c in itertools.product(leaves, repeat=3):
-        for expr in (Not(And((a, Not(Or((b, c)))))), Or((Not(a), And((Not(b), c)))), Not(Not(Or((a, Not(b)))))):
+        for expr in (
+            Not(And((a, Not(Or((b, c)))))),
+            Or((Not(a), And((Not(b), c)))),
+            Not(Not(Or((a, Not(b))))),
+        ):
             for x in (None, 0, 1, 2):
                 assert (_truth(normalize(expr), x) is True) == (_truth(expr, x) is True), (expr, x)
 
@@ -142,4 +146,11 @@ def _truth(expr, x):  # noqa: PLR0911
         case Compare(_, op, value):
             if x is None or value is None:
                 return None
-            return {"=": x == value, "!=": x != value, "<": x < value, "<=": x <= value, ">": x > value, ">=": x >= value}[op]
+            return {
+                "=": x == value,
+                "!=": x != value,
+                "<": x < value,
+                "<=": x <= value,
+                ">": x > value,
+                ">=": x >= value,
+            }[op]

@@ -46,7 +46,9 @@ SCHEMA = StructType(
         _field("Mixed Case", "long"),
         _field("Upper", "long"),
         _field("dotted.name", "long"),
-        StructField("s", StructType((_field("a", "long"), StructField("in", StructType((_field("b", "string"),)))))),
+        StructField(
+            "s", StructType((_field("a", "long"), StructField("in", StructType((_field("b", "string"),)))))
+        ),
         StructField("list", ArrayType(PrimitiveType("long"))),
     )
 )
@@ -59,7 +61,17 @@ def parse(text: str):
 
 @pytest.mark.parametrize(
     ("text", "op"),
-    [("=", "="), ("==", "="), ("<>", "!="), ("!=", "!="), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">="), ("<=>", "<=>")],
+    [
+        ("=", "="),
+        ("==", "="),
+        ("<>", "!="),
+        ("!=", "!="),
+        ("<", "<"),
+        ("<=", "<="),
+        (">", ">"),
+        (">=", ">="),
+        ("<=>", "<=>"),
+    ],
 )
 def test_every_comparison_is_read(text, op):
     assert parse(f"id {text} 5") == Compare(ID, op, 5)
@@ -139,7 +151,7 @@ def test_unquoted_names_match_without_case_and_quoted_ones_exactly():
 
 def test_nested_names():
     assert parse("s.a > 1") == Compare(("s", "a"), ">", 1)
-    assert parse('s."in".b = \'x\'') == Compare(("s", "in", "b"), "=", "x")
+    assert parse("s.\"in\".b = 'x'") == Compare(("s", "in", "b"), "=", "x")
     assert parse("s['a'] > 1") == Compare(("s", "a"), ">", 1)
     assert parse("dotted.name = 1") == Compare(("dotted.name",), "=", 1)
     assert parse('"dotted.name" = 1') == Compare(("dotted.name",), "=", 1)

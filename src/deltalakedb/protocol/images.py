@@ -26,6 +26,7 @@ __all__ = [
     "encode_max",
     "encode_min",
     "encoding_of",
+    "fits",
     "level",
     "literal_bounds",
     "lowest",
@@ -57,6 +58,16 @@ _ENCODINGS: Final[dict[str, Encoding]] = {
     "binary": "binary",
     "boolean": "boolean",
 }
+_VALUES: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "date": (date,),
+    "timestamp": (datetime,),
+    "decimal": (Decimal, int),
+    "double": (float,),
+    "string": (str,),
+    "binary": (bytes,),
+    "boolean": (bool,),
+}
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)
@@ -83,6 +94,13 @@ def encoding_of(kind: DataType) -> tuple[Encoding, str | None] | None:
         return "decimal", str(decimal[1])
     encoding = _ENCODINGS.get(kind.name)
     return None if encoding is None else (encoding, None)
+
+
+def fits(value: object, encoding: str) -> bool:
+    """Whether a literal is of the kind that an encoding takes; a column's type may have changed since."""
+    if isinstance(value, bool | datetime):
+        return encoding == ("boolean" if isinstance(value, bool) else "timestamp")
+    return isinstance(value, _VALUES[encoding])
 
 
 def encode(value: Any, encoding: str, arg: str | None = None) -> int:
