@@ -13,7 +13,7 @@ from deltalakedb.protocol.codec import encode_json
 if TYPE_CHECKING:
     from deltalakedb.catalog.engines.base import Session
 
-_COLUMNS = ("at", "actor", "action", "table_id", "table_name", "version", "txn_uuid", "details")
+_COLUMNS = ("recorded_at", "actor", "action", "table_id", "table_name", "version", "txn_uuid", "details")
 
 
 @cache

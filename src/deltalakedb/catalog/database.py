@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -113,6 +115,7 @@ _open: dict[tuple[Address, object], Database] = {}
 _open_lock = threading.Lock()
 
 
+@atexit.register
 def close_all() -> None:
     """Close every database of this process."""
     with _open_lock:
@@ -120,3 +123,12 @@ def close_all() -> None:
         _open.clear()
     for database in databases:
         database.close()
+
+
+def _after_fork() -> None:
+    # another thread of the parent may have held the lock, and nobody here would ever release it
+    global _open_lock
+    _open_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -68,7 +68,16 @@ class RawScan:
         """Record batches in the table's own types; the scratch folder lives as long as the iterator."""
         reader = pa.RecordBatchReader.from_stream(self.raw.scan(columns=columns, predicate=predicate))
         for batch in reader:
-            yield batch.cast(schema) if batch.schema != schema else batch
+            yield _conform(batch, schema)
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the table's own types: delta-rs answers with view types."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def readable_error(error: BaseException, snapshot: Snapshot) -> DeltaSqlError:

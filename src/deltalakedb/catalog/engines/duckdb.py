@@ -97,7 +97,7 @@ class DuckdbSession(Session):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Arrow straight from the engine."""
-        table = pa.table(self._call(statement, params).arrow())
+        table = self._call(statement, params).to_arrow_table()
         return table.rename_columns(schema.names).cast(schema)
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -318,7 +318,7 @@ CREATE SEQUENCE dl_audit_ids;
 -- name: audit of every change
 CREATE TABLE dl_audit (
   audit_id {auto_audit_id},
-  at {bigint} NOT NULL,
+  recorded_at {bigint} NOT NULL,
   actor {text} NOT NULL,
   action {text} NOT NULL,
   table_id {bigint},

@@ -72,4 +72,4 @@ JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version;
 
 -- name: audit
 CREATE VIEW dl_v_audit AS
-SELECT a.audit_id, a.at, a.actor, a.action, a.table_name, a.version, a.txn_uuid, a.details FROM dl_audit a;
+SELECT a.audit_id, a.recorded_at, a.actor, a.action, a.table_name, a.version, a.txn_uuid, a.details FROM dl_audit a;
