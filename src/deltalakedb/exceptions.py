@@ -7,7 +7,7 @@
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
-        ├── UnsupportedOperationError     not offered here, with what to do instead        (NotImplementedError)
+        ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there, and none may be created
         │   ├── CatalogVersionError       its schema is newer or older than this client
@@ -16,17 +16,17 @@
         │   ├── CatalogBusyError          held by somebody else                            (transient)
         │   ├── CatalogFullError          no space left for the database                   (transient)
         │   └── CatalogUnavailableError   cannot be reached, or the connection broke       (transient)
-        ├── TableMissingError             no such table                                    (TableNotFoundError)
+        ├── TableMissingError             no such table                                (TableNotFoundError)
         ├── TableExistsError              name or location taken                           (FileExistsError)
         ├── TableFrozenError              writes are refused until somebody decides
         ├── VersionMissingError           a version or time that the table does not have   (ValueError)
         ├── LogError                      a `_delta_log` that cannot be read
-        │   ├── LogMissingError           there is none                                    (TableNotFoundError)
+        │   ├── LogMissingError           there is none                                (TableNotFoundError)
         │   ├── LogGapError               a version is missing
         │   └── LogCorruptError           torn, damaged or contradictory
-        ├── ProtocolError                 the Delta protocol forbids it                    (DeltaProtocolError)
+        ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
-        ├── SchemaError                   data that does not fit the table                 (SchemaMismatchError)
+        ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
         ├── StorageError                  a file or an object store said no
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
@@ -91,7 +91,7 @@ __all__ = [
 ]
 
 
-class DeltaSqlError(DeltaError):  # type: ignore[misc]  # the stock root comes from Rust and is untyped
+class DeltaSqlError(DeltaError):
     """The root of what deltalakedb raises: what happened, to which table and version, and what to do.
 
     Attributes:
@@ -123,7 +123,9 @@ class DeltaSqlError(DeltaError):  # type: ignore[misc]  # the stock root comes f
     def __str__(self) -> str:
         where = ""
         if self.table is not None:
-            where = f" [table {self.table}" + (f", version {self.version}]" if self.version is not None else "]")
+            where = f" [table {self.table}" + (
+                f", version {self.version}]" if self.version is not None else "]"
+            )
         hint = f"\n  → {self.suggestion}" if self.suggestion else ""
         return f"{self.message}{where}{hint}"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.registry import Namespace
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, UnsupportedOperationError
 from deltalakedb.log.reader import open_file_log
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from deltalakedb.catalog.registry import Namespace
     from deltalakedb.catalog.values import Table
     from deltalakedb.config import Config
     from deltalakedb.protocol.log import TxnLogReader
@@ -76,7 +76,9 @@ class Catalog:
         """A table's row in the registry."""
         return registry.find(self._database, name)
 
-    def find(self, name: str | None = None, *, location: str | os.PathLike[str] | None = None) -> Table | None:
+    def find(
+        self, name: str | None = None, *, location: str | os.PathLike[str] | None = None
+    ) -> Table | None:
         """The table of a name or at a location, or None.
 
         Args:
@@ -139,7 +141,9 @@ class Catalog:
         )
         return self.table(name)
 
-    def write(self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any) -> None:
+    def write(
+        self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
+    ) -> None:
         """Write to a table by name: ``write_deltalake`` with the catalog's address filled in."""
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
@@ -205,9 +209,7 @@ class Catalog:
 
     def set_root(self, root: str | os.PathLike[str] | None) -> None:
         """Set or clear the folder under which new tables without a location lie."""
-        registry.set_setting(
-            self._database, ROOT_SETTING, None if root is None else normal_location(root)
-        )
+        registry.set_setting(self._database, ROOT_SETTING, None if root is None else normal_location(root))
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
         """Ask the catalog in plain SQL, for example over the ``dl_v_…`` views. Nothing can be changed by it.
@@ -225,7 +227,7 @@ class Catalog:
         """Give back the catalog's connections; the next use opens them again."""
         self._database.close()
 
-    def __enter__(self) -> Catalog:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

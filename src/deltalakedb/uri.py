@@ -303,7 +303,7 @@ class _Parser:
             raise _wrong("~ is not expanded; write ${HOME}", self.engine)
         if any(part != part.strip() for part in path.split("/")):
             raise _wrong("a part of the path begins or ends with a space", self.engine)
-        return Address(engine=cast(Engine, self.engine), path=path)
+        return Address(engine=cast("Engine", self.engine), path=path)
 
     def _postgres(self, rest: str) -> Address:
         parts = rest.split("/")
@@ -391,5 +391,5 @@ class _Parser:
                 raise _wrong("location= is a table's, but the address names no table", self.engine)
             address = replace(address, location=_check_location(location))
         for name, value in found.items():
-            check_option(cast(str, self.engine), name, value)
+            check_option(cast("str", self.engine), name, value)
         return replace(address, options=Options(found))

@@ -100,4 +100,5 @@ def digest(data: bytes) -> str:
 
 
 def _row(row: Row) -> CommitRow:
-    return CommitRow(*row[:3], bool(row[3]), bool(row[4]), *row[5:])
+    values = (*row[:3], bool(row[3]), bool(row[4]), *row[5:])
+    return CommitRow(*values)

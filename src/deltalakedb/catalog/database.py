@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from deltalakedb.catalog import migrations
 from deltalakedb.catalog.engines import make_engine
@@ -104,7 +104,7 @@ class Database:
         self.engine.close()
         self._checked = False
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -221,9 +221,7 @@ class FileRows:
             if (old := have.get((slot, level))) is None:
                 fresh.append((self._table_id, slot, level, n, lo, hi))
             else:
-                changed.append(
-                    (old[0] + n, min(old[1], lo), max(old[2], hi), self._table_id, slot, level)
-                )
+                changed.append((old[0] + n, min(old[1], lo), max(old[2], hi), self._table_id, slot, level))
         if changed:
             self._session.update_many(sql["update level"], changed)
         if fresh:

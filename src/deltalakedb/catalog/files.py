@@ -46,7 +46,9 @@ FILE_SCHEMA = pa.schema(
         ("add_extra", pa.string()),
     ]
 )
-ADD_COLUMNS = tuple(n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id"))
+ADD_COLUMNS = tuple(
+    n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id")
+)
 
 _RECHECK = ("stats", "partition_values")
 

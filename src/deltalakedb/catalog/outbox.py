@@ -63,7 +63,13 @@ def freeze(database: Database, table: Table, reason: str, *, version: int | None
         now = session.now_ms()
         session.run(database.sql("tables", "set state"), ("frozen", reason, now, table.table_id))
         audit.record(
-            session, "freeze", table_id=table.table_id, table=table.name, version=version, at=now, reason=reason
+            session,
+            "freeze",
+            table_id=table.table_id,
+            table=table.name,
+            version=version,
+            at=now,
+            reason=reason,
         )
 
 

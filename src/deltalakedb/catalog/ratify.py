@@ -10,7 +10,16 @@ from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.file_rows import FileRows, live_files
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import Head, LockedTable
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
 
@@ -104,7 +105,17 @@ def insert(
     session.run(sql["insert head"], (table_id,))
     session.run(sql["insert mirror"], (table_id, published_version))
     table = Table(
-        table_id, name, location, state, None, comment, dict(tags or {}), dict(settings or {}), now, now, _EMPTY
+        table_id,
+        name,
+        location,
+        state,
+        None,
+        comment,
+        dict(tags or {}),
+        dict(settings or {}),
+        now,
+        now,
+        _EMPTY,
     )
     audit.record(session, "create table", table_id=table_id, table=name, at=now, location=location)
     return LockedTable(table, 0)
@@ -130,9 +141,7 @@ def rename(database: Database, name: str, new_name: str) -> Table:
             )
         now = session.now_ms()
         session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
-        audit.record(
-            session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name
-        )
+        audit.record(session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name)
     return find(database, new_name)
 
 

@@ -12,7 +12,6 @@ from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
 
 if TYPE_CHECKING:
-
     from deltalakedb.catalog.engines.base import Row, Session
 
 _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "since_version")
@@ -51,9 +50,7 @@ def assign(session: Session, table_id: int, version: int, metadata: Metadata) ->
     sql = statements("files", session.engine.dialect.name)
     before = read_slots(session, table_id)
     schema = _schema(metadata)
-    after = assign_slots(
-        schema, metadata.partition_columns, metadata.configuration, before, version=version
-    )
+    after = assign_slots(schema, metadata.partition_columns, metadata.configuration, before, version=version)
     for slot in before:
         if slot.dropped is None and slot not in after:
             session.run(sql["drop slot"], (version, table_id, slot.kind, slot.slot))
@@ -78,5 +75,3 @@ def _schema(metadata: Metadata) -> StructType:
 def _slot(row: Row) -> Slot:
     kind, slot, field, encoding, arg, since, dropped = row
     return Slot(kind, slot, tuple(decode_json(field)), encoding, arg, since, dropped)
-
-

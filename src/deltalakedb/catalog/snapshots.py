@@ -37,12 +37,15 @@ def open_table(database: Database, name: str, version: int | None = None) -> Ope
 def version_at(database: Database, table: Table, timestamp_ms: int) -> int:
     """The newest version committed at or before a time.
 
-    A time before the first commit is an error, as it is in Delta; a time after the last is the newest version.
+    A time before the first commit is an error, as in Delta; one after the last gives the newest version.
     """
     with database.read() as session:
         row = session.row(database.sql("commits", "version at"), (table.table_id, _fits(timestamp_ms)))
         if row is None or row[0] is None:
-            first, last = session.row(database.sql("commits", "time range"), (table.table_id,)) or (None, None)
+            first, last = session.row(database.sql("commits", "time range"), (table.table_id,)) or (
+                None,
+                None,
+            )
             raise VersionMissingError(
                 f"no version was committed at or before {timestamp_ms} ms",
                 table=table.name,
@@ -62,9 +65,7 @@ def txns(database: Database, table: Table, version: int) -> dict[str, Txn]:
 def txn(database: Database, table: Table, version: int, app_id: str) -> Txn | None:
     """One application's transaction at a version."""
     with database.read() as session:
-        row = session.row(
-            database.sql("snapshots", "txn at"), (table.table_id, app_id, version, version)
-        )
+        row = session.row(database.sql("snapshots", "txn at"), (table.table_id, app_id, version, version))
     return None if row is None else Txn.from_dict(decode_json(row[0]))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalakedb.catalog.engines.base import Row
     from deltalakedb.protocol.log import Snapshot
 
@@ -88,7 +89,16 @@ class Table:
             data["num_records"] or 0,
             data["files_without_count"],
         )
-        same = ("table_id", "name", "location", "state", "state_reason", "comment", "created_at", "updated_at")
+        same = (
+            "table_id",
+            "name",
+            "location",
+            "state",
+            "state_reason",
+            "comment",
+            "created_at",
+            "updated_at",
+        )
         return cls(
             **{k: data[k] for k in same},
             tags=dict(data["tags"]),

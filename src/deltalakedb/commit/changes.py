@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot

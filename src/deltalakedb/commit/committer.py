@@ -84,8 +84,7 @@ def _attempt(
                 return _earlier(database, changes, done)
             locked = _lock(session, changes)
             results = [
-                _ratify(session, one, change, txn)
-                for one, change in zip(locked, changes, strict=True)
+                _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
             ]
             session.run(
                 statements("commits", database.dialect.name)["insert transaction"],
@@ -113,9 +112,7 @@ def _lock(session: Session, changes: Sequence[TableChange]) -> list[LockedTable]
             )
             out.append(made)
         elif (found := held.get(table.table_id)) is None:
-            raise TableMissingError(
-                f"the table {table.name!r} was dropped in the meantime", table=table.name
-            )
+            raise TableMissingError(f"the table {table.name!r} was dropped in the meantime", table=table.name)
         else:
             out.append(found)
     return out

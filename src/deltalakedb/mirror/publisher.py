@@ -95,9 +95,11 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
     wait = min(_FIRST_RETRY_MS * 2 ** min(commit.attempts, 20), _LONGEST_RETRY_MS)
     try:
         outbox.mark_failed(
-            database, table.table_id, commit.version, f"{type(error).__name__}: {error.message}", retry_in_ms=wait
+            database,
+            table.table_id,
+            commit.version,
+            f"{type(error).__name__}: {error.message}",
+            retry_in_ms=wait,
         )
     except DeltaSqlError as second:
         logger.warning("the failure could not be noted in the catalog: %s", second.message)
-
-

@@ -328,7 +328,7 @@ def action_from_dict(line: Mapping[str, Any]) -> Action | None:
         return UnknownAction(kind=kind, value=value)
     if type(value) is not dict and not isinstance(value, Mapping):
         raise ProtocolError(f"a {kind} action must be an object, not {type(value).__name__}")
-    return cast(Action, cls.from_dict(value))
+    return cast("Action", cls.from_dict(value))
 
 
 def action_to_dict(action: Action) -> JsonDict:

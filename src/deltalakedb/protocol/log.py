@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from deltalakedb.protocol.actions import (
-    Action,
-    Add,
-    CommitInfo,
-    DomainMetadata,
-    Metadata,
-    Remove,
-    Txn,
-)
-from deltalakedb.protocol.actions import Protocol as ProtocolAction
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from deltalakedb.protocol.actions import (
+        Action,
+        Add,
+        CommitInfo,
+        DomainMetadata,
+        Metadata,
+        Remove,
+        Txn,
+    )
+    from deltalakedb.protocol.actions import Protocol as ProtocolAction
 
 
 @dataclass(frozen=True, slots=True)

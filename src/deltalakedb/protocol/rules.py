@@ -57,10 +57,13 @@ def check_commit(
     if protocol is None or metadata is None:
         raise refuse("version 0 must carry protocol and metaData")
     check_writable(protocol, table=table)
-    for kind in (Add, Remove):
-        keys = Counter((canonical_path(a.path), a.dv_id) for a in actions if isinstance(a, kind))
+    for name, files in (
+        ("add", [a for a in actions if isinstance(a, Add)]),
+        ("remove", [a for a in actions if isinstance(a, Remove)]),
+    ):
+        keys = Counter((canonical_path(f.path), f.dv_id) for f in files)
         if twice := next((k for k, n in keys.items() if n > 1), None):
-            raise refuse(f"the file {twice[0]} appears twice as {kind.__name__.lower()}")
+            raise refuse(f"the file {twice[0]} appears twice as {name}")
     for action in actions:
         if isinstance(action, Add | Cdc):
             resolve(root, action.path)

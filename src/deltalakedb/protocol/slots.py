@@ -19,6 +19,7 @@ from deltalakedb.protocol.images import (
     level,
 )
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
+from deltalakedb.protocol.stat_images import stat_reader
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Path
     from deltalakedb.protocol.schema import DataType, Leaf, StructType
+    from deltalakedb.protocol.stat_images import StatReader
     from deltalakedb.protocol.stats import FileStats
 
 __all__ = [
@@ -245,7 +247,7 @@ class SlotEncoder:
 
     def __init__(self, slots: Iterable[Slot], types: Mapping[Path, DataType]) -> None:
         self._by_name: dict[str, tuple[str, list[Slot]]] = {}
-        self._stats: list[tuple[Slot, Path, str]] = []
+        self._stats: list[tuple[Slot, Path, str, StatReader | None]] = []
         for slot in slots:
             kind = types.get(slot.field)
             if slot.dropped is not None or not isinstance(kind, PrimitiveType):
@@ -253,7 +255,7 @@ class SlotEncoder:
             if len(slot.field) == 1:
                 self._by_name.setdefault(slot.field[0], (kind.name, []))[1].append(slot)
             if slot.kind == "s":
-                self._stats.append((slot, slot.field, kind.name))
+                self._stats.append((slot, slot.field, kind.name, stat_reader(kind.name, slot.arg)))
 
     def encode(self, add: Add, stats: FileStats | None = None) -> SlotRow:
         """One file's values for `SLOT_COLUMNS`.
@@ -285,11 +287,21 @@ class SlotEncoder:
                         _fill(row, slot.slot, image, image, 0)
         if stats is not None:
             records = row[0] = stats.num_records
-            for slot, path, kind in self._stats:
+            for slot, path, kind, read in self._stats:
                 if parts and len(path) == 1 and path[0] in parts:
                     continue
-                low, high, nulls = stats.bounds(path, kind)
                 number = slot.slot
+                if read is not None and len(path) == 1:
+                    name = path[0]
+                    least = read(stats.min_values.get(name), False)
+                    most = read(stats.max_values.get(name), True)
+                    if least is not None and most is not None:
+                        if stats.null_count.get(name) == 0:
+                            no_nulls |= 1 << number
+                        if least <= most:
+                            _fill(row, number, least, most, level(least, most))
+                        continue
+                low, high, nulls = stats.bounds(path, kind)
                 if nulls is not None:
                     if nulls == 0:
                         no_nulls |= 1 << number

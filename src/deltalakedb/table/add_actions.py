@@ -1,4 +1,4 @@
-"""``get_add_actions``: one row per live file, with typed statistics and partition values, as stock shapes it."""
+"""``get_add_actions``: one row per live file with statistics and partition values, shaped as in stock."""
 
 from __future__ import annotations
 

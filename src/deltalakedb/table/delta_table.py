@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import deltalake
 
@@ -27,7 +27,8 @@ class DeltaTable(deltalake.DeltaTable):
 
         if is_deltasql(table_uri) and not issubclass(cls, SqlDeltaTable):
             # a user's own subclass keeps its methods in front of ours
-            cls = SqlDeltaTable if cls is DeltaTable else type(cls.__name__, (cls, SqlDeltaTable), {})  # type: ignore[assignment]
+            sql = SqlDeltaTable if cls is DeltaTable else type(cls.__name__, (cls, SqlDeltaTable), {})
+            return cast(Self, super().__new__(sql))
         return super().__new__(cls)
 
     @staticmethod
@@ -58,13 +59,13 @@ class DeltaTable(deltalake.DeltaTable):
         storage_options: dict[str, str] | None = None,
         *args: Any,
         **options: Any,
-    ) -> DeltaTable:
+    ) -> Self:
         """Create an empty table, or replace one with ``mode="overwrite"``."""
         if not is_deltasql(table_uri):
-            return super().create(  # type: ignore[no-any-return]
+            made = super().create(
                 table_uri,
                 schema,
-                mode,  # type: ignore[arg-type]
+                cast(Any, mode),
                 partition_by,
                 name,
                 description,
@@ -73,6 +74,7 @@ class DeltaTable(deltalake.DeltaTable):
                 *args,
                 **options,
             )
+            return cast(Self, made)
         from deltalakedb.table.writer import create_table
 
         create_table(

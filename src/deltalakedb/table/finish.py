@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.staging import Harvest, Scratch
 
 
-def finish(
-    database: Database, change: TableChange, scratch: Scratch, harvest: Harvest
-) -> Committed | None:
+def finish(database: Database, change: TableChange, scratch: Scratch, harvest: Harvest) -> Committed | None:
     """Commit what a scratch table brought; None where it brought nothing."""
     if not change.actions:
         return None

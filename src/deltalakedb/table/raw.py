@@ -48,4 +48,10 @@ class RawProxy:
 
     def protocol_versions(self) -> tuple[int, int, list[str] | None, list[str] | None]:
         """The protocol as stock's ``ProtocolVersions`` wants it."""
-        return tuple(self._owner.protocol())
+        found = self._owner.protocol()
+        return (
+            found.min_reader_version,
+            found.min_writer_version,
+            found.writer_features,
+            found.reader_features,
+        )

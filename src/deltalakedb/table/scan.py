@@ -38,7 +38,7 @@ _NEEDS_DELTA_RS |= {"variantType", "variantType-preview", "variantShredding-prev
 
 
 def needs_delta_rs(snapshot: Snapshot) -> bool:
-    """Whether rows can only be had through delta-rs: deletion vectors, mapped or widened columns, variants."""
+    """Whether only delta-rs can read the rows: deletion vectors, mapped or widened columns, variants."""
     protocol, metadata = snapshot.protocol, snapshot.metadata
     if set(protocol.reader_features or ()) & _NEEDS_DELTA_RS:
         return True
@@ -179,7 +179,9 @@ class _Guarantees:
             value = parse_partition(values.get(physical, values.get(name)), kind)
             column = ds.field(name)
             terms.append(
-                column.is_null() if value is None else column == pa.scalar(value, arrow_type(kind)).cast(target)
+                column.is_null()
+                if value is None
+                else column == pa.scalar(value, arrow_type(kind)).cast(target)
             )
         stats = parse_stats(stats_text) if self._bounded else None
         if stats is not None:

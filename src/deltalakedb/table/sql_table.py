@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -136,7 +136,7 @@ class SqlDeltaTable(DeltaTable):
         return self._source.snapshot
 
     @property
-    def _table(self) -> Any:
+    def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
         return RawProxy(self)
 
     def _raw_scan(self) -> scan.RawScan:
@@ -228,9 +228,7 @@ class SqlDeltaTable(DeltaTable):
         metadata = self._source.snapshot.metadata
         return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string))
 
-    def file_uris(
-        self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
-    ) -> list[str]:
+    def file_uris(self, partition_filters: Any = None, *, file_pruning_predicate: Any = None) -> list[str]:
         """Absolute paths of the files that may hold what the filters ask for.
 
         Args:
@@ -312,9 +310,7 @@ class SqlDeltaTable(DeltaTable):
         import pyarrow.parquet as pq
 
         where = both(self._where(_one_of(partitions, None, "partitions")), self._where(filters))
-        rows = scan.dataset(
-            self._source, self._row.location, where=where, filesystem=filesystem
-        )
+        rows = scan.dataset(self._source, self._row.location, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
             expression = None

@@ -6,11 +6,10 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from deltalakedb.exceptions import StorageError
@@ -21,6 +20,8 @@ from deltalakedb.protocol.features import SCAN_DROPS
 from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from deltalakedb.protocol.log import Snapshot
 
 #: the link to the table's root inside a scratch folder; no partition folder or data file is called so
@@ -117,7 +118,7 @@ class Scratch:
             with suppress(OSError):  # not empty: another writer is at work
                 self.folder.parent.rmdir()
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

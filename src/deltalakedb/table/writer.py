@@ -80,7 +80,7 @@ def write_deltalake(
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
     """
-    options = {
+    options: dict[str, Any] = {
         "partition_by": partition_by,
         "name": name,
         "description": description,
@@ -91,14 +91,15 @@ def write_deltalake(
         "commit_properties": commit_properties,
     }
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
-        deltalake.write_deltalake(
+        stock: Any = deltalake.write_deltalake  # its overloads are split by mode
+        stock(
             table_or_uri,
             data,
-            mode=mode,  # type: ignore[arg-type]  # stock's overloads split by mode
+            mode=mode,
             storage_options=storage_options,
             predicate=predicate,
             post_commithook_properties=post_commithook_properties,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
         return
     if mode not in _MODES:
@@ -112,7 +113,9 @@ def write_deltalake(
         )
     handle = table_or_uri if isinstance(table_or_uri, SqlDeltaTable) else None
     address = handle._address if handle is not None else parse_uri(str(table_or_uri))  # noqa: SLF001
-    written = _write(address, mode, lambda target, how: deltalake.write_deltalake(target, data, mode=how, **options))
+    written = _write(
+        address, mode, lambda target, how: deltalake.write_deltalake(target, data, mode=how, **options)
+    )
     if written and handle is not None:
         handle.update_incremental()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +23,7 @@ from deltalakedb.table.places import local_root, normal_location
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.engines.base import Session
 
@@ -74,8 +73,8 @@ def import_table(
     Args:
         path: The table's root.
         uri: The ``deltasql://`` address it will have.
-        history: ``"full"`` loads every version that the log still holds, ``"checkpoint"`` only from the newest
-            checkpoint on, ``"auto"`` is full up to 10,000 commits.
+        history: ``"full"`` loads every version that the log still holds, ``"checkpoint"`` begins with the
+            newest checkpoint, ``"auto"`` is full up to 10,000 commits.
         storage_options: Options for the object store.
         progress: Called now and then with how far it is.
 

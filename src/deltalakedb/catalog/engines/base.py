@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -14,6 +13,7 @@ from deltalakedb import telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config

@@ -6,7 +6,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,8 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import duckdb
 
     from deltalakedb.catalog.statements import Statement
@@ -302,9 +303,7 @@ class DuckdbEngine(Engine):
 
     def has_schema_table(self, session: Session) -> bool:
         """Asks DuckDB's list of tables."""
-        return (
-            session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
-        )
+        return session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
 
     def close(self) -> None:
         """Let the file go now, unless somebody is using it."""
@@ -315,7 +314,7 @@ class DuckdbEngine(Engine):
         self._let_go()
 
     def translate(self, error: duckdb.Error) -> DeltaSqlError:
-        """The driver's error as ours. DuckDB has no error codes, so files' troubles are told by their words."""
+        """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""
         text = " ".join(str(error).split())
         if "Could not set lock" in text or "Conflicting lock" in text:
             holder = _HOLDER.search(text)

@@ -71,7 +71,7 @@ class Pool(Generic[C]):
                     left = deadline - time.monotonic()
                     if left <= 0 or not self._ready.wait(left):
                         raise CatalogBusyError(
-                            f"no database connection came free within {self._timeout:g} s (pool of {self._size})",
+                            f"none of {self._size} database connections came free within {self._timeout:g} s",
                             suggestion="raise pool.max_size, or close long-running readers",
                         )
                 if self._idle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import psycopg
     import pyarrow as pa
 
@@ -75,14 +76,14 @@ class PostgresSession(Session):
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         text = _placeholders(sql)
         try:
-            return self.connection.execute(text, params or None)  # type: ignore[call-overload]
+            return self.connection.execute(text, params or None)
         except self.engine.driver.Error as error:
             if not (self._retry and self.connection.closed):
                 raise self.engine.translate(error) from error
         # a read on a connection that died while it rested: the server may have been restarted
         self.connection = self.engine.replace(self.connection)
         try:
-            return self.connection.execute(text, params or None)  # type: ignore[call-overload]
+            return self.connection.execute(text, params or None)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
@@ -115,7 +116,7 @@ class PostgresSession(Session):
 
     def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
         try:
-            with self.connection.cursor() as cursor, cursor.copy(command) as copy:  # type: ignore[call-overload]
+            with self.connection.cursor() as cursor, cursor.copy(command) as copy:
                 for row in rows:
                     copy.write_row(row)
         except self.engine.driver.Error as error:
@@ -125,7 +126,7 @@ class PostgresSession(Session):
         """The driver pipelines the statements: one round trip for all."""
         try:
             with self.connection.cursor() as cursor:
-                cursor.executemany(_placeholders(str(statement)), params)  # type: ignore[arg-type]
+                cursor.executemany(_placeholders(str(statement)), params)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
@@ -297,7 +298,11 @@ class PostgresEngine(Engine):
             return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")
         if state in {"XX001", "XX002"}:
             return CatalogCorruptError(f"Postgres found damage: {text}", suggestion="restore from a backup")
-        if connecting or state.startswith(("08", "53", "57")) or isinstance(error, self.driver.OperationalError):
+        if (
+            connecting
+            or state.startswith(("08", "53", "57"))
+            or isinstance(error, self.driver.OperationalError)
+        ):
             return CatalogUnavailableError(
                 f"cannot reach {where}: {text}",
                 suggestion="check that the server runs, host and port, and that it takes more connections",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,8 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import pyarrow as pa
 
     from deltalakedb.catalog.statements import Statement
@@ -67,6 +68,8 @@ _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sq
 
 class SqliteSession(Session):
     """A connection to the file."""
+
+    engine: SqliteEngine
 
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
         self.engine = engine
