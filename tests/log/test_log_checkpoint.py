@@ -212,6 +212,17 @@ def test_a_checkpoint_alone_gives_what_the_commits_gave(
     assert {a.path for a in given if isinstance(a, Add)} == {"c", "e"}
 
 
+def test_tombstones_that_a_checkpoint_dropped_do_not_come_back(store: Store) -> None:
+    rows = [row for row in rows_of(store, 3) if "remove" not in row]
+    writer = FileTxnLogWriter(store.location)
+    writer.commit(HEAD + 1, [info("DELETE"), remove("c")])
+    store.put(names.checkpoint_path(HEAD), parquet([*rows, {"add": add("f").to_dict()}]))
+    reader = fresh(store)
+    assert [r.path for r in reader.tombstones(3)] == ["a%20b"]
+    for version, dead in ((HEAD, []), (HEAD + 1, ["c"])):
+        assert [r.path for r in reader.tombstones(version)] == dead
+
+
 def test_a_checkpoint_comes_in_batches(store: Store) -> None:
     write_classic(store, 3)
     found = list_log(store).checkpoints[3][0]

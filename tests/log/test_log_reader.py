@@ -108,6 +108,17 @@ def test_a_torn_commit_is_a_typed_error_that_names_it(tmp_path: Path, garbage: b
     assert paths(reader, 1) == ["f0", "f1"]
 
 
+def test_a_commit_torn_further_on_leaves_no_half_state(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / names.commit_path(3)).write_bytes(b"{")
+    reader = open_file_log(tmp_path)
+    assert paths(reader, 1) == ["f0", "f1"]
+    with pytest.raises(LogCorruptError):
+        reader.files(3)
+    assert paths(reader, 1) == ["f0", "f1"]
+    assert paths(reader, 2) == ["f0", "f1", "f2"]
+
+
 def test_a_clean_up_under_an_open_reader_is_noticed(tmp_path: Path) -> None:
     written(tmp_path)
     reader = open_file_log(tmp_path)
