@@ -76,7 +76,8 @@ def scan_files(
             where,
             table_id=opened.table.table_id,
             version=opened.snapshot.version,
-            head=opened.table.head.version,
+            # never the head: another writer may have removed files since this table was opened
+            head=opened.snapshot.version + 1,
             slots=slots,
             levels=levels,
             columns=fetched,
