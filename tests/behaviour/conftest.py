@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import pytest
 from obstore.store import MemoryStore
 
+from deltalakedb.catalog.database import Database
+from deltalakedb.catalog.txn_log import SqlTxnLogReader
+from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.log import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.protocol.log import TxnLogReader, TxnLogWriter
 from deltalakedb.storage.remote import RemoteStore
+from deltalakedb.uri import parse_uri
+from support.catalogs import ENGINES, fresh_catalog_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +54,28 @@ class ObjectStoreBackend:
         )
 
 
-@pytest.fixture(params=["folder", "object_store"])
+class SqlBackend:
+    """Logs as rows of a catalog."""
+
+    def __init__(self, catalog_uri: str, root: Path) -> None:
+        self._database = Database.open(parse_uri(catalog_uri))
+        self._root = root
+        self._numbers = itertools.count()
+
+    def create(self) -> tuple[ReaderFactory, TxnLogWriter]:
+        name = f"table_{next(self._numbers)}"
+        return (
+            lambda: SqlTxnLogReader(self._database, name),
+            SqlTxnLogWriter(self._database, name, str(self._root / name)),
+        )
+
+
+@pytest.fixture(params=["folder", "object_store", *ENGINES])
 def log_backend(request: pytest.FixtureRequest) -> LogBackend:
     """Every kind of log in turn."""
+    if request.param == "object_store":
+        return ObjectStoreBackend()
+    root: Path = request.getfixturevalue("tmp_path")
     if request.param == "folder":
-        return FolderBackend(request.getfixturevalue("tmp_path"))
-    return ObjectStoreBackend()
+        return FolderBackend(root)
+    return SqlBackend(fresh_catalog_uri(request.param, root, request), root)

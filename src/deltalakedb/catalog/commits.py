@@ -63,6 +63,13 @@ def versions(database: Database, table: Table) -> list[int]:
         return [r[0] for r in session.rows(database.sql("commits", "versions"), (table.table_id,))]
 
 
+def one(database: Database, table: Table, version: int) -> CommitRow | None:
+    """One commit's row, or None where SQL does not have it."""
+    with database.read() as session:
+        row = session.row(database.sql("commits", "one"), (table.table_id, version))
+    return None if row is None else _row(row)
+
+
 def commit_bytes(database: Database, table: Table, version: int) -> bytes:
     """A commit's exact bytes, checked against their digest."""
     with database.read() as session:

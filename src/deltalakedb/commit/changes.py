@@ -33,12 +33,14 @@ class TableChange:
         actions: The actions, with or without a commitInfo.
         read: The snapshot the writer worked from; None for a new table.
         blind: The writer looked at no rows, so appends of others cannot disturb it.
+        exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
     """
 
     table: Table | NewTable
     actions: Sequence[Action]
     read: Snapshot | None = None
     blind: bool = False
+    exact: bool = False
 
     @property
     def read_version(self) -> int:

@@ -13,7 +13,7 @@ from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.exceptions import CommitUnknownError, TableFrozenError, TableMissingError
+from deltalakedb.exceptions import CommitUnknownError, ProtocolError, TableFrozenError, TableMissingError
 from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.log import Committed, Conflict
@@ -138,8 +138,14 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
         root=table.location,
         table=table.name,
     )
+    in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
     timestamp = max(session.now_ms(), table.head.timestamp + 1)
-    actions = _with_info(change, txn, timestamp, in_commit=is_on(metadata, IN_COMMIT_TIMESTAMPS))
+    actions: Sequence[Action]
+    if change.exact:
+        actions = change.actions
+        timestamp = _own_time(change, table) if in_commit else timestamp
+    else:
+        actions = _with_info(change, txn, timestamp, in_commit=in_commit)
     ratify(
         session,
         locked,
@@ -199,6 +205,19 @@ def _with_info(change: TableChange, txn: str, timestamp: int, *, in_commit: bool
     info["txnId"] = txn
     rest = [a for a in change.actions if not isinstance(a, CommitInfo)]
     return [replace(given, extra=info), *rest]
+
+
+def _own_time(change: TableChange, table: Table) -> int:
+    """The time inside a commit that is taken over as it is; it must be later than the one before."""
+    info = next((a for a in change.actions if isinstance(a, CommitInfo)), CommitInfo())
+    if info.in_commit_timestamp is None or info.in_commit_timestamp <= table.head.timestamp:
+        raise ProtocolError(
+            f"the commit's inCommitTimestamp is {info.in_commit_timestamp}, not after {table.head.timestamp}",
+            table=table.name,
+            version=table.head.version + 1,
+            suggestion="in-commit timestamps are on: each commit must carry a later one than its predecessor",
+        )
+    return info.in_commit_timestamp
 
 
 def _earlier(

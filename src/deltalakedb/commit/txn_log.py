@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import commits, registry, snapshots
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import ProtocolError, TableMissingError
+from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
+from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.log import Committed, Conflict
 
 if TYPE_CHECKING:
@@ -32,17 +33,18 @@ class SqlTxnLogWriter:
         self.location = location
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
-        """Make ``actions`` the commit ``version``; a Conflict where that version is taken."""
+        """Make ``actions`` the commit ``version``, byte for byte; a Conflict where that version is taken."""
+        if version < 0:
+            raise InvalidArgumentError(f"a version counts from 0, and {version} is below", table=self.name)
         try:
             opened = snapshots.open_table(self.database, self.name)
         except TableMissingError:
-            head, change = -1, TableChange(NewTable(self.name, self.location), actions)
+            head, change = -1, TableChange(NewTable(self.name, self.location), actions, exact=True)
         else:
-            head, change = opened.snapshot.version, TableChange(opened.table, actions, opened.snapshot)
+            head = opened.snapshot.version
+            change = TableChange(opened.table, actions, opened.snapshot, exact=True)
         if version <= head:
-            return Conflict(
-                "version_taken", version, detail=f"version {version} exists already", table=self.name
-            )
+            return self._taken(version, actions)
         if version > head + 1:
             raise ProtocolError(
                 f"version {version} would leave a gap after version {head}",
@@ -50,5 +52,30 @@ class SqlTxnLogWriter:
                 version=version,
                 suggestion=f"the next version is {head + 1}",
             )
-        outcome = commit(self.database, [change])
-        return outcome if isinstance(outcome, Conflict) else outcome[0]
+        try:
+            outcome = commit(self.database, [change])
+        except TableExistsError as error:
+            if version == 0 and error.table == self.name and self._exists():
+                return self._taken(version, actions)
+            raise
+        return self._taken(version, actions) if isinstance(outcome, Conflict) else outcome[0]
+
+    def _exists(self) -> bool:
+        try:
+            return registry.find(self.database, self.name).head.version >= 0
+        except TableMissingError:
+            return False
+
+    def _taken(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
+        """Who has the version: an earlier attempt of this very commit, or somebody else."""
+        table = registry.find(self.database, self.name)
+        winner = commits.one(self.database, table, version)
+        if winner is not None and winner.sha256 == commits.digest(encode_commit(actions)):
+            return Committed(version, winner.timestamp, replayed=True)
+        return Conflict(
+            "version_taken",
+            version,
+            operation=None if winner is None else winner.operation,
+            detail=f"version {version} exists already",
+            table=self.name,
+        )
