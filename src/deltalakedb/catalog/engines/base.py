@@ -90,10 +90,13 @@ class Session(abc.ABC):
         return time.time_ns() // 1_000_000
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
+        self._count(statement)
+        return self._execute(str(statement), params)
+
+    def _count(self, statement: Statement | str) -> None:
         if telemetry.active():
             label = getattr(statement, "name", "built")
             telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
-        return self._execute(str(statement), params)
 
 
 class Engine(abc.ABC):

@@ -98,7 +98,12 @@ class DuckdbSession(Session):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Arrow straight from the engine."""
-        table = self._call(statement, params).to_arrow_table()
+        self._count(statement)
+        try:
+            relation = self.cursor.sql(str(statement), params=list(params) or None)
+            table = relation.to_arrow_table()
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
         return table.rename_columns(schema.names).cast(schema)
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
