@@ -1,0 +1,68 @@
+"""Named places where a test can make the process die, fail or wait; without the variable they cost nothing.
+
+``DELTASQL_FAILPOINTS="commit.after=kill; publish.before_put=error@3"`` kills the process after its first
+commit, and makes the third publish fail. An action is ``kill`` (SIGKILL, as a crash would), ``error`` (an
+exception) or ``stop`` (SIGSTOP: paused until somebody continues it); ``@n`` means the n-th time only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Final
+
+from deltalakedb.exceptions import ConfigError, DeltaSqlError
+
+VARIABLE: Final = "DELTASQL_FAILPOINTS"
+
+#: every failpoint there is, and the moment it stands for
+POINTS: Final = {
+    "data.before": "before the first data file is written",
+    "data.after": "data files lie under the table's root, nothing is committed",
+    "commit.before_begin": "before the database transaction begins",
+    "commit.locked": "heads are locked, nothing is checked yet",
+    "commit.before_commit": "all rows are written, the transaction is not committed",
+    "commit.after": "the transaction is committed, nobody has been told",
+    "publish.before_put": "before a commit file is put into _delta_log",
+    "publish.after_put": "the commit file is there, its note is not",
+    "publish.after_mark": "the note that it is published is written",
+    "publish.between_tables": "one table of a transaction is published, the next is not",
+}
+
+
+class FailpointError(DeltaSqlError):
+    """A failure that a test asked for."""
+
+
+def _parse(text: str) -> dict[str, tuple[str, int | None]]:
+    found: dict[str, tuple[str, int | None]] = {}
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        name, _, rest = part.partition("=")
+        action, _, count = rest.partition("@")
+        if name not in POINTS or action not in ("kill", "error", "stop") or not (count or "1").isdigit():
+            raise ConfigError(
+                f"{VARIABLE} holds {part!r}",
+                suggestion=f"write point=kill|error|stop[@n]; the points are {', '.join(POINTS)}",
+            )
+        found[name] = (action, int(count) if count else None)
+    return found
+
+
+_active = _parse(os.environ.get(VARIABLE, ""))
+_hits: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def failpoint(name: str) -> None:
+    """Do what the environment asks for at this place, if anything."""
+    if not _active or name not in _active:
+        return
+    action, only = _active[name]
+    with _lock:
+        _hits[name] = _hits.get(name, 0) + 1
+        if only is not None and _hits[name] != only:
+            return
+    if action == "error":
+        raise FailpointError(f"failpoint {name}")
+    os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
