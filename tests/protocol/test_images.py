@@ -33,7 +33,11 @@ VALUES = {
     "date": (st.dates(), None),
     "timestamp": (st.datetimes(timezones=st.just(UTC)), None),
     "double": (st.floats(allow_nan=False), None),
-    "decimal": (st.decimals(allow_nan=False, allow_infinity=False, places=3) | st.integers(-(10**40), 10**40).map(Decimal), "2"),
+    "decimal": (
+        st.decimals(allow_nan=False, allow_infinity=False, places=3)
+        | st.integers(-(10**40), 10**40).map(Decimal),
+        "2",
+    ),
     "string": (st.text(alphabet="ab\0é\U0001f600\x7f\uffff", max_size=14), None),
     "binary": (st.binary(max_size=12), None),
 }
@@ -122,7 +126,9 @@ def test_a_float_spelled_in_short_may_be_the_32_bit_one():
 
 def test_a_long_maximum_counts_in_all_that_begins_with_it():
     cut = "https://a/" + "x" * 22
-    assert encode_max(cut, "string", "https://a/" + "x" * 20) >= encode(cut + "zzz", "string", "https://a/" + "x" * 20)
+    assert encode_max(cut, "string", "https://a/" + "x" * 20) >= encode(
+        cut + "zzz", "string", "https://a/" + "x" * 20
+    )
     rounded = cut + "\x7f"  # rounded up by a writer that looked at ASCII alone
     assert encode_max(rounded, "string", cut) >= encode(cut + "é", "string", cut)
     short = "abc"

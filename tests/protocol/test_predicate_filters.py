@@ -45,7 +45,9 @@ SCHEMA = StructType(
         _field("price", "decimal(10,2)"),
         _field("flag", "boolean"),
         _field("raw", "binary"),
-        StructField("s", StructType((_field("u", "integer"), StructField("v", StructType((_field("w", "string"),)))))),
+        StructField(
+            "s", StructType((_field("u", "integer"), StructField("v", StructType((_field("w", "string"),)))))
+        ),
     )
 )
 ARROW = pa.schema(
@@ -99,7 +101,9 @@ def test_none_and_an_empty_text_mean_null():
 
 
 def test_lists_of_values():
-    assert normalize(from_dnf([("id", "in", [1, 2])], SCHEMA)) == Or((Compare(ID, "=", 1), Compare(ID, "=", 2)))
+    assert normalize(from_dnf([("id", "in", [1, 2])], SCHEMA)) == Or(
+        (Compare(ID, "=", 1), Compare(ID, "=", 2))
+    )
     assert normalize(from_dnf([("id", "in", {1, None})], SCHEMA)) in (
         Or((IsNull(ID), Compare(ID, "=", 1))),
         Or((Compare(ID, "=", 1), IsNull(ID))),

@@ -64,6 +64,8 @@ _FIRST_S: Final = _FIRST_K + INDEXED_SLOTS
 _NO_NULLS: Final = _FIRST_S + 2 * STATS_SLOTS
 _BLANK: Final = (None, *[None] * PARTITION_SLOTS, *[MISSING] * INDEXED_SLOTS, *[None] * 2 * STATS_SLOTS, 0, 0)
 _DEFAULT_INDEXED_COLUMNS: Final = 32
+#: partition values repeat from file to file; so many are remembered
+_MAX_SEEN: Final = 10_000
 
 SlotKind: TypeAlias = Literal["s", "p"]
 #: one file's values for `SLOT_COLUMNS`
@@ -243,10 +245,11 @@ class SlotEncoder:
         >>> levels = count_levels(rows)  # doctest: +SKIP
     """
 
-    __slots__ = ("_by_name", "_stats")
+    __slots__ = ("_by_name", "_seen", "_stats")
 
     def __init__(self, slots: Iterable[Slot], types: Mapping[Path, DataType]) -> None:
         self._by_name: dict[str, tuple[str, list[Slot]]] = {}
+        self._seen: dict[tuple[str, str | None], tuple[Any, str | None]] = {}
         self._stats: list[tuple[Slot, Path, str, StatReader | None]] = []
         for slot in slots:
             kind = types.get(slot.field)
@@ -273,7 +276,11 @@ class SlotEncoder:
             if name not in self._by_name:
                 continue
             kind, slots = self._by_name[name]
-            value, canonical = _partition_value(text, kind)
+            if (known := self._seen.get((name, text))) is None:
+                if len(self._seen) >= _MAX_SEEN:
+                    self._seen.clear()
+                known = self._seen[name, text] = _partition_value(text, kind)
+            value, canonical = known
             for slot in slots:
                 if slot.kind == "p":
                     row[_FIRST_P + slot.slot] = canonical
