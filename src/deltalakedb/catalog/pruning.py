@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.slots import Level, Slot
 
-__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_files"]
+__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files"]
 
 #: columns that lie in `dl_file_json` where an engine keeps them apart
 SIDE_COLUMNS: Final = frozenset(
@@ -58,6 +58,12 @@ _INDEXED_TEXTS: Final = 2
 _SELECTIVE: Final = 0.01
 #: an index pays while it leaves at most this part of the files
 _WORTHWHILE: Final = 0.3
+
+
+_BY_OTHERS: Final = Condition(
+    "NOT EXISTS (SELECT 1 FROM dl_commits c"
+    " WHERE c.table_id = f.table_id AND c.version = f.add_version AND c.is_blind_append)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,39 @@ def plan_files(
         residual,
         None if driver is None else driver.name,
     )
+
+
+def plan_added(
+    expr: Expr | None,
+    *,
+    table_id: int,
+    since: int,
+    slots: Sequence[Slot],
+    facts: EngineFacts,
+    skip_blind: bool = False,
+) -> Plan:
+    """The statement that finds files added after a version which may hold matching rows, even if removed since.
+
+    It selects path, version, stats and partition values.
+
+    Args:
+        expr: The predicate over physical column paths; None for all files.
+        table_id: The table.
+        since: The version.
+        slots: The table's slots in use.
+        facts: What the database can do.
+        skip_blind: Leave out the files of blind appends.
+    """
+    rules = Conditions(slots)
+    wanted = None if expr is None else normalize(expr)
+    conditions = (
+        Condition("f.table_id = ? AND f.add_version > ?", (table_id, since)),
+        _BY_OTHERS if skip_blind else None,
+        None if wanted is None else rules.of(wanted),
+    )
+    added = both(conditions) or NEVER
+    select = _select(("path", "add_version", "stats", "partition_values"), facts)
+    return Plan(f"{select} WHERE {added.sql}", added.params, _residual(wanted, rules))
 
 
 def _select(columns: Sequence[str], facts: EngineFacts) -> str:

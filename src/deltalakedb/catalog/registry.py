@@ -84,23 +84,13 @@ def insert(
 ) -> LockedTable:
     """A new row of the registry, without a version yet; TableExistsError where name or location is taken."""
     sql = statements("tables", session.engine.dialect.name)
-    for other_name, other_location in session.rows(sql["taken"], (name, location)):
-        if other_name == name:
-            raise TableExistsError(
-                f"the name {name!r} is taken by the table at {other_location}",
-                table=name,
-                suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
-            )
-        raise TableExistsError(
-            f"the location {other_location} belongs to the table {other_name!r}",
-            table=name,
-            suggestion=f"use the table {other_name!r}, or another location",
-        )
+    _refuse_taken(session, name, location)
     now = session.now_ms()
     settings_text, tags_text = encode_json(dict(settings or {})), encode_json(dict(tags or {}))
     row = session.row(sql["insert"], (name, location, state, comment, tags_text, settings_text, now, now))
-    if row is None:
-        raise InvalidArgumentError("the database gave no id for the new table", table=name)
+    if row is None:  # somebody else was first, a moment ago
+        _refuse_taken(session, name, location)
+        raise TableExistsError(f"the name {name!r} or its location was taken a moment ago", table=name)
     table_id = int(row[0])
     session.run(sql["insert head"], (table_id,))
     session.run(sql["insert mirror"], (table_id, published_version))
@@ -119,6 +109,22 @@ def insert(
     )
     audit.record(session, "create table", table_id=table_id, table=name, at=now, location=location)
     return LockedTable(table, 0)
+
+
+def _refuse_taken(session: Session, name: str, location: str) -> None:
+    sql = statements("tables", session.engine.dialect.name)["taken"]
+    for other_name, other_location in session.rows(sql, (name, location)):
+        if other_name == name:
+            raise TableExistsError(
+                f"the name {name!r} is taken by the table at {other_location}",
+                table=name,
+                suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
+            )
+        raise TableExistsError(
+            f"the location {other_location} belongs to the table {other_name!r}",
+            table=name,
+            suggestion=f"use the table {other_name!r}, or another location",
+        )
 
 
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:

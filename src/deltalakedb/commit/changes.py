@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
+from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.reads import Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +34,45 @@ class TableChange:
 
     Attributes:
         table: The table, or the new table to create.
-        actions: The actions, with or without a commitInfo.
+        actions: The actions, with or without a commitInfo. None at all: the table was only read.
         read: The snapshot the writer worked from; None for a new table.
-        blind: The writer looked at no rows, so appends of others cannot disturb it.
+        reads: What the result depends on; with nothing in it the change is a blind append.
+        then: Actions of further versions, committed right after in the same transaction.
+        isolation: The level to check under; by default the table's own.
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
     """
 
     table: Table | NewTable
     actions: Sequence[Action]
     read: Snapshot | None = None
-    blind: bool = False
+    reads: ReadSet = EVERYTHING
+    then: Sequence[Sequence[Action]] = ()
+    isolation: Isolation | None = None
     exact: bool = False
 
     @property
     def read_version(self) -> int:
         """The version the writer worked from; -1 for a new table."""
         return -1 if self.read is None else self.read.version
+
+    @property
+    def steps(self) -> list[Sequence[Action]]:
+        """The actions of each version, in order; empty for a table that was only read."""
+        return [s for s in (self.actions, *self.then) if s]
+
+    @property
+    def all_actions(self) -> list[Action]:
+        """The actions of every version."""
+        return [a for step in self.steps for a in step]
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Whether the change only adds files and looked at nothing."""
+        actions = self.all_actions
+        if (
+            self.reads
+            or self.read is None
+            or any(isinstance(a, Remove | Metadata | Protocol) for a in actions)
+        ):
+            return False
+        return any(isinstance(a, Add) for a in actions)

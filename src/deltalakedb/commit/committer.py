@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb._version import __version__
-from deltalakedb.catalog import commits, registry
+from deltalakedb.catalog import commits, registry, winners
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
-from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.exceptions import CommitUnknownError, ProtocolError, TableFrozenError, TableMissingError
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.commit.changes import NewTable
+from deltalakedb.commit.checker import conflict, isolation_of
+from deltalakedb.commit.info import info_of, own_time, with_info
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    CommitUnknownError,
+    InvalidArgumentError,
+    TableFrozenError,
+    TableMissingError,
+)
+from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol.actions import Metadata, Protocol, Txn
+from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on
+from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,41 +35,58 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.values import LockedTable, Table
+    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.protocol.actions import Action
 
 logger = logging.getLogger(__name__)
 
-#: how often a commit whose answer was lost is asked after
-_ATTEMPTS = 3
+#: how often a transaction is begun again after a deadlock, a serialization failure or a lost answer
+_ATTEMPTS = 6
+_FIRST_WAIT = 0.02
+
+#: a user's own statement and its parameters, run inside the commit's transaction
+OwnStatement = tuple[str, tuple[Any, ...]]
 
 
 def commit(
-    database: Database, changes: Sequence[TableChange], *, txn_uuid: str | None = None
+    database: Database,
+    changes: Sequence[TableChange],
+    *,
+    txn_uuid: str | None = None,
+    own: Sequence[OwnStatement] = (),
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
     Args:
         database: The catalog.
-        changes: One change per table.
+        changes: One change per table; a change without actions only takes part in the check.
         txn_uuid: The id by which a repeated call finds its own earlier success.
+        own: The user's own statements, run after the checks in the same transaction.
 
     Returns:
-        One Committed per change, in the order given, or the Conflict that stopped them all.
+        One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
+        was only read, the Committed names the version it was at.
     """
+    if not changes:
+        raise InvalidArgumentError("there is nothing to commit")
     txn = txn_uuid or str(uuid.uuid4())
     repeated = txn_uuid is not None
-    operation = next((o for c in changes if (o := _operation(c.actions))), "UNKNOWN")
+    operation = next((i.operation for c in changes if (i := info_of(c.all_actions))), None) or "UNKNOWN"
     with telemetry.timed(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                outcome = _attempt(database, changes, txn, repeated=repeated)
-            except CommitUnknownError:
-                if attempt == _ATTEMPTS:
+                outcome = _attempt(database, changes, txn, own, repeated=repeated)
+            except (CommitUnknownError, CatalogBusyError) as error:
+                unknown = isinstance(error, CommitUnknownError)
+                if attempt == _ATTEMPTS or not (unknown or error.context.get("again")):
                     raise
-                logger.warning("the outcome of transaction %s is unknown: asking again", txn)
-                repeated = True
+                logger.info("transaction %s is begun again: %s", txn, error.message)
+                repeated = repeated or unknown
+                # jitter, so that those who collided do not meet again
+                time.sleep(random.uniform(0, _FIRST_WAIT * 2**attempt))  # noqa: S311
             else:
                 break
         if isinstance(outcome, Conflict):
@@ -70,28 +97,43 @@ def commit(
     return outcome
 
 
-class _Stop(Exception):  # noqa: N818 - not an error: it carries a value out of the transaction
-    def __init__(self, conflict: Conflict) -> None:
-        self.conflict = conflict
+class _Stop(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
+    def __init__(self, outcome: list[Committed] | Conflict) -> None:
+        self.outcome = outcome
 
 
 def _attempt(
-    database: Database, changes: Sequence[TableChange], txn: str, *, repeated: bool
+    database: Database,
+    changes: Sequence[TableChange],
+    txn: str,
+    own: Sequence[OwnStatement],
+    *,
+    repeated: bool,
 ) -> list[Committed] | Conflict:
+    failpoint("commit.before_begin")
     try:
         with database.write() as session:
             if repeated and (done := commits.by_transaction(database, session, txn)):
-                return _earlier(database, changes, done)
+                raise _Stop(_earlier(session, changes, done))
             locked = _lock(session, changes)
+            failpoint("commit.locked")
+            if (done_before := _applications(session, locked, changes)) is not None:
+                raise _Stop(done_before)
+            for one, change in zip(locked, changes, strict=True):
+                _check(session, one.table, change)
             results = [
                 _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
             ]
+            for sql, params in own:
+                session.run(sql, params)
             session.run(
                 statements("commits", database.dialect.name)["insert transaction"],
-                (txn, results[0].timestamp, None, len(results)),
+                (txn, max(r.timestamp for r in results), None, len(results)),
             )
+            failpoint("commit.before_commit")
     except _Stop as stop:
-        return stop.conflict
+        return stop.outcome
+    failpoint("commit.after")
     return results
 
 
@@ -118,121 +160,168 @@ def _lock(session: Session, changes: Sequence[TableChange]) -> list[LockedTable]
     return out
 
 
-def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
-    table = locked.table
-    if table.state == "frozen":
+def _applications(
+    session: Session, locked: Sequence[LockedTable], changes: Sequence[TableChange]
+) -> list[Committed] | Conflict | None:
+    """Whether applications have recorded these versions already: then there is nothing to do.
+
+    A lower version than the recorded one is a late repetition, and as much done as an equal one.
+    """
+    done, fresh, late = [], 0, None
+    for one, change in zip(locked, changes, strict=True):
+        found = None
+        for action in change.all_actions:
+            if isinstance(action, Txn):
+                recorded = winners.application(session, one.table.table_id, action.app_id)
+                if recorded is not None and recorded[0] >= action.version:
+                    found, late = recorded[1], action
+        if found is not None:
+            done.append(Committed(found, one.table.head.timestamp, replayed=True))
+        else:
+            done.append(Committed(one.table.head.version, one.table.head.timestamp, replayed=True))
+            fresh += bool(change.steps)
+    if late is None:
+        return None
+    if fresh:
+        return Conflict(
+            "concurrent_transaction",
+            max(d.version for d in done),
+            detail=f"version {late.version} of application {late.app_id!r} is recorded in some of the tables",
+        )
+    logger.info("version %d of application %s was committed before: nothing to do", late.version, late.app_id)
+    return done
+
+
+def _check(session: Session, table: Table, change: TableChange) -> None:
+    if table.state == "frozen" and change.steps:
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
             table=table.name,
             version=table.head.version,
             suggestion="find out who wrote to its _delta_log, then decide which side is right",
         )
-    if conflict := _conflict(session, table, change):
-        raise _Stop(conflict)
-    version = table.head.version + 1
-    _, metadata = check_commit(
-        change.actions,
-        version=version,
-        protocol=None if change.read is None else change.read.protocol,
-        metadata=None if change.read is None else change.read.metadata,
-        root=table.location,
-        table=table.name,
-    )
-    in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
-    timestamp = max(session.now_ms(), table.head.timestamp + 1)
-    actions: Sequence[Action]
-    if change.exact:
-        actions = change.actions
-        timestamp = _own_time(change, table) if in_commit else timestamp
-    else:
-        actions = _with_info(change, txn, timestamp, in_commit=in_commit)
-    ratify(
-        session,
-        locked,
-        Ratification(
+    if change.exact and change.read_version != table.head.version:
+        raise _Stop(
+            Conflict(
+                "version_taken",
+                table.head.version,
+                operation=winners.operation(session, table.table_id, table.head.version),
+                detail=f"version {change.read_version + 1} exists already",
+                table=table.name,
+            )
+        )
+    moved = change.read is not None and change.read.version != table.head.version
+    found = conflict(session, table, change, _protocol_now(session, table) if moved else None)
+    if found is not None:
+        raise _Stop(found)
+
+
+def _protocol_now(session: Session, table: Table) -> Protocol | None:
+    sql = statements("snapshots", session.engine.dialect.name)["live protocol"]
+    row = session.row(sql, (table.table_id,))
+    return None if row is None else Protocol.from_dict(decode_json(row[0]))
+
+
+def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
+    """Write every version of a change; of a table that was only read, nothing."""
+    protocol = None if change.read is None else change.read.protocol
+    metadata = None if change.read is None else change.read.metadata
+    if change.read is not None and locked.table.head.version != change.read.version:
+        protocol = _protocol_now(session, locked.table)
+    result = Committed(locked.table.head.version, locked.table.head.timestamp)
+    for ordinal, step in enumerate(change.steps):
+        head, name = locked.table.head, locked.table.name
+        version = head.version + 1
+        before = metadata
+        protocol, metadata = check_commit(
+            step,
             version=version,
-            timestamp=timestamp,
-            actions=actions,
-            data=encode_commit(actions),
-            txn_uuid=txn,
-            is_blind_append=_is_blind_append(change),
-        ),
-    )
-    return Committed(version, timestamp)
-
-
-def _conflict(session: Session, table: Table, change: TableChange) -> Conflict | None:
-    """What committed since the read version and cannot stand beside this change."""
-    if table.head.version == change.read_version:
-        return None
-    sql = statements("snapshots", session.engine.dialect.name)["metadata since"]
-    since = change.read_version
-    row = session.row(sql, (table.table_id, since, table.table_id, since))
-    if row is not None and row[0] is not None:
-        return Conflict(
-            "metadata_changed",
-            int(row[0]),
-            detail="the table's metadata or protocol changed since it was read",
-            table=table.name,
+            protocol=protocol,
+            metadata=metadata,
+            root=locked.table.location,
+            table=name,
+            also=() if change.exact else OURS,
         )
-    if change.blind and _is_blind_append(change):
-        return None
-    return Conflict(
-        "version_taken",
-        table.head.version,
-        detail=f"the table moved from version {since} to {table.head.version} since it was read",
-        table=table.name,
-    )
-
-
-def _is_blind_append(change: TableChange) -> bool:
-    changes_table = any(isinstance(a, Remove | Metadata | Protocol) for a in change.actions)
-    return change.blind and not changes_table and any(isinstance(a, Add) for a in change.actions)
-
-
-def _with_info(change: TableChange, txn: str, timestamp: int, *, in_commit: bool) -> list[Action]:
-    """The actions with their commitInfo first, as in-commit timestamps demand."""
-    given = next((a for a in change.actions if isinstance(a, CommitInfo)), CommitInfo())
-    info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
-    info["timestamp"] = timestamp
-    info.update({k: v for k, v in given.extra.items() if k not in ("timestamp", "inCommitTimestamp")})
-    info.setdefault("operation", "WRITE")
-    info.setdefault("operationParameters", {})
-    if change.read is not None:
-        info["readVersion"] = change.read.version
-    info["isBlindAppend"] = _is_blind_append(change)
-    info["engineInfo"] = f"deltalakedb:{__version__}"
-    info["txnId"] = txn
-    rest = [a for a in change.actions if not isinstance(a, CommitInfo)]
-    return [replace(given, extra=info), *rest]
-
-
-def _own_time(change: TableChange, table: Table) -> int:
-    """The time inside a commit that is taken over as it is; it must be later than the one before."""
-    info = next((a for a in change.actions if isinstance(a, CommitInfo)), CommitInfo())
-    if info.in_commit_timestamp is None or info.in_commit_timestamp <= table.head.timestamp:
-        raise ProtocolError(
-            f"the commit's inCommitTimestamp is {info.in_commit_timestamp}, not after {table.head.timestamp}",
-            table=table.name,
-            version=table.head.version + 1,
-            suggestion="in-commit timestamps are on: each commit must carry a later one than its predecessor",
+        in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
+        timestamp = max(session.now_ms(), head.timestamp + 1)
+        actions: Sequence[Action] = step
+        if change.exact:
+            timestamp = (
+                own_time(step, after=head.timestamp, table=name, version=version) if in_commit else timestamp
+            )
+        else:
+            actions = _completed(
+                session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
+            )
+        locked = ratify(
+            session,
+            locked,
+            Ratification(
+                version=version,
+                timestamp=timestamp,
+                actions=actions,
+                data=encode_commit(actions),
+                txn_uuid=txn,
+                ordinal=ordinal,
+                is_blind_append=change.is_blind_append,
+            ),
         )
-    return info.in_commit_timestamp
+        result = Committed(version, timestamp)
+    return result
+
+
+#: writer features whose duties the committer itself fulfils
+OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck"})
+
+
+def _completed(
+    session: Session,
+    locked: LockedTable,
+    change: TableChange,
+    step: Sequence[Action],
+    txn: str,
+    timestamp: int,
+    protocol: Protocol,
+    before: Metadata | None,
+    metadata: Metadata,
+    *,
+    in_commit: bool,
+) -> list[Action]:
+    """A step's actions with everything that is only known under the lock."""
+    version = locked.table.head.version + 1
+    actions = with_info(
+        step,
+        timestamp=timestamp,
+        txn=txn,
+        in_commit=in_commit,
+        read_version=change.read_version,
+        isolation=isolation_of(change),
+        blind=change.is_blind_append,
+    )
+    if in_commit and version > 0 and before is not None and not is_on(before, IN_COMMIT_TIMESTAMPS):
+        noted = note_enablement(metadata, version=version, timestamp=timestamp)
+        actions = [noted if isinstance(a, Metadata) else a for a in actions]
+    if tracks_rows(protocol):
+        domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
+        actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
+    return actions
 
 
 def _earlier(
-    database: Database, changes: Sequence[TableChange], done: dict[tuple[int, int], Committed]
+    session: Session, changes: Sequence[TableChange], done: dict[tuple[int, int], Committed]
 ) -> list[Committed]:
+    """What the first call of a repeated one achieved."""
+    sql = statements("tables", session.engine.dialect.name)["by name"]
     out = []
     for change in changes:
         table = change.table
-        table_id = (
-            registry.find(database, table.name).table_id if isinstance(table, NewTable) else table.table_id
+        if isinstance(table, NewTable):
+            row = session.row(sql, (table.name,))
+            table_id = None if row is None else row[0]
+        else:
+            table_id = table.table_id
+        mine = [c for (of, _), c in done.items() if of == table_id]
+        out.append(
+            max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0, replayed=True))
         )
-        out.append(done[table_id, 0])
     return out
-
-
-def _operation(actions: Sequence[Action]) -> str | None:
-    info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-    return None if info is None else info.operation

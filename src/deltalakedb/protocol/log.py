@@ -70,7 +70,7 @@ class Committed:
 
     version: int
     timestamp: int
-    #: True where an earlier attempt with the same id had already succeeded
+    #: True where an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ProtocolError
@@ -11,7 +12,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
@@ -22,6 +23,15 @@ def is_on(metadata: Metadata, name: str) -> bool:
     return (metadata.configuration.get(name) or "").lower() == "true"
 
 
+def note_enablement(metadata: Metadata, *, version: int, timestamp: int) -> Metadata:
+    """Metadata that says since when commits carry their own time, which readers of older versions must know."""
+    since = {
+        "delta.inCommitTimestampEnablementVersion": str(version),
+        "delta.inCommitTimestampEnablementTimestamp": str(timestamp),
+    }
+    return replace(metadata, configuration={**metadata.configuration, **since})
+
+
 def check_commit(
     actions: Sequence[Action],
     *,
@@ -30,6 +40,7 @@ def check_commit(
     metadata: Metadata | None,
     root: str,
     table: str,
+    also: Collection[str] = (),
 ) -> tuple[Protocol, Metadata]:
     """Refuse a commit that the protocol forbids.
 
@@ -40,6 +51,7 @@ def check_commit(
         metadata: The table's metadata before it, None for version 0.
         root: The table's location: relative paths stay below it.
         table: The table's name, for messages.
+        also: Writer features whose duties the caller fulfils itself.
 
     Returns:
         Protocol and metadata as they are after the commit.
@@ -56,7 +68,7 @@ def check_commit(
     metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
     if protocol is None or metadata is None:
         raise refuse("version 0 must carry protocol and metaData")
-    check_writable(protocol, table=table)
+    check_writable(protocol, table=table, also=also)
     for name, files in (
         ("add", [a for a in actions if isinstance(a, Add)]),
         ("remove", [a for a in actions if isinstance(a, Remove)]),

@@ -12,6 +12,7 @@ from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.files import read_adds
 from deltalakedb.commit.changes import NewTable, TableChange
+from deltalakedb.config import get_config, use_config
 from deltalakedb.exceptions import (
     AddressError,
     DeltaError,
@@ -23,6 +24,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.actions import Action, Remove
 from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.table.finish import finish
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -113,9 +115,11 @@ def write_deltalake(
         )
     handle = table_or_uri if isinstance(table_or_uri, SqlDeltaTable) else None
     address = handle._address if handle is not None else parse_uri(str(table_or_uri))  # noqa: SLF001
-    written = _write(
-        address, mode, lambda target, how: deltalake.write_deltalake(target, data, mode=how, **options)
-    )
+    # an open table keeps the settings it was opened with
+    with use_config(get_config() if handle is None else handle._database.engine.config):  # noqa: SLF001
+        written = _write(
+            address, mode, lambda target, how: deltalake.write_deltalake(target, data, mode=how, **options)
+        )
     if written and handle is not None:
         handle.update_incremental()
 
@@ -190,7 +194,8 @@ def _write(
         actions: list[Action] = list(harvest.actions)
         if mode == "overwrite":
             actions += _removes(database, opened)
-        change = TableChange(opened.table, actions, opened.snapshot, blind=mode == "append")
+        reads = NOTHING if mode == "append" else EVERYTHING
+        change = TableChange(opened.table, actions, opened.snapshot, reads)
         finish(database, change, scratch, harvest)
     return True
 

@@ -347,7 +347,9 @@ class DuckdbEngine(Engine):
                 f"{self.path} cannot be read ({text})", suggestion="restore the file from a backup"
             )
         if isinstance(error, self.driver.TransactionException):
-            return CatalogBusyError(f"DuckDB gave up a transaction: {text}", suggestion="try again")
+            return CatalogBusyError(
+                f"DuckDB gave up a transaction: {text}", suggestion="try again", again=True
+            )
         return CatalogError(f"DuckDB refused: {text}")
 
 

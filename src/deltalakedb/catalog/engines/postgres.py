@@ -292,7 +292,9 @@ class PostgresEngine(Engine):
             )
         if state in {"55P03", "40P01", "40001", "57014"}:
             return CatalogBusyError(
-                f"Postgres gave up waiting: {text}", suggestion="try again; look for long transactions"
+                f"Postgres gave up waiting: {text}",
+                suggestion="try again; look for long transactions",
+                again=state in {"40P01", "40001"},
             )
         if state in {"53100", "53200"}:
             return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")

@@ -1,0 +1,150 @@
+"""The conflict check: may this change stand beside what committed since it read?
+
+    winner did                        | I did                          | result
+    ----------------------------------|--------------------------------|----------------------------
+    add that my reads could match     | read rows or the whole table   | concurrent_append
+    (WriteSerializable lets blind appends of others pass)
+    remove F                          | read F or the whole table      | concurrent_delete_read
+    remove F                          | remove F                       | concurrent_delete_delete
+    metaData                          | anything                       | metadata_changed
+    protocol                          | protocol, or features dropped  | protocol_changed
+    txn of an application             | same application               | concurrent_transaction
+    metadata domain                   | same domain                    | concurrent_domain
+
+A change without any data change (a compaction) is checked under snapshot isolation: only the files that it
+removes matter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import winners
+from deltalakedb.protocol.actions import Add, DomainMetadata, Protocol, Remove, Txn
+from deltalakedb.protocol.features import writer_features
+from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.catalog.winners import Found
+    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import ConflictKind, Snapshot
+    from deltalakedb.protocol.reads import Isolation
+
+ISOLATION_LEVEL = "delta.isolationLevel"
+
+
+def conflict(session: Session, table: Table, change: TableChange, now: Protocol | None) -> Conflict | None:
+    """What stops a change from being committed on top of the head, or None.
+
+    Args:
+        session: Inside the committing transaction, which holds the head.
+        table: The table as it is now.
+        change: What is to be committed.
+        now: The protocol as it is now, where it changed since the change was read.
+    """
+    read = change.read
+    if read is None or table.head.version == read.version:
+        return None
+    check = _Check(session, table, read)
+    return check.state(change.actions, now) or check.reads(change) or check.names(change.actions)
+
+
+def isolation_of(change: TableChange) -> Isolation:
+    """The isolation level that a change is checked under."""
+    files = [a for a in change.actions if isinstance(a, Add | Remove)]
+    if files and not any(a.data_change for a in files):
+        return "SnapshotIsolation"
+    if change.isolation is not None:
+        return change.isolation
+    declared = "" if change.read is None else change.read.metadata.configuration.get(ISOLATION_LEVEL)
+    return "WriteSerializable" if (declared or "").lower() == "writeserializable" else "Serializable"
+
+
+class _Check:
+    def __init__(self, session: Session, table: Table, read: Snapshot) -> None:
+        self._session = session
+        self._table = table
+        self._read = read
+
+    def state(self, actions: Sequence[Action], now: Protocol | None) -> Conflict | None:
+        """Metadata and protocol."""
+        metadata, protocol = winners.state_since(self._session, self._table.table_id, self._read.version)
+        if metadata is not None:
+            return self._conflict("metadata_changed", metadata, "the table's metadata changed")
+        if protocol is None:
+            return None
+        mine = any(isinstance(a, Protocol) for a in actions)
+        dropped = now is None or set(writer_features(self._read.protocol)) - set(writer_features(now))
+        if mine or dropped:
+            return self._conflict("protocol_changed", protocol, "the table's protocol changed")
+        return None
+
+    def reads(self, change: TableChange) -> Conflict | None:
+        """Files that were read or removed, and rows that would have been read."""
+        isolation = isolation_of(change)
+        table_id, since = self._table.table_id, self._read.version
+        removes = {a.key for a in change.actions if isinstance(a, Remove)}
+        if removes and (found := winners.removed(self._session, table_id, since, removes)):
+            return self._files("concurrent_delete_delete", found, "a file that this change removes is gone")
+        if isolation == "SnapshotIsolation":
+            return None
+        reads = change.reads
+        if reads.whole:
+            found = winners.removed(self._session, table_id, since)
+        else:
+            found = winners.removed(self._session, table_id, since, reads.files) if reads.files else None
+        if found is not None:
+            return self._files("concurrent_delete_read", found, "a file that was read is gone")
+        skip_blind = isolation == "WriteSerializable"
+        for where in (None,) if reads.whole else reads.predicates:
+            found = winners.added(
+                self._session,
+                table_id,
+                since,
+                metadata=self._read.metadata,
+                where=where,
+                skip_blind=skip_blind,
+            )
+            if found is not None:
+                return self._files("concurrent_append", found, "rows were added that should have been read")
+        return None
+
+    def names(self, actions: Sequence[Action]) -> Conflict | None:
+        """Application ids and metadata domains."""
+        table_id, since = self._table.table_id, self._read.version
+        apps = {a.app_id for a in actions if isinstance(a, Txn)}
+        if found := winners.txns(self._session, table_id, since, apps):
+            return self._conflict(
+                "concurrent_transaction",
+                found.version,
+                f"the application {found.names[0]!r} wrote at the same time",
+            )
+        # the row tracking domain is a counter that is merged, not a decision
+        named = {a.domain for a in actions if isinstance(a, DomainMetadata)} - {ROW_TRACKING_DOMAIN}
+        if found := winners.domains(self._session, table_id, since, named):
+            return self._conflict(
+                "concurrent_domain", found.version, f"the metadata domain {found.names[0]!r} changed"
+            )
+        return None
+
+    def _files(self, kind: ConflictKind, found: Found, detail: str) -> Conflict:
+        more = f": {found.names[0]}" if found.names else ""
+        return self._conflict(kind, found.version, f"{detail}{more}", found.names)
+
+    def _conflict(
+        self, kind: ConflictKind, version: int, detail: str, files: tuple[str, ...] = ()
+    ) -> Conflict:
+        return Conflict(
+            kind,
+            version,
+            operation=winners.operation(self._session, self._table.table_id, version),
+            detail=f"{detail} since version {self._read.version}",
+            files=files,
+            table=self._table.name,
+        )

@@ -1,0 +1,60 @@
+"""The commitInfo of a commit: what its writer said, and what only the commit itself knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb._version import __version__
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.actions import CommitInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.reads import Isolation
+
+
+def info_of(actions: Sequence[Action]) -> CommitInfo | None:
+    """The commitInfo among some actions."""
+    return next((a for a in actions if isinstance(a, CommitInfo)), None)
+
+
+def with_info(
+    actions: Sequence[Action],
+    *,
+    timestamp: int,
+    txn: str,
+    in_commit: bool,
+    read_version: int,
+    isolation: Isolation,
+    blind: bool,
+) -> list[Action]:
+    """The actions with their commitInfo first, as in-commit timestamps demand."""
+    given = info_of(actions) or CommitInfo()
+    info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
+    info["timestamp"] = timestamp
+    info.update({k: v for k, v in given.extra.items() if k not in ("timestamp", "inCommitTimestamp")})
+    info.setdefault("operation", "WRITE")
+    info.setdefault("operationParameters", {})
+    if read_version >= 0:
+        info["readVersion"] = read_version
+    info["isolationLevel"] = isolation
+    info["isBlindAppend"] = blind
+    info["engineInfo"] = f"deltalakedb:{__version__}"
+    info["txnId"] = txn
+    return [replace(given, extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
+
+
+def own_time(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
+    """The time inside a commit that is taken over as it is; it must be later than the one before."""
+    info = info_of(actions) or CommitInfo()
+    if info.in_commit_timestamp is None or info.in_commit_timestamp <= after:
+        raise ProtocolError(
+            f"the commit's inCommitTimestamp is {info.in_commit_timestamp}, not after {after}",
+            table=table,
+            version=version,
+            suggestion="in-commit timestamps are on: each commit must carry a later one than its predecessor",
+        )
+    return info.in_commit_timestamp

@@ -1,0 +1,67 @@
+"""Row tracking: base row ids for new files, above the table's high-water mark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.actions import Action, Add, DomainMetadata
+from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.features import writer_features
+from deltalakedb.protocol.stats import parse_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalakedb.protocol.actions import Protocol
+
+ROW_TRACKING = "rowTracking"
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+
+
+def tracks_rows(protocol: Protocol) -> bool:
+    """Whether writers must assign row ids."""
+    return ROW_TRACKING in writer_features(protocol)
+
+
+def assign_row_ids(
+    actions: Sequence[Action], *, version: int, domain: Mapping[str, Any] | None, table: str
+) -> list[Action]:
+    """Give new files their base row ids and record the new high-water mark.
+
+    Args:
+        actions: The commit's actions.
+        version: The version it becomes.
+        domain: The row tracking domain as it stands, or None.
+        table: The table's name, for messages.
+    """
+    mark = _mark(domain)
+    before, out = mark, []
+    for action in actions:
+        if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
+            continue
+        if isinstance(action, Add):
+            version_of = action.default_row_commit_version
+            if action.base_row_id is None:
+                stats = parse_stats(action.stats)
+                if stats is None or stats.num_records is None:
+                    raise ProtocolError(
+                        f"the file {action.path} does not tell its number of rows, which row tracking needs",
+                        table=table,
+                        version=version,
+                    )
+                action = replace(action, base_row_id=mark + 1)
+                mark += stats.num_records
+            action = replace(action, default_row_commit_version=version if version_of is None else version_of)
+        out.append(action)
+    if mark != before or domain is None:
+        text = encode_json({"rowIdHighWaterMark": mark})
+        out.append(DomainMetadata(domain=ROW_TRACKING_DOMAIN, configuration=text, removed=False))
+    return out
+
+
+def _mark(domain: Mapping[str, Any] | None) -> int:
+    if domain is None:
+        return -1
+    return int(decode_json(domain.get("configuration") or "{}").get("rowIdHighWaterMark", -1))
