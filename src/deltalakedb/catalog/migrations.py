@@ -62,12 +62,8 @@ def ensure(engine: Engine) -> None:
         version = current_version(engine, session)
     if version == known:
         return
+    _refuse_newer(engine, version)
     where = engine.address.catalog.to_uri()
-    if version > known:
-        raise CatalogVersionError(
-            f"the catalog {where} has schema version {version}, this client knows up to {known}",
-            suggestion="upgrade deltalakedb on this machine",
-        )
     if version == 0 and not engine.config.catalog.create:
         raise CatalogNotFoundError(
             f"there is no catalog at {where}, and catalog.create is off",
@@ -85,6 +81,7 @@ def pending(engine: Engine) -> Sequence[Migration]:
     """The steps that the database still lacks."""
     with engine.read() as session:
         version = current_version(engine, session)
+    _refuse_newer(engine, version)
     return migrations()[version:]
 
 
@@ -108,6 +105,16 @@ def migrate(engine: Engine, *, upto: int | None = None) -> list[Migration]:
             )
             done.append(step)
     return done
+
+
+def _refuse_newer(engine: Engine, version: int) -> None:
+    known = migrations()[-1].number
+    if version > known:
+        raise CatalogVersionError(
+            f"the catalog {engine.address.catalog.to_uri()} has schema version {version}, "
+            f"this client knows up to {known}",
+            suggestion="upgrade deltalakedb on this machine",
+        )
 
 
 def _fill(sql: str, engine: Engine) -> str:

@@ -78,3 +78,10 @@ def lag(database: Database, table_id: int) -> Lag:
     with database.read() as session:
         row = session.row(database.sql("outbox", "lag"), (table_id,))
     return Lag(row[0], row[1]) if row else Lag(0, None)
+
+
+def last_error(database: Database, table_id: int) -> str | None:
+    """Why the oldest waiting version could not be published, where that was tried."""
+    with database.read() as session:
+        row = session.row(database.sql("outbox", "last error"), (table_id,))
+    return None if row is None else row[0]

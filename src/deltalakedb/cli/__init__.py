@@ -1,1 +1,1 @@
-"""TODO"""
+"""The command ``deltasql``: parse, call, show."""

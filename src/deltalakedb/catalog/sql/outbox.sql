@@ -24,3 +24,7 @@ UPDATE dl_mirror SET published_version = ?, published_at = ? WHERE table_id = ? 
 SELECT count(*), min(c.timestamp) FROM dl_outbox o
 JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
 WHERE o.table_id = ? AND o.state <> 'published';
+
+-- name: last error
+-- why the oldest waiting version could not be published
+SELECT error FROM dl_outbox WHERE table_id = ? AND state = 'failed' ORDER BY version LIMIT 1;

@@ -1,0 +1,112 @@
+"""What every command starts from: its common options, settings, and the catalog that is meant."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from deltalakedb.cli.output import JsonOutput, Output, TextOutput
+from deltalakedb.config import Config, use_config
+from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.lake import Catalog
+from deltalakedb.uri import Address, is_deltasql, parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Invocation:
+    """One run of the command, filled by the common options wherever they stand on the line."""
+
+    json: bool = False
+    quiet: bool = False
+    yes: bool = False
+    debug: bool = False
+    catalog: str | None = None
+    config: str | None = None
+
+    @property
+    def output(self) -> Output:
+        """Where results go."""
+        return JsonOutput() if self.json else TextOutput(quiet=self.quiet)
+
+    # ---- settings and addresses ------------------------------------------------------------------------
+
+    def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
+        """The settings of this run: file and environment, below what the command itself decides."""
+        own = {"create": create, "auto_migrate": auto_migrate}
+        return Config.load(self.config, catalog={k: v for k, v in own.items() if v is not None})
+
+    def catalog_address(self) -> Address:
+        """The catalog of ``--catalog``, ``DELTASQL_CATALOG`` or the configuration file, in this order."""
+        if self.catalog is not None:
+            address = parse_uri(self.catalog)
+            if address.is_table:
+                raise click.UsageError(
+                    f"--catalog needs a catalog's address, and {address.to_uri()} is a table's"
+                )
+            return address
+        if (default := self.settings().catalog.uri) is not None:
+            return default
+        raise click.UsageError(
+            "no catalog is named: use --catalog deltasql://sqlite//path/meta.db, set DELTASQL_CATALOG, "
+            'or write catalog = "deltasql://…" into deltasql.toml'
+        )
+
+    def table_address(self, target: str) -> Address:
+        """A table by its full address, or by its name in the catalog that is meant."""
+        if not is_deltasql(target):
+            return self.catalog_address().with_table(target)
+        if self.catalog is not None:
+            raise click.UsageError("give the table's full address or --catalog with its name, not both")
+        address = parse_uri(target)
+        if address.table is None:
+            raise click.UsageError(f"{address.to_uri()} is a catalog's address: add ?table=NAME")
+        return address
+
+    # ---- catalogs --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
+        """The catalog, closed again at the end.
+
+        Args:
+            address: Its address; by default the catalog that is meant.
+            create: Let the settings decide whether a missing one is created. Otherwise none is: a command
+                that only looks must not answer a typing error with an empty catalog.
+        """
+        address = (address or self.catalog_address()).catalog
+        with use_config(self.settings(create=None if create else False)):
+            try:
+                catalog = Catalog(address)
+            except CatalogNotFoundError as error:
+                if create:
+                    raise
+                raise CatalogNotFoundError(
+                    f"there is no catalog at {address.to_uri()}",
+                    suggestion="check the address, or create the catalog with `deltasql migrate`",
+                ) from error
+            with catalog:
+                yield catalog
+
+    @contextmanager
+    def open_table(self, target: str) -> Iterator[tuple[Catalog, str]]:
+        """The catalog of a table, and the table's name in it."""
+        address = self.table_address(target)
+        with self.open_catalog(address) as catalog:
+            yield catalog, address.table or ""
+
+    # ---- people ----------------------------------------------------------------------------------------
+
+    def confirm(self, question: str) -> bool:
+        """Ask a person. Without one, only ``--yes`` is an answer."""
+        if self.yes:
+            return True
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody is there to ask: say --yes to go ahead")
+        return click.confirm(question, err=True)

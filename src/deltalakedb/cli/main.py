@@ -1,0 +1,147 @@
+"""The command ``deltasql``: finds its commands, runs one, and turns every end into an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deltalakedb._version import __version__
+from deltalakedb.cli.commands import all_commands
+from deltalakedb.cli.context import Invocation
+from deltalakedb.cli.errors import ExitCode, describe, exit_code
+from deltalakedb.cli.options import common
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_EPILOG = """\b
+Examples:
+  export DELTASQL_CATALOG=deltasql://sqlite//srv/lake/meta.db
+  deltasql create sales.orders --schema id:long,city:string --location /srv/lake/orders
+  deltasql list
+  deltasql show sales.orders
+  deltasql files sales.orders --where "city = 'Rome'"
+  deltasql --json history sales.orders
+"""
+
+
+class Deltasql(click.Group):
+    """A group whose every end, error or not, is an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command; ends the process in standalone mode, returns the exit code otherwise."""
+        words = list(sys.argv[1:] if args is None else args)
+        # an error in the line itself must be answered in the form asked for, wherever the option stands
+        invocation = Invocation(json="--json" in words, debug="--debug" in words)
+        code = self._run(words, prog_name, complete_var, windows_expand_args, invocation, extra)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _run(
+        self,
+        words: list[str],
+        prog_name: str | None,
+        complete_var: str | None,
+        expand: bool,
+        invocation: Invocation,
+        extra: dict[str, Any],
+    ) -> int:
+        try:
+            with _logging(invocation):
+                code = super().main(
+                    words,
+                    prog_name or "deltasql",
+                    complete_var,
+                    standalone_mode=False,
+                    windows_expand_args=expand,
+                    obj=invocation,
+                    **extra,
+                )
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # the reader of the pipe has seen enough; what is still buffered must not fail once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.OK
+        except click.Abort as abort:
+            return _aborted(abort, invocation)
+        except Exception as error:
+            return _failed(error, invocation)
+        return code if isinstance(code, int) else ExitCode.OK
+
+
+def _failed(error: Exception, invocation: Invocation) -> int:
+    if invocation.debug:
+        traceback.print_exception(error)
+    code = exit_code(error)
+    invocation.output.error(describe(error), code)
+    return code
+
+
+def _aborted(abort: click.Abort, invocation: Invocation) -> int:
+    # click wraps Ctrl-C and the end of the input alike
+    interrupted = not isinstance(abort.__cause__ or abort.__context__, EOFError)
+    code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
+    message = "interrupted: whatever was under way was rolled back" if interrupted else "no answer was given"
+    invocation.output.error(describe(click.ClickException(message)) | {"error": "Interrupted"}, code)
+    return code
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Log lines on whatever stderr is now."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+
+@contextmanager
+def _logging(invocation: Invocation) -> Iterator[None]:
+    logger, handler = logging.getLogger("deltalakedb"), _Stderr()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if invocation.debug else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+@click.group(
+    cls=Deltasql,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
+)
+@click.version_option(__version__, "--version", "-V", prog_name="deltasql", message="%(prog)s %(version)s")
+@common
+def cli() -> None:
+    """Delta tables whose metadata lives in a database.
+
+    TABLE is a name in the catalog, or a full address such as
+    deltasql://sqlite//srv/lake/meta.db?table=sales.orders. The catalog is that of --catalog, of the
+    variable DELTASQL_CATALOG, or of deltasql.toml.
+    """
+
+
+for _command in all_commands():
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point of the program."""
+    cli.main()

@@ -1,0 +1,70 @@
+"""Options that every command has, accepted before and after the command's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any] | click.Command")
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        setattr(ctx.find_root().obj, param.name or "", value)
+
+
+def _option(*names: str, **attributes: Any) -> Callable[[F], F]:
+    return click.option(*names, expose_value=False, callback=_remember, **attributes)
+
+
+_COMMON = (
+    _option("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
+    _option(
+        "--config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A configuration file, instead of the usual ones.",
+    ),
+    _option("--json", is_flag=True, help="Print one JSON document; errors too."),
+    _option("--quiet", "-q", is_flag=True, help="Print only what a script needs."),
+    _option("--debug", is_flag=True, help="Log everything, and show tracebacks."),
+)
+
+
+def common(command: F) -> F:
+    """Add the options of every command."""
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+def changing(command: F) -> F:
+    """Add the options of a command that changes something."""
+    command = click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")(
+        command
+    )
+    return _option("--yes", "-y", is_flag=True, help="Ask nothing.")(command)
+
+
+class Pairs(click.ParamType[tuple[str, str]]):
+    """``key=value`` arguments."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split at the first equals sign."""
+        if isinstance(value, tuple):
+            return value  # a default that click converts again
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} is not of the form key=value", param, ctx)
+        return key, rest
+
+
+PAIR = Pairs()

@@ -1,0 +1,228 @@
+"""The doctor: looks at a catalog and its tables, changes nothing, and says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.catalog import commits, migrations, outbox, registry
+from deltalakedb.catalog.database import Database
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogNotFoundError,
+    CatalogVersionError,
+    DeltaSqlError,
+    MissingExtraError,
+    StorageMissingError,
+    VersionMissingError,
+)
+from deltalakedb.log.names import LOG_FOLDER, commit_path
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.config import Config
+    from deltalakedb.storage.store import Store
+    from deltalakedb.uri import Address
+
+Status = Literal["ok", "warning", "failed"]
+Finding = Literal["", "drift", "diverged", "frozen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the checklist.
+
+    Attributes:
+        title: What was looked at.
+        status: ``ok``, ``warning`` (it works, and somebody should know) or ``failed``.
+        detail: What was found.
+        suggestion: What to do about it.
+        table: The table, where one is concerned.
+        finding: What kind of failure a table has.
+        error: The error that stopped the check.
+    """
+
+    title: str
+    status: Status
+    detail: str
+    suggestion: str | None = None
+    table: str | None = None
+    finding: Finding = ""
+    error: DeltaSqlError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {
+            "check": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "suggestion": self.suggestion,
+            "table": self.table,
+            "finding": self.finding or None,
+            "error": None if self.error is None else self.error.to_dict(),
+        }
+
+
+class _RolledBackError(Exception):
+    """Ends a trial transaction."""
+
+
+def examine(address: Address, config: Config, *, tables: Sequence[str] = ()) -> Iterator[Check]:
+    """Look at a catalog, then at its tables; ends early where the catalog itself cannot be used.
+
+    Args:
+        address: The catalog.
+        config: The settings to connect with.
+        tables: Names to look at; by default all.
+
+    Example:
+        >>> address = parse_uri("deltasql://sqlite//lake/meta.db")
+        >>> [check.detail for check in examine(address, get_config()) if check.status != "ok"]
+        []
+    """
+    yield Check("address", "ok", address.to_uri())
+    try:
+        database = Database.open(address, config)
+    except MissingExtraError as error:
+        yield _failed("driver", error)
+        return
+    yield Check("driver", "ok", f"the driver of {address.engine} is installed")
+    with database:
+        usable = True
+        for check in _catalog(database):
+            usable = usable and check.status != "failed"
+            yield check
+        if usable:
+            yield from _tables(database, tables)
+
+
+# ---- the catalog ---------------------------------------------------------------------------------------
+
+
+def _catalog(database: Database) -> Iterator[Check]:
+    engine, known = database.engine, migrations.migrations()[-1].number
+    try:
+        with engine.read() as session:
+            version = migrations.current_version(engine, session)
+    except DeltaSqlError as error:
+        yield _failed("connection", error)
+        return
+    yield Check("connection", "ok", f"{engine.dialect.name} answers")
+    where = database.address.to_uri()
+    if version == 0:
+        yield _failed(
+            "schema",
+            CatalogNotFoundError(
+                f"there is no catalog at {where}", suggestion="create it with `deltasql migrate`"
+            ),
+        )
+        return
+    if version != known:
+        hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
+        found = f"the schema has version {version}, this client needs {known}"
+        yield _failed("schema", CatalogVersionError(found, suggestion=hint))
+        return
+    yield Check("schema", "ok", f"version {version}")
+    yield _rights(database)
+
+
+def _rights(database: Database) -> Check:
+    try:
+        with database.write() as session:
+            session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
+            raise _RolledBackError
+    except _RolledBackError:
+        return Check("rights", "ok", "may write (tried and rolled back)")
+    except CatalogAccessError as error:
+        # reading is a fine thing to have rights for alone
+        return Check("rights", "warning", f"may only read: {error.message}", error.suggestion)
+    except DeltaSqlError as error:
+        return _failed("rights", error)
+
+
+# ---- tables --------------------------------------------------------------------------------------------
+
+
+def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
+    try:
+        rows = [registry.find(database, n) for n in names] if names else registry.list_tables(database)
+    except DeltaSqlError as error:
+        yield _failed("tables", error)
+        return
+    yield Check("tables", "ok", f"{len(rows)} to look at")
+    for table in rows:
+        yield _state(table)
+        yield _lag(database, table)
+        try:
+            yield from _log(database, table)
+        except DeltaSqlError as error:
+            yield _failed("log", error, table=table.name)
+
+
+def _state(table: Table) -> Check:
+    if table.state == "frozen":
+        reason = table.state_reason or "no reason was given"
+        hint = "writes are refused until somebody decides which side is right: compare both"
+        return Check("state", "failed", f"frozen: {reason}", hint, table.name, "frozen")
+    if table.state != "active":
+        return Check("state", "warning", table.state, table=table.name)
+    return Check("state", "ok", f"active, version {table.head.version}", table=table.name)
+
+
+def _lag(database: Database, table: Table) -> Check:
+    lag = outbox.lag(database, table.table_id)
+    if not lag.versions:
+        return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
+    error = outbox.last_error(database, table.table_id)
+    detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
+    hint = "the next write publishes them" if error is None else "mend that; the next write publishes them"
+    return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
+
+
+def _log(database: Database, table: Table) -> Iterator[Check]:
+    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
+    if table.published_version < 0:
+        return
+    if next(iter(store.list(LOG_FOLDER)), None) is None:
+        hint = "was the folder moved, or is its disk not mounted?"
+        detail = f"there is no {LOG_FOLDER} at {table.location}"
+        yield Check("location", "failed", detail, hint, table.name, "drift")
+        return
+    yield Check("location", "ok", table.location, table=table.name)
+    yield _head(database, table, store)
+    yield _strangers(table, store)
+
+
+def _head(database: Database, table: Table, store: Store) -> Check:
+    version = table.published_version
+    name = commit_path(version)
+    try:
+        ours = commits.commit_bytes(database, table, version)
+    except VersionMissingError:
+        return Check("log", "ok", f"the bytes of version {version} are not kept", table=table.name)
+    try:
+        theirs = store.get(name)
+    except StorageMissingError:
+        hint = "somebody removed it; other readers now see an older table"
+        return Check("log", "failed", f"{name} was published and is gone", hint, table.name, "drift")
+    if ours != theirs:
+        hint = "somebody changed the file, or committed around the catalog: write only through the catalog"
+        detail = f"{name} has other bytes than the catalog"
+        return Check("log", "failed", detail, hint, table.name, "diverged")
+    return Check("log", "ok", f"version {version} is there byte for byte", table=table.name)
+
+
+def _strangers(table: Table, store: Store) -> Check:
+    name = commit_path(table.head.version + 1)
+    # a commit of ours may have been published since the head was read; then the head has moved as well
+    if not store.exists(name):
+        return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
+    hint = "stop writers that use the folder's path; let them write to the table's deltasql:// address"
+    return Check("writers", "failed", f"{name} is there and not in the catalog", hint, table.name, "drift")
+
+
+def _failed(title: str, error: DeltaSqlError, *, table: str | None = None) -> Check:
+    return Check(title, "failed", error.message, error.suggestion, table, error=error)
