@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
+from deltalakedb.config import use_config
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, UnsupportedOperationError
 from deltalakedb.log.reader import open_file_log
 from deltalakedb.table.delta_table import DeltaTable
@@ -54,6 +55,10 @@ class Catalog:
         self._database.ensure()
 
     @property
+    def _config(self) -> Config:
+        return self._database.engine.config
+
+    @property
     def uri(self) -> str:
         """The catalog's address, without its password."""
         return self._address.to_uri()
@@ -66,7 +71,8 @@ class Catalog:
 
     def table(self, name: str, *, version: int | None = None) -> DeltaTable:
         """Open a table by name."""
-        return DeltaTable(self.table_uri(name), version=version)
+        with use_config(self._config):
+            return DeltaTable(self.table_uri(name), version=version)
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It holds the password, where there is one."""
@@ -129,16 +135,17 @@ class Catalog:
         """
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
-        create_table(
-            address.to_uri(redact=False),
-            schema,
-            mode=mode,
-            partition_by=partition_by,
-            description=description,
-            configuration=configuration,
-            comment=comment,
-            tags=tags,
-        )
+        with use_config(self._config):
+            create_table(
+                address.to_uri(redact=False),
+                schema,
+                mode=mode,
+                partition_by=partition_by,
+                description=description,
+                configuration=configuration,
+                comment=comment,
+                tags=tags,
+            )
         return self.table(name)
 
     def write(
@@ -147,12 +154,14 @@ class Catalog:
         """Write to a table by name: ``write_deltalake`` with the catalog's address filled in."""
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
-        write_deltalake(address.to_uri(redact=False), data, **options)
+        with use_config(self._config):
+            write_deltalake(address.to_uri(redact=False), data, **options)
 
     def register(self, name: str, location: str | os.PathLike[str]) -> DeltaTable:
         """Take over the plain Delta table at a location under a name; its files stay where they are."""
         address = self._address.with_table(name)
-        import_table(str(location), address.to_uri(redact=False))
+        with use_config(self._config):
+            import_table(str(location), address.to_uri(redact=False))
         return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> Table:
@@ -205,7 +214,7 @@ class Catalog:
     @property
     def root(self) -> str | None:
         """Where new tables without a location lie."""
-        return registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
+        return registry.setting(self._database, ROOT_SETTING) or self._config.catalog.root
 
     def set_root(self, root: str | os.PathLike[str] | None) -> None:
         """Set or clear the folder under which new tables without a location lie."""
