@@ -16,7 +16,7 @@ ENGINES = ("sqlite", "duckdb", "postgres")
 
 
 def fresh_catalog_uri(engine: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """The address of an empty catalog on an engine, where a fixture cannot be parametrised by engine alone."""
+    """The address of an empty catalog on an engine, for fixtures over more than engines."""
     if engine == "postgres":
         database: PostgresDatabase = request.getfixturevalue("pg_database")
         return database.catalog_uri(request.getfixturevalue("pg_schema"))
