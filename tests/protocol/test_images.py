@@ -115,11 +115,12 @@ def test_nan_bounds_nothing():
     assert encode_max(None, "int") is None
 
 
-def test_a_float_spelled_in_short_may_be_the_32_bit_one():
-    single = struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert single != 0.1
-    assert encode_min(0.1, "double") <= encode(single, "double") <= encode_max(0.1, "double")
-    low, high = literal_bounds(0.1, "double")
+@pytest.mark.parametrize("value", [0.1, 0.7])  # the 32-bit neighbour lies above the one, below the other
+def test_a_float_spelled_in_short_may_be_the_32_bit_one(value):
+    single = struct.unpack("<f", struct.pack("<f", value))[0]
+    assert single != value
+    assert encode_min(value, "double") <= encode(single, "double") <= encode_max(value, "double")
+    low, high = literal_bounds(value, "double")
     assert low <= single <= high
     assert encode_min(1e300, "double") == encode(1e300, "double")
 

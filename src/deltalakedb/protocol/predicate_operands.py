@@ -43,6 +43,16 @@ Node: TypeAlias = Column | Literal | Opaque | Expr
 OPAQUE: Final = Opaque()
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%", "||", "&", "|", "^", "#", "->", "->>", "@"})
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE"})
+#: words before a text that make it a value of a type; None for types that no column is compared with
+_TYPED: Final = {
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMPTZ": "TIMESTAMP",
+    "TIMESTAMP_NTZ": None,
+    "TIMESTAMP_LTZ": None,
+    "INTERVAL": None,
+    "TIME": None,
+}
 _INTEGERS: Final = frozenset({"INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "LONG"})
 _DECIMALS: Final = frozenset({"DECIMAL", "NUMERIC"})
 _TEXTS: Final = frozenset({"VARCHAR", "STRING", "TEXT"})
@@ -169,11 +179,11 @@ class OperandParser:
         """What a bare word begins."""
         if token.upper in ("TRUE", "FALSE", "NULL"):
             return Literal({"TRUE": True, "FALSE": False}.get(token.upper))
-        if self.peek().kind == "string" and token.upper in ("DATE", "TIMESTAMP", "INTERVAL"):
+        if self.peek().kind == "string" and token.upper in _TYPED:
             text = self.advance()
-            if token.upper == "INTERVAL":
+            if (kind := _TYPED[token.upper]) is None:
                 return OPAQUE
-            value = _cast(token.upper, text.text)
+            value = _cast(kind, text.text)
             if value is None and not text.text[:1].isdigit():
                 raise self.error(f"not a {token.upper.lower()}", text, "write it as YYYY-MM-DD[ HH:MM:SS]")
             return OPAQUE if value is None else Literal(value)
