@@ -1,0 +1,263 @@
+"""A tour on SQLite: write, travel in time, look into SQL and the log, read with others. `make demo` runs it.
+
+Whatever is shown is checked as well: the tour ends with exit code 1 where two readers disagree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import deltalake
+import pyarrow as pa
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from deltalakedb import Catalog, DeltaTable, write_deltalake
+
+MARK = ".deltasql-demo"
+CITIES = ["Lima", "Oslo", "Rome", "Suva"]
+
+
+class DisagreementError(Exception):
+    """Two ways to ask gave two answers."""
+
+
+class Tour:
+    """Says what happens, does it, and checks it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+        self.catalog = f"deltasql://sqlite/{quote(str(folder))}/meta.db"
+        self.steps = self.checks = 0
+
+    def address(self, name: str) -> str:
+        return f"{self.catalog}?table={name}"
+
+    def step(self, title: str) -> None:
+        self.steps += 1
+        self.console.print()
+        self.console.print(Rule(Text(f"{self.steps}. {title}", style="bold"), align="left", style="cyan"))
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))
+
+    def code(self, text: str) -> None:
+        for line in text.strip().splitlines():
+            self.console.print(Text(f"  >>> {line}", style="green"))
+
+    def check(self, what: str, found: Any, expected: Any) -> None:
+        if found != expected:
+            raise DisagreementError(f"{what}: found {found!r}, expected {expected!r}")
+        self.checks += 1
+        self.console.print(Text.assemble(("  ✓ ", "bold green"), what))
+
+    def rows(self, table: pa.Table) -> None:
+        if not self.console.is_terminal:
+            for line in [table.column_names, *(row.values() for row in table.to_pylist())]:
+                self.say("  " + "  ".join(str(value) for value in line))
+            return
+        shown = Table(box=None, header_style="cyan", padding=(0, 2))
+        for name, kind in zip(table.column_names, table.schema.types, strict=True):
+            shown.add_column(name, justify="right" if pa.types.is_integer(kind) else "left", overflow="fold")
+        for row in table.to_pylist():
+            shown.add_row(*(Text(str(value)) for value in row.values()))
+        self.console.print(shown)
+
+
+def orders(day: int, count: int = 200) -> pa.Table:
+    """A day's orders: ids go up from day to day, which is what makes pruning by id work."""
+    ids = range(day * count, (day + 1) * count)
+    return pa.table(
+        {
+            "id": list(ids),
+            "city": [CITIES[i % len(CITIES)] for i in ids],
+            "cents": [(i * 37) % 5000 for i in ids],
+        }
+    )
+
+
+def ids(table: pa.Table) -> list[int]:
+    """What two readers must agree on, whatever order they read files in."""
+    found: list[int] = table.column("id").to_pylist()
+    return sorted(found)
+
+
+def write(tour: Tour) -> None:
+    tour.step("Two tables in one SQLite catalog")
+    tour.say("The address names the database and the table; location= says where a new table's files lie.")
+    places = {
+        name: f"{tour.address(name)}&location={quote(str(tour.folder / name))}"
+        for name in ("orders", "customers")
+    }
+    tour.code(f'write_deltalake("{places["orders"]}", data, partition_by="city")')
+    write_deltalake(places["orders"], orders(0), partition_by="city")
+    write_deltalake(places["customers"], pa.table({"id": [1, 2, 3], "name": ["Ada", "Ben", "Cleo"]}))
+    tour.check("both tables are at version 0", [DeltaTable(p).version() for p in places.values()], [0, 0])
+
+    tour.step("Append three times, then overwrite the other table")
+    tour.code('write_deltalake("…?table=orders", data, mode="append")')
+    for day in (1, 2, 3):
+        write_deltalake(tour.address("orders"), orders(day), mode="append")
+    tour.code('write_deltalake("…?table=customers", data, mode="overwrite")')
+    write_deltalake(tour.address("customers"), pa.table({"id": [7], "name": ["Grace"]}), mode="overwrite")
+    table = DeltaTable(tour.address("orders"))
+    tour.check(
+        "orders is at version 3 with 800 rows", (table.version(), table.to_pyarrow_table().num_rows), (3, 800)
+    )
+    names = DeltaTable(tour.address("customers")).to_pyarrow_table().column("name").to_pylist()
+    tour.check("customers holds only Grace now", names, ["Grace"])
+
+
+def travel(tour: Tour) -> None:
+    tour.step("Travel in time")
+    tour.code('DeltaTable("…?table=orders", version=1).to_pyarrow_table().num_rows')
+    counts = [DeltaTable(tour.address("orders"), version=v).to_pyarrow_table().num_rows for v in range(4)]
+    tour.check(f"rows at versions 0 to 3: {counts}", counts, [200, 400, 600, 800])
+    before = DeltaTable(tour.address("customers"), version=0).to_pyarrow_table().column("name").to_pylist()
+    tour.check("the customers before the overwrite are still there", before, ["Ada", "Ben", "Cleo"])
+
+
+def plan(tour: Tour) -> None:
+    tour.step("Plan a query inside the database")
+    table = DeltaTable(tour.address("orders"))
+    where = "city = 'Rome' AND id >= 650"
+    tour.code(f'table.file_uris(file_pruning_predicate="{where}")')
+    everything, candidates = table.file_uris(), table.file_uris(file_pruning_predicate=where)
+    tour.check(
+        f"{len(candidates)} of {len(everything)} files may hold such rows",
+        (len(candidates), len(everything)),
+        (1, 16),
+    )
+    found = table.to_pyarrow_table(filters=[("city", "=", "Rome"), ("id", ">=", 650)])
+    wanted = [i for i in range(650, 800) if CITIES[i % 4] == "Rome"]
+    tour.check(f"and that one file has all {len(wanted)} of them", ids(found), wanted)
+
+
+def look_into_sql(tour: Tour, catalog: Catalog) -> None:
+    tour.step("What is in SQL: ask the views")
+    sql = "SELECT name, version, num_files, num_records, published_version FROM dl_v_tables ORDER BY name"
+    tour.code(f'Catalog("{tour.catalog}").query("{sql}")')
+    tables = catalog.query(sql)
+    tour.rows(tables)
+    tour.check(
+        "SQL counts the rows without opening a file", tables.column("num_records").to_pylist(), [1, 800]
+    )
+    sql = (
+        "SELECT add_version AS version, count(*) AS files, sum(size) AS bytes FROM dl_v_files "
+        "WHERE table_name = ? GROUP BY add_version ORDER BY add_version"
+    )
+    tour.code(f'catalog.query("{sql}", ("orders",))')
+    added = catalog.query(sql, ("orders",))
+    tour.rows(added)
+    tour.check("each version added one file per city", added.column("files").to_pylist(), [4, 4, 4, 4])
+
+
+def look_into_log(tour: Tour, catalog: Catalog) -> None:
+    tour.step("What is in _delta_log: the same commits, byte for byte")
+    log = sorted((tour.folder / "orders" / "_delta_log").glob("*.json"))
+    for path in log:
+        kinds = [next(iter(json.loads(line))) for line in path.read_text().splitlines()]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        tour.say(f"  {path.relative_to(tour.folder)}  {path.stat().st_size:>5} bytes  {counted}")
+    ours = [catalog.log("orders").commit_bytes(version) for version in range(4)]
+    tour.check("the log has exactly the bytes that SQL has", [path.read_bytes() for path in log], ours)
+
+
+def read_with_others(tour: Tour) -> None:
+    tour.step("Everybody else reads the folder as before")
+    place = str(tour.folder / "orders")
+    table = DeltaTable(tour.address("orders"))
+    tour.code(f'deltalake.DeltaTable("{place}").to_pyarrow_table()   # stock, knows nothing of us')
+    stock = deltalake.DeltaTable(place)
+    expected = ids(table.to_pyarrow_table())
+    tour.check("stock deltalake reads the same rows", ids(stock.to_pyarrow_table()), expected)
+    stock.load_as_version(1)
+    past = ids(DeltaTable(tour.address("orders"), version=1).to_pyarrow_table())
+    tour.check("at an older version too", ids(stock.to_pyarrow_table()), past)
+    try:
+        import duckdb
+    except ImportError:
+        tour.say("  (DuckDB is not installed: pip install 'deltalakedb[duckdb]')")
+        return
+    sql = (
+        "SELECT city, count(*) AS orders, sum(cents)::BIGINT AS cents FROM sales GROUP BY city ORDER BY city"
+    )
+    tour.code(f'sales = table.to_pyarrow_dataset(); duckdb.sql("{sql}")')
+    with duckdb.connect() as connection:
+        connection.register("sales", table.to_pyarrow_dataset())
+        answer = connection.execute(sql).to_arrow_table()
+    tour.rows(answer)
+    paid = dict.fromkeys(CITIES, 0)
+    for row in table.to_pyarrow_table().to_pylist():
+        paid[row["city"]] += row["cents"]
+    tour.check(
+        "DuckDB adds up the same sums",
+        dict(zip(answer["city"].to_pylist(), answer["cents"].to_pylist(), strict=True)),
+        paid,
+    )
+
+
+def say_what_next(tour: Tour, seconds: float) -> None:
+    tour.step("Try next")
+    program = Path(sys.executable).with_name("deltasql")
+    here = Path.cwd()
+    name = program.relative_to(here) if program.is_relative_to(here) else program
+    tour.say(f"  export DELTASQL_CATALOG='{tour.catalog}'")
+    for words in (
+        "list",
+        "show orders",
+        "schema orders",
+        "history orders",
+        "files orders --where \"city = 'Rome' AND id >= 650\"",
+        "doctor",
+    ):
+        tour.say(f"  {name} {words}")
+    tour.say("  docs/quickstart.md has the next steps, docs/how-to/ the tasks.")
+    tour.console.print(Text(f"\n{tour.checks} checks passed in {seconds:.1f} s.", style="bold green"))
+
+
+def fresh(folder: Path) -> Path:
+    """An empty folder; only one that an earlier tour made is removed."""
+    if folder.exists():
+        if any(folder.iterdir()) and not (folder / MARK).exists():
+            raise SystemExit(f"{folder} is not empty and no tour made it: name another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    return folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A tour of deltalakedb on SQLite.")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("demo-lake"), help="where to work (default: %(default)s)"
+    )
+    tour = Tour(fresh(parser.parse_args().folder.absolute()))
+    began = time.perf_counter()
+    try:
+        write(tour)
+        travel(tour)
+        plan(tour)
+        with Catalog(tour.catalog) as catalog:
+            look_into_sql(tour, catalog)
+            look_into_log(tour, catalog)
+        read_with_others(tour)
+    except DisagreementError as error:
+        Console(stderr=True, markup=False).print(f"✗ {error}", style="bold red")
+        return 1
+    say_what_next(tour, time.perf_counter() - began)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
