@@ -24,7 +24,7 @@ def is_on(metadata: Metadata, name: str) -> bool:
 
 
 def note_enablement(metadata: Metadata, *, version: int, timestamp: int) -> Metadata:
-    """Metadata that says since when commits carry their own time, which readers of older versions must know."""
+    """Metadata that says since when commits carry their own time: readers of older versions must know it."""
     since = {
         "delta.inCommitTimestampEnablementVersion": str(version),
         "delta.inCommitTimestampEnablementTimestamp": str(timestamp),

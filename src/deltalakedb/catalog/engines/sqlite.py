@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from deltalakedb.catalog.engines.base import Dialect, Engine, Session, rows_to_arrow
 from deltalakedb.catalog.engines.pool import Pool
+from deltalakedb.catalog.engines.turn import Turn
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -109,7 +109,7 @@ class SqliteEngine(Engine):
         options = address.driver_options()
         self._synchronous = str(options.get("synchronous", config.sqlite.synchronous)).upper()
         self._wait = float(options.get("busy_timeout", config.sqlite.busy_timeout_s))
-        self._turn = threading.Lock()
+        self._turn = Turn(self.path.with_name(f"{self.path.name}-turn"))
         pool = config.pool
         self._pool: Pool[sqlite3.Connection] = Pool(
             self._connect,
@@ -191,12 +191,18 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
-        if not self._turn.acquire(timeout=self._wait):
-            raise self._busy()
+        if not self.path.parent.is_dir():
+            _make_folder(self.path.parent)
         try:
-            yield
-        finally:
-            self._turn.release()
+            with self._turn.take(self._wait) as mine:
+                if not mine:
+                    raise self._busy()
+                yield
+        except OSError as error:
+            raise CatalogAccessError(
+                f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
+                suggestion="writers queue on a lock file beside the database: check the folder's rights",
+            ) from error
 
     def _busy(self) -> CatalogBusyError:
         return CatalogBusyError(
