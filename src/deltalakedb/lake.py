@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
-from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    ConflictError,
+    InvalidArgumentError,
+    TableMissingError,
+    UnsupportedOperationError,
+)
 from deltalakedb.log.reader import open_file_log
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import ROOT_SETTING, normal_location
+from deltalakedb.table.transaction import Transaction, backoff
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -26,7 +34,11 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import Table
     from deltalakedb.config import Config
     from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.reads import Isolation
     from deltalakedb.uri import Address
+
+
+T = TypeVar("T")
 
 
 class Catalog:
@@ -192,6 +204,52 @@ class Catalog:
     def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
+
+    # ---- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self, *, isolation: Isolation | None = None, txn_uuid: str | None = None) -> Transaction:
+        """A transaction over any number of tables: everything it does becomes visible at once, or nothing.
+
+        Args:
+            isolation: ``"Serializable"`` (the default) or ``"WriteSerializable"``.
+            txn_uuid: An id of your own: repeated with the same id, a transaction that succeeded before is not
+                done again, and answers with the versions it became.
+
+        Example:
+            >>> with catalog.transaction() as tx:
+            ...     tx.write("sales.orders", orders)
+            ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
+        """
+        return Transaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
+
+    def snapshot(self) -> Transaction:
+        """Consistent reads over all tables: ``with catalog.snapshot() as s: s.table("a"), s.table("b")``."""
+        return Transaction(self._database, self._address, read_only=True)
+
+    def run(
+        self, work: Callable[[Transaction], T], *, retries: int = 10, isolation: Isolation | None = None
+    ) -> T:
+        """Run a function in a transaction, again where somebody else was first.
+
+        Args:
+            work: Called with a fresh transaction each time; what it does outside of it happens each time too.
+            retries: How often it is repeated before the conflict is raised.
+            isolation: As in ``transaction``.
+
+        Returns:
+            What the function returned in the attempt that was committed.
+        """
+        for attempt in range(retries + 1):
+            try:
+                with self.transaction(isolation=isolation) as tx:
+                    result = work(tx)
+            except (ConflictError, CatalogBusyError):
+                if attempt == retries:
+                    raise
+                time.sleep(backoff(attempt))
+            else:
+                return result
+        raise InvalidArgumentError(f"retries must be 0 or more, not {retries}")
 
     # ---- namespaces and settings -----------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ def plan_added(
     facts: EngineFacts,
     skip_blind: bool = False,
 ) -> Plan:
-    """The statement that finds files added after a version that may hold matching rows, even if removed since.
+    """The statement that finds files added after a version that may hold matching rows, removed since or not.
 
     It selects path, version, stats and partition values.
 

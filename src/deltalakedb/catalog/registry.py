@@ -34,7 +34,12 @@ class Namespace:
 def list_tables(database: Database, *, namespace: str | None = None) -> list[Table]:
     """All tables, or those of a namespace and below it."""
     with database.read() as session:
-        tables = [_table(r) for r in session.rows(database.sql("tables", "list"))]
+        return list_in(database, session, namespace=namespace)
+
+
+def list_in(database: Database, session: Session, *, namespace: str | None = None) -> list[Table]:
+    """All tables that a session sees."""
+    tables = [_table(r) for r in session.rows(database.sql("tables", "list"))]
     if namespace is None:
         return tables
     return [t for t in tables if t.name.startswith(f"{namespace}.")]
@@ -138,17 +143,22 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
 def rename(database: Database, name: str, new_name: str) -> Table:
     """Give a table another name; its location and history stay."""
     with database.write() as session:
-        table = _for_change(database, session, name)
-        if new_name != name and (other := session.row(database.sql("tables", "by name"), (new_name,))):
-            raise TableExistsError(
-                f"the name {new_name!r} is taken by the table at {other[2]}",
-                table=new_name,
-                suggestion="choose another name",
-            )
-        now = session.now_ms()
-        session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
-        audit.record(session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name)
+        rename_in(database, session, name, new_name)
     return find(database, new_name)
+
+
+def rename_in(database: Database, session: Session, name: str, new_name: str) -> None:
+    """Rename a table inside a transaction."""
+    table = _for_change(database, session, name)
+    if new_name != name and (other := session.row(database.sql("tables", "by name"), (new_name,))):
+        raise TableExistsError(
+            f"the name {new_name!r} is taken by the table at {other[2]}",
+            table=new_name,
+            suggestion="choose another name",
+        )
+    now = session.now_ms()
+    session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
+    audit.record(session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name)
 
 
 def set_comment(database: Database, name: str, comment: str | None) -> None:
@@ -164,18 +174,23 @@ def set_tags(database: Database, name: str, tags: Mapping[str, str]) -> None:
 def drop(database: Database, name: str) -> Table:
     """Forget everything about a table. Data files and `_delta_log` stay where they are."""
     with database.write() as session:
-        table = _for_change(database, session, name)
-        for statement in statements("drop", database.dialect.name).values():
-            if not statement.only or database.dialect.name in statement.only:
-                session.run(statement, (table.table_id,))
-        audit.record(
-            session,
-            "drop table",
-            table_id=table.table_id,
-            table=name,
-            version=table.head.version,
-            location=table.location,
-        )
+        return drop_in(database, session, name)
+
+
+def drop_in(database: Database, session: Session, name: str) -> Table:
+    """Drop a table inside a transaction."""
+    table = _for_change(database, session, name)
+    for statement in statements("drop", database.dialect.name).values():
+        if not statement.only or database.dialect.name in statement.only:
+            session.run(statement, (table.table_id,))
+    audit.record(
+        session,
+        "drop table",
+        table_id=table.table_id,
+        table=name,
+        version=table.head.version,
+        location=table.location,
+    )
     return table
 
 

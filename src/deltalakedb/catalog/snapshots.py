@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.catalog.engines.base import Row, Session
 
 
 def open_table(database: Database, name: str, version: int | None = None) -> OpenTable:
@@ -32,6 +32,14 @@ def open_table(database: Database, name: str, version: int | None = None) -> Ope
         if row is None:
             raise registry.missing(database, session, name)
     return _opened(row, version)
+
+
+def open_in(database: Database, session: Session, name: str) -> OpenTable:
+    """The newest version of a table that a session sees."""
+    row = session.row(database.sql("snapshots", "open"), (name,))
+    if row is None:
+        raise registry.missing(database, session, name)
+    return _opened(row, None)
 
 
 def version_at(database: Database, table: Table, timestamp_ms: int) -> int:

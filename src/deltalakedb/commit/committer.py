@@ -6,10 +6,11 @@ import logging
 import random
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, registry, winners
+from deltalakedb.catalog import audit, commits, registry, winners
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
@@ -27,7 +28,7 @@ from deltalakedb.protocol.actions import Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +45,8 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 6
 _FIRST_WAIT = 0.02
 
-#: a user's own statement and its parameters, run inside the commit's transaction
-OwnStatement = tuple[str, tuple[Any, ...]]
+#: a user's own work on the same database, run inside the commit's transaction
+OwnWork = Callable[["Session"], object]
 
 
 def commit(
@@ -53,7 +54,7 @@ def commit(
     changes: Sequence[TableChange],
     *,
     txn_uuid: str | None = None,
-    own: Sequence[OwnStatement] = (),
+    own: Sequence[OwnWork] = (),
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
@@ -61,13 +62,13 @@ def commit(
         database: The catalog.
         changes: One change per table; a change without actions only takes part in the check.
         txn_uuid: The id by which a repeated call finds its own earlier success.
-        own: The user's own statements, run after the checks in the same transaction.
+        own: The user's own work on the same database, done after the checks in the same transaction.
 
     Returns:
         One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
         was only read, the Committed names the version it was at.
     """
-    if not changes:
+    if not changes and not own:
         raise InvalidArgumentError("there is nothing to commit")
     txn = txn_uuid or str(uuid.uuid4())
     repeated = txn_uuid is not None
@@ -106,7 +107,7 @@ def _attempt(
     database: Database,
     changes: Sequence[TableChange],
     txn: str,
-    own: Sequence[OwnStatement],
+    own: Sequence[OwnWork],
     *,
     repeated: bool,
 ) -> list[Committed] | Conflict:
@@ -124,11 +125,11 @@ def _attempt(
             results = [
                 _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
             ]
-            for sql, params in own:
-                session.run(sql, params)
+            for work in own:
+                work(session)
             session.run(
                 statements("commits", database.dialect.name)["insert transaction"],
-                (txn, max(r.timestamp for r in results), None, len(results)),
+                (txn, session.now_ms(), audit.actor(), len(results)),
             )
             failpoint("commit.before_commit")
     except _Stop as stop:
@@ -268,10 +269,6 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
         )
         result = Committed(version, timestamp)
     return result
-
-
-#: writer features whose duties the committer itself fulfils
-OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck"})
 
 
 def _completed(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox
 from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.storage.store import open_store
 
@@ -59,10 +60,12 @@ def publish(
                 _freeze(database, table, commit.version)
                 break
             done.append(commit.version)
+            failpoint("publish.after_put")
     except DeltaSqlError as failure:
         error = failure
     if done:
         outbox.mark_published(database, table.table_id, done)
+        failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")
     if error is not None:
         failed = waiting[len(done)]
@@ -73,6 +76,7 @@ def publish(
 def _put(store: Store, commit: Unpublished) -> bool:
     """Put one commit; False where other bytes stand in its place."""
     name = commit_path(commit.version)
+    failpoint("publish.before_put")
     if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
         return True
     # there already: our own, by a lost answer or another publisher, or somebody else's

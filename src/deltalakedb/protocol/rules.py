@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
+#: writer features whose duties the committer itself fulfils, whatever wrote the data files
+OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck"})
+
 
 def is_on(metadata: Metadata, name: str) -> bool:
     """Whether a boolean table property is set."""

@@ -28,7 +28,7 @@ class DeltaTable(deltalake.DeltaTable):
         if is_deltasql(table_uri) and not issubclass(cls, SqlDeltaTable):
             # a user's own subclass keeps its methods in front of ours
             sql = SqlDeltaTable if cls is DeltaTable else type(cls.__name__, (cls, SqlDeltaTable), {})
-            return cast(Self, super().__new__(sql))
+            return cast("Self", super().__new__(sql))
         return super().__new__(cls)
 
     @staticmethod
@@ -65,7 +65,7 @@ class DeltaTable(deltalake.DeltaTable):
             made = super().create(
                 table_uri,
                 schema,
-                cast(Any, mode),
+                cast("Any", mode),
                 partition_by,
                 name,
                 description,
@@ -74,7 +74,7 @@ class DeltaTable(deltalake.DeltaTable):
                 *args,
                 **options,
             )
-            return cast(Self, made)
+            return cast("Self", made)
         from deltalakedb.table.writer import create_table
 
         create_table(

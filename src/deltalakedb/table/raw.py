@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.table.merging import MergePlan
+from deltalakedb.table.operations import rewrite
 
 if TYPE_CHECKING:
+    from deltalakedb.table.operations import Stage
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 #: questions that a raw table over a scratch log answers rightly
@@ -16,8 +19,9 @@ _ANSWERED = {"scan", "schema", "get_num_index_cols", "get_stats_columns"}
 class RawProxy:
     """Answers stock code that reaches for ``DeltaTable._table``.
 
-    Reads that need delta-rs go to a raw table over a scratch log of the snapshot. Everything that would
-    change the scratch table, and so silently lose a write, is refused.
+    Reads that need delta-rs go to a raw table over a scratch log of the snapshot. Operations run on a scratch
+    table of the candidate files and are committed in SQL. Whatever else would change the scratch table, and
+    so silently lose a write, is refused.
     """
 
     def __init__(self, owner: SqlDeltaTable) -> None:
@@ -27,12 +31,14 @@ class RawProxy:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in _ANSWERED:
-            return getattr(self._owner._raw_scan().raw, name)  # noqa: SLF001 - the two are one thing
+            return getattr(self._owner.raw_scan().raw, name)
         raise UnsupportedOperationError(
             f"{name} is not offered on SQL-backed tables yet",
             table=self._owner.name,
-            suggestion="write with write_deltalake (append, overwrite); other operations are to come",
+            suggestion="write, delete, update and merge are; other operations are to come",
         )
+
+    # ---- facts -----------------------------------------------------------------------------------------
 
     def version(self) -> int:
         """The version that is open."""
@@ -41,10 +47,6 @@ class RawProxy:
     def table_uri(self) -> str:
         """The table's root."""
         return self._owner.table_uri
-
-    def metadata(self) -> Any:
-        """The metadata as stock's ``Metadata`` wants it."""
-        return self._owner._snapshot.metadata_view  # noqa: SLF001 - the two are one thing
 
     def protocol_versions(self) -> tuple[int, int, list[str] | None, list[str] | None]:
         """The protocol as stock's ``ProtocolVersions`` wants it."""
@@ -55,3 +57,40 @@ class RawProxy:
             found.writer_features,
             found.reader_features,
         )
+
+    # ---- operations ------------------------------------------------------------------------------------
+
+    def delete(self, predicate: str | None = None, *args: Any, **options: Any) -> Any:
+        """Delete rows."""
+        self._owner.refresh()
+        where = self._owner.predicate_or_all(predicate)
+        return rewrite(self._owner, where, lambda stage: stage.raw.delete(predicate, *args, **options))
+
+    def update(
+        self, updates: dict[str, str], predicate: str | None = None, *args: Any, **options: Any
+    ) -> Any:
+        """Update rows."""
+        self._owner.refresh()
+        where = self._owner.predicate_or_all(predicate)
+
+        def run(stage: Stage) -> Any:
+            return stage.raw.update(updates, predicate, *args, **options)
+
+        return rewrite(self._owner, where, run)
+
+    def create_merge_builder(self, **options: Any) -> MergePlan:
+        """Begin a merge."""
+        return MergePlan(self._owner, options)
+
+    def merge_execute(self, plan: MergePlan) -> Any:
+        """Run a merge and commit it."""
+        return plan.execute()
+
+    def write(self, data: Any, **options: Any) -> None:
+        """Write rows, for stock code that was handed this table."""
+        from deltalakedb.table.writer import write_to
+
+        options.pop("batch_schema", None)
+        options.pop("post_commithook_properties", None)
+        self._owner.refresh()
+        write_to(self._owner, data, **options)

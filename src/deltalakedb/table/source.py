@@ -94,7 +94,7 @@ class LogSource:
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         """Files of the replayed log, pruned here."""
         schema = pa.schema([files.FILE_SCHEMA.field(c) for c in columns])
-        return pa.Table.from_pylist([_row(a) for a in self.adds(where)], schema=schema)
+        return pa.Table.from_pylist([add_row(a) for a in self.adds(where)], schema=schema)
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
         """The same files as add actions."""
@@ -116,7 +116,9 @@ class LogSource:
         return None if found is None else found.version
 
 
-def _row(add: Add) -> dict[str, Any]:
+def add_row(add: Add) -> dict[str, Any]:
+    """An add action as the columns that a scan of files yields."""
+    stats = parse_stats(add.stats)
     vector = add.deletion_vector
     return {
         "path": add.path,
@@ -124,6 +126,7 @@ def _row(add: Add) -> dict[str, Any]:
         "size": add.size,
         "modification_time": add.modification_time,
         "data_change": add.data_change,
+        "num_records": None if stats is None else stats.num_records,
         "stats": add.stats,
         "partition_values": encode_json(dict(add.partition_values)),
         "tags": None if add.tags is None else encode_json(dict(add.tags)),

@@ -18,6 +18,7 @@ from deltalakedb.protocol.actions import Action, Add, Cdc, DeletionVector, Proto
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS
 from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
+from deltalakedb.protocol.rules import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +53,9 @@ class Scratch:
         self.root = root
         self.folder = folder
         self._links: dict[str, str] = {}
+        #: linked path -> the add as the real table has it
+        self._real: dict[str, Add] = {}
+        self._hidden: Protocol | None = None
         (folder / "_delta_log").mkdir(parents=True)
 
     @classmethod
@@ -75,7 +79,8 @@ class Scratch:
 
     def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, reading: bool = False) -> None:
         """Write the log that makes this folder the table at the snapshot's version."""
-        protocol = _readable(snapshot.protocol) if reading else snapshot.protocol
+        protocol = _without(snapshot.protocol, SCAN_DROPS if reading else OURS)
+        self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
         actions: list[Action] = [protocol, snapshot.metadata, *map(self._linked, adds)]
         (self.folder / commit_path(snapshot.version)).write_bytes(encode_commit(actions))
 
@@ -86,7 +91,7 @@ class Scratch:
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > after:
                 actions += decode_commit(file.read_bytes(), source=file.name)
-        new = [a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(f"{_LINK}/")]
+        new = [a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(_LINK)]
         unlinked = tuple(self._unlinked(a) for a in actions)
         return Harvest(unlinked, tuple(decode_path(p) for p in new))
 
@@ -135,6 +140,7 @@ class Scratch:
         if vector is not None and vector.storage_type == "u":
             prefix = f"{self._link(self.root)}/{vector.path_or_inline_dv[:-20]}".rstrip("/")
             vector = replace(vector, path_or_inline_dv=prefix + vector.path_or_inline_dv[-20:])
+        self._real[path] = add
         return replace(add, path=path, deletion_vector=vector)
 
     def _link(self, target: str) -> str:
@@ -145,9 +151,13 @@ class Scratch:
         return name
 
     def _unlinked(self, action: Action) -> Action:
+        """An action as the real table would have it."""
+        if isinstance(action, Protocol) and self._hidden is not None:
+            return _with(action, self._hidden)
         if not isinstance(action, Add | Remove):
             return action
-        path = action.path.removeprefix(f"{_LINK}/")
+        real = self._real.get(action.path)
+        path = action.path if real is None else real.path
         return replace(action, path=path, deletion_vector=_unlinked_vector(action.deletion_vector))
 
 
@@ -166,14 +176,29 @@ def _unlinked_vector(vector: DeletionVector | None) -> DeletionVector | None:
     return replace(vector, path_or_inline_dv=prefix + name)
 
 
-def _readable(protocol: Protocol) -> Protocol:
-    """The protocol without features that say nothing about how files are read."""
-    if protocol.reader_features is None:
+def _without(protocol: Protocol, features: frozenset[str]) -> Protocol:
+    """The protocol without features that delta-rs need not know on a scratch table."""
+    if protocol.writer_features is None:
         return protocol
+    readers = protocol.reader_features
     return replace(
         protocol,
-        reader_features=tuple(f for f in protocol.reader_features if f not in SCAN_DROPS),
-        writer_features=tuple(f for f in protocol.writer_features or () if f not in SCAN_DROPS),
+        reader_features=None if readers is None else tuple(f for f in readers if f not in features),
+        writer_features=tuple(f for f in protocol.writer_features if f not in features),
+    )
+
+
+def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
+    """The protocol with the features that were hidden from delta-rs."""
+
+    def restored(now: tuple[str, ...] | None, before: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        lost = [f for f in before or () if f in OURS and f not in (now or ())]
+        return (*(now or ()), *lost) if lost else now
+
+    return replace(
+        protocol,
+        reader_features=restored(protocol.reader_features, hidden.reader_features),
+        writer_features=restored(protocol.writer_features, hidden.writer_features),
     )
 
 

@@ -1,40 +1,36 @@
-"""``write_deltalake`` and ``DeltaTable.create``: staged by delta-rs, committed in SQL, then published."""
+"""``write_deltalake`` and ``DeltaTable.create``: written by delta-rs, committed in SQL, then published."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
 
-from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.files import read_adds
-from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.config import get_config, use_config
+from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
-    DeltaError,
     InvalidArgumentError,
     TableExistsError,
     TableMissingError,
-    UnsupportedOperationError,
 )
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import LOG_FOLDER
-from deltalakedb.protocol.actions import Action, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.table.finish import finish
+from deltalakedb.protocol.rules import OURS
+from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
+from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
@@ -104,24 +100,51 @@ def write_deltalake(
             **options,
         )
         return
+    check_mode(mode)
+    if isinstance(table_or_uri, SqlDeltaTable):
+        table_or_uri.refresh()
+        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
+        return
+    address = parse_uri(str(table_or_uri))
+    table = open_existing(address)
+    if table is not None:
+        write_to(table, data, mode=mode, predicate=predicate, **options)
+    else:
+        create_with(
+            Database.open(address),
+            address.table or "",
+            address.location,
+            lambda target: deltalake.write_deltalake(target, data, **options),
+        )
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a mode that there is not."""
     if mode not in _MODES:
         raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
+
+
+def write_to(
+    table: SqlDeltaTable, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
+) -> None:
+    """Write to an open table at the version it shows."""
+    check_mode(mode)
+    if predicate is not None and mode != "overwrite":
+        raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
+    if mode == "ignore":
+        return
+    if mode == "error":
+        raise _exists(table)
     if predicate is not None:
-        if mode != "overwrite":
-            raise InvalidArgumentError("a predicate goes with mode='overwrite' only")
-        raise UnsupportedOperationError(
-            "overwriting by predicate is not offered on SQL-backed tables yet",
-            suggestion="overwrite the whole table, or append",
-        )
-    handle = table_or_uri if isinstance(table_or_uri, SqlDeltaTable) else None
-    address = handle._address if handle is not None else parse_uri(str(table_or_uri))  # noqa: SLF001
-    # an open table keeps the settings it was opened with
-    with use_config(get_config() if handle is None else handle._database.engine.config):  # noqa: SLF001
-        written = _write(
-            address, mode, lambda target, how: deltalake.write_deltalake(target, data, mode=how, **options)
-        )
-    if written and handle is not None:
-        handle.update_incremental()
+        where = table.predicate_or_all(predicate)
+
+        def replace_matching(target: str) -> None:
+            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
+
+        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)))
+        return
+    stock: Any = deltalake.write_deltalake  # its overloads are split by mode
+    _without_files(table, mode, lambda target: stock(target, data, mode=mode, **options))
 
 
 def create_table(
@@ -135,80 +158,50 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    if mode not in _MODES:
-        raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
+    check_mode(mode)
     del storage_options  # local roots need none
     options.pop("post_commithook_properties", None)
     address = parse_uri(table_uri)
-    if mode == "append" and _existing(address) is not None:
-        raise TableExistsError("the table exists", table=address.table, suggestion="write to it instead")
-    _write(
-        address,
-        mode,
-        lambda target, how: deltalake.DeltaTable.create(target, schema, mode=how, **options),
-        comment=comment,
-        tags=tags,
-    )
+    table = open_existing(address)
+    if table is None:
+        create_with(
+            Database.open(address),
+            address.table or "",
+            address.location,
+            lambda target: deltalake.DeltaTable.create(target, schema, **options),
+            comment=comment,
+            tags=tags,
+        )
+    elif mode in ("error", "append"):
+        raise _exists(table)
+    elif mode == "overwrite":
+        stock: Any = deltalake.DeltaTable.create
+        _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
 
 
-def _existing(address: Address) -> OpenTable | None:
+def open_existing(address: Address) -> SqlDeltaTable | None:
+    """The table at an address, or None where there is none."""
     if address.table is None:
         raise AddressError(
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return snapshots.open_table(Database.open(address), address.table)
+        return SqlDeltaTable(address.to_uri(redact=False))
     except TableMissingError:
         return None
 
 
-def _write(
-    address: Address,
-    mode: str,
-    operation: Callable[[str, Any], object],
-    *,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-) -> bool:
-    """Run a delta-rs operation on a scratch table and commit what it did; False where nothing was to do."""
-    opened = _existing(address)
-    database, name = Database.open(address), address.table or ""
-    if opened is None:
-        _create(database, name, address.location, operation, comment=comment, tags=tags)
-        return True
-    if mode == "ignore":
-        return False
-    if mode == "error":
-        raise TableExistsError(
-            f"the table {name!r} exists at {opened.table.location}",
-            table=name,
-            version=opened.snapshot.version,
-            suggestion="write with mode='append', 'overwrite' or 'ignore'",
-        )
-    check_writable(opened.snapshot.protocol, table=name)
-    root = local_root(opened.table.location, table=name)
-    with Scratch.for_writing(root, table=name) as scratch:
-        scratch.lay(opened.snapshot)
-        _run(operation, scratch, mode)
-        harvest = scratch.harvest(after=opened.snapshot.version)
-        actions: list[Action] = list(harvest.actions)
-        if mode == "overwrite":
-            actions += _removes(database, opened)
-        reads = NOTHING if mode == "append" else EVERYTHING
-        change = TableChange(opened.table, actions, opened.snapshot, reads)
-        finish(database, change, scratch, harvest)
-    return True
-
-
-def _create(
+def create_with(
     database: Database,
     name: str,
     location: str | None,
-    operation: Callable[[str, Any], object],
+    operation: Callable[[str], object],
     *,
-    comment: str | None,
-    tags: Mapping[str, str] | None,
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    sink: Sink | None = None,
 ) -> None:
+    """Create a table by what delta-rs does in an empty folder."""
     root = place_for(database, name, location)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
@@ -216,40 +209,40 @@ def _create(
             table=name,
             suggestion="take it over with import_table(path, address), or choose another location",
         )
+    failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        _run(operation, scratch, "error")
+        call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=-1)
+        moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
+        failpoint("data.after")
         new = NewTable(name, root, comment=comment, tags=tags or {})
-        finish(database, TableChange(new, harvest.actions), scratch, harvest)
+        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved))
 
 
-def _run(operation: Callable[[str, Any], object], scratch: Scratch, mode: str) -> None:
-    """Run delta-rs; its errors pass as they are, its panics become errors."""
-    try:
-        operation(str(scratch.folder), mode)
-    except Exception:
-        raise
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
+def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:
+    """Run an operation that needs none of the table's files: an append, or a full overwrite.
+
+    A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
+    """
+    snapshot = table.source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    root = local_root(table.table_uri, table=table.name)
+    failpoint("data.before")
+    with Scratch.for_writing(root, table=table.name) as scratch:
+        scratch.lay(snapshot)
+        call(operation, str(scratch.folder))
+        harvest = scratch.harvest(after=snapshot.version)
+        if mode == "append":
+            submit(table, scratch, harvest.actions, harvest.new_files, NOTHING)
+        else:
+            actions = (*harvest.actions, *removes(table.source.adds()))
+            submit(table, scratch, actions, harvest.new_files, EVERYTHING)
 
 
-def _removes(database: Database, opened: OpenTable) -> list[Action]:
-    """Every live file as a remove: what a full overwrite leaves behind."""
-    now = time.time_ns() // 1_000_000
-    return [
-        Remove(
-            path=a.path,
-            deletion_timestamp=now,
-            data_change=True,
-            extended_file_metadata=True,
-            partition_values=a.partition_values,
-            size=a.size,
-            tags=a.tags,
-            deletion_vector=a.deletion_vector,
-            base_row_id=a.base_row_id,
-            default_row_commit_version=a.default_row_commit_version,
-        )
-        for a in read_adds(database, opened)
-    ]
+def _exists(table: SqlDeltaTable) -> TableExistsError:
+    return TableExistsError(
+        f"the table {table.name!r} exists at {table.table_uri}",
+        table=table.name,
+        version=table.version(),
+        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+    )

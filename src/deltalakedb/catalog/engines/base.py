@@ -119,7 +119,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def read_only(self) -> AbstractContextManager[Session]:
-        """A session in which the database itself refuses every change."""
+        """A session that sees one moment, and in which the database itself refuses every change."""
 
     @abc.abstractmethod
     def prepare(self, session: Session) -> None:

@@ -261,7 +261,9 @@ class DuckdbEngine(Engine):
         cursor = self._acquire()
         try:
             with self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
-                yield DuckdbSession(self, cursor)
+                session = DuckdbSession(self, cursor)
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+                yield session
         finally:
             self._release(cursor)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import extras
@@ -59,6 +61,7 @@ DIALECT = Dialect(
     lock_rows=" FOR UPDATE OF h",
 )
 
+_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
 
@@ -194,8 +197,9 @@ class PostgresEngine(Engine):
 
     @contextmanager
     def read_only(self) -> Iterator[Session]:
-        """A transaction that the server keeps read-only."""
-        with self._transaction("BEGIN READ ONLY") as session:
+        """A transaction that the server keeps read-only and at one moment."""
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
+            session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 
     @contextmanager
@@ -322,6 +326,7 @@ def _option(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
+@lru_cache(maxsize=512)
 def _placeholders(sql: str) -> str:
-    """``?`` as psycopg's ``%s``. Our statements hold no question mark or percent sign inside literals."""
-    return sql.replace("%", "%%").replace("?", "%s")
+    """``?`` as psycopg's ``%s``, except in literals and quoted names; percent signs stand for themselves."""
+    return _PIECES.sub(lambda m: "%s" if m[0] == "?" else m[0].replace("%", "%%"), sql)

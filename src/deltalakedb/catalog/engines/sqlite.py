@@ -167,12 +167,15 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def read_only(self) -> Iterator[Session]:
-        """A connection that refuses changes while it is lent."""
+        """A read transaction on a connection that refuses changes while it is lent."""
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
+            session.run("BEGIN")
+            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             try:
                 yield session
             finally:
+                session.run("ROLLBACK")
                 session.run("PRAGMA query_only = OFF")
 
     @contextmanager

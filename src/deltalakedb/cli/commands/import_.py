@@ -41,7 +41,7 @@ def command(invocation: Invocation, path: str, table: str, history: str, dry_run
       deltasql import /srv/lake/orders sales.orders --history full
     """
     address = invocation.table_address(table)
-    which = cast(History, history)
+    which = cast("History", history)
     with use_config(invocation.settings()):
         if dry_run:
             document = _plan(path, which)

@@ -1,0 +1,126 @@
+"""Folding: several operations of one transaction on one table become one version, where that is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.paths import canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.protocol.actions import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The versions that some operations come to.
+
+    Attributes:
+        steps: The actions of each version, in order.
+        vanished: Files that one operation added and a later one removed: no version ever has them.
+    """
+
+    steps: tuple[tuple[Action, ...], ...] = ()
+    vanished: tuple[str, ...] = ()
+
+
+def fold(operations: Sequence[Sequence[Action]]) -> Folded:
+    """Fold operations into as few versions as the protocol allows.
+
+    An add that a later operation removes vanishes. Operations stay apart where folding would be wrong: change
+    data files belong to one version's changes, a commit holds one metaData and one protocol, and no file is
+    removed and added again in one commit.
+    """
+    steps: list[_Step] = []
+    vanished: list[str] = []
+    for operation in operations:
+        if not operation:
+            continue
+        if not steps or not steps[-1].takes(operation):
+            steps.append(_Step())
+        vanished += steps[-1].take(operation)
+    return Folded(tuple(s.actions() for s in steps), tuple(vanished))
+
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Step:
+    infos: list[CommitInfo] = field(default_factory=list)
+    state: dict[tuple[str, str], Action] = field(default_factory=dict)
+    adds: dict[_Key, Add] = field(default_factory=dict)
+    removes: dict[_Key, Remove] = field(default_factory=dict)
+    rest: list[Action] = field(default_factory=list)
+
+    def takes(self, operation: Sequence[Action]) -> bool:
+        """Whether an operation can be part of this version."""
+        if any(isinstance(a, Cdc) for a in (*self.rest, *operation)):
+            return False
+        for kind in ("metadata", "protocol"):
+            if (kind, "") in self.state and any(_slot(a) == (kind, "") for a in operation):
+                return False
+        return not any(isinstance(a, Add) and _key(a) in self.removes for a in operation)
+
+    def take(self, operation: Sequence[Action]) -> list[str]:
+        """Make an operation part of this version; the files that vanish by it."""
+        gone: list[str] = []
+        for action in operation:
+            if isinstance(action, CommitInfo):
+                self.infos.append(action)
+            elif isinstance(action, Remove):
+                if self.adds.pop(_key(action), None) is not None:
+                    gone.append(action.path)
+                else:
+                    self.removes[_key(action)] = action
+            elif isinstance(action, Add):
+                continue
+            elif (slot := _slot(action)) is not None:
+                self.state[slot] = action
+            else:
+                self.rest.append(action)
+        for action in operation:
+            if isinstance(action, Add):
+                self.adds[_key(action)] = action
+        # a file whose rows got a deletion vector is still there under another identity
+        kept = {canonical_path(a.path) for a in self.adds.values()}
+        return [p for p in gone if canonical_path(p) not in kept]
+
+    def actions(self) -> tuple[Action, ...]:
+        """The version's actions."""
+        files: list[Action] = [*self.removes.values(), *self.adds.values()]
+        return (*self._info(), *self.state.values(), *files, *self.rest)
+
+    def _info(self) -> list[CommitInfo]:
+        if len(self.infos) < 2:
+            return self.infos
+        names = [i.operation or "UNKNOWN" for i in self.infos]
+        merged: dict[str, Any] = {}
+        for info in self.infos:
+            merged.update(info.extra)
+        merged.pop("operationMetrics", None)
+        if len(set(names)) > 1:
+            merged["operation"] = "TRANSACTION"
+            merged["operationParameters"] = {"operations": encode_json(names)}
+        return [CommitInfo(extra=merged)]
+
+
+def _key(action: Add | Remove) -> _Key:
+    return canonical_path(action.path), action.dv_id
+
+
+def _slot(action: Action) -> tuple[str, str] | None:
+    """Where the newest of its kind replaces the older."""
+    if isinstance(action, Metadata):
+        return "metadata", ""
+    if isinstance(action, Protocol):
+        return "protocol", ""
+    if isinstance(action, Txn):
+        return "txn", action.app_id
+    if isinstance(action, DomainMetadata):
+        return "domain", action.domain
+    return None

@@ -1,0 +1,92 @@
+"""A merge in the making: clauses are written down, and delta-rs sees them once the files are chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+
+from deltalakedb.exceptions import InvalidArgumentError, PredicateError
+from deltalakedb.protocol.predicate import (
+    Unknown,
+    conjunction,
+    conjuncts,
+    map_columns,
+    referenced_columns,
+)
+from deltalakedb.protocol.predicate_parser import parse_predicate
+from deltalakedb.protocol.schema import StructField, StructType, parse_schema
+from deltalakedb.table.operations import call, staged
+
+if TYPE_CHECKING:
+    from deltalakedb.protocol.actions import Metadata
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+#: clauses that look at target rows without a match, and so at every file
+_BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
+
+
+class MergePlan:
+    """Stands in for delta-rs's merge builder until the merge is executed."""
+
+    def __init__(self, table: SqlDeltaTable, options: dict[str, Any]) -> None:
+        self._table = table
+        self._options: dict[str, Any] | None = options
+        self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.source_alias: str | None = options.get("source_alias")
+        self.target_alias: str | None = options.get("target_alias")
+        self.arrow_schema = options["batch_schema"]
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("when_"):
+            raise AttributeError(name)
+
+        def clause(*args: Any, **kwargs: Any) -> None:
+            self._clauses.append((name, args, kwargs))
+
+        return clause
+
+    def execute(self) -> Any:
+        """Choose the files, run the merge on them, and commit it."""
+        if self._options is None:
+            raise InvalidArgumentError(
+                "this merge was executed already",
+                table=self._table.name,
+                suggestion="begin a new merge: its source has been read",
+            )
+        options, self._options = self._options, None
+        self._table.refresh()
+        whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
+        where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
+        with staged(self._table, where) as stage:
+            builder = call(lambda raw: raw.create_merge_builder(**options), stage.raw)
+            for name, args, kwargs in self._clauses:
+                getattr(builder, name)(*args, **kwargs)
+            out = call(lambda raw: raw.merge_execute(builder), stage.raw)
+            stage.hand_on()
+        return out
+
+
+def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:
+    """The part of a merge's predicate that speaks of the target alone: only such files can hold a match.
+
+    None where there is no such part, and every file may hold one.
+    """
+    target, source = options.get("target_alias"), options.get("source_alias")
+    schema = parse_schema(metadata.schema_string)
+    if target is None or source is None:
+        return None
+    other = parse_schema(deltalake.Schema.from_arrow(options["batch_schema"]).to_json())
+    both = StructType((StructField(target, schema), StructField(source, other)))
+    try:
+        parsed = parse_predicate(options["predicate"], both)
+    except PredicateError:
+        return None  # delta-rs decides whether it is one
+    mine = []
+    for part in conjuncts(parsed):
+        columns = referenced_columns(part)
+        alone = columns and all(len(c) > 1 and c[0] == target for c in columns)
+        if alone and not isinstance(part, Unknown):
+            mine.append(map_columns(part, lambda path: path[1:]))
+    return conjunction(mine) if mine else None

@@ -1,0 +1,139 @@
+"""Operations on a table: run by delta-rs on a scratch table, harvested, and handed on as work."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from deltalake._internal import RawDeltaTable
+
+from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol.actions import Remove
+from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.protocol.rows import tracks_rows
+from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.table.places import local_root
+from deltalakedb.table.staging import Scratch
+from deltalakedb.table.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+
+def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any]) -> Any:
+    """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
+
+    Args:
+        table: The open table.
+        where: What the operation reads; None for every row.
+        run: Calls delta-rs on the scratch table.
+
+    Returns:
+        What delta-rs returned.
+    """
+    with staged(table, where) as stage:
+        out = call(run, stage)
+        stage.hand_on()
+    return out
+
+
+class Stage:
+    """A scratch table over the candidate files of an open table, ready for delta-rs."""
+
+    def __init__(self, table: SqlDeltaTable, where: Expr | None) -> None:
+        snapshot = table.source.snapshot
+        check_writable(snapshot.protocol, table=table.name, also=OURS)
+        if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
+            raise UnsupportedFeatureError(
+                "rows of a table with row tracking cannot be rewritten here: their ids would change",
+                table=table.name,
+                suggestion="append instead, or rewrite with an engine that keeps row ids",
+                features=("rowTracking",),
+            )
+        self._table = table
+        self._snapshot = snapshot
+        candidates = list(table.source.adds(where))
+        self._reads = EVERYTHING
+        if where is not None:
+            self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
+        root = local_root(table.table_uri, table=table.name)
+        failpoint("data.before")
+        self.scratch = Scratch.for_writing(root, table=table.name)
+        try:
+            self.scratch.lay(snapshot, candidates)
+            self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
+        except BaseException:
+            self.scratch.remove()
+            raise
+
+    def hand_on(self) -> Committed | None:
+        """Hand what delta-rs did on as work."""
+        harvest = self.scratch.harvest(after=self._snapshot.version)
+        return submit(self._table, self.scratch, harvest.actions, harvest.new_files, self._reads)
+
+
+@contextmanager
+def staged(table: SqlDeltaTable, where: Expr | None) -> Iterator[Stage]:
+    """A stage that is cleared away whatever happens."""
+    stage = Stage(table, where)
+    try:
+        yield stage
+    finally:
+        stage.scratch.remove()
+
+
+def submit(
+    table: SqlDeltaTable,
+    scratch: Scratch,
+    actions: Iterable[Action],
+    new_files: Iterable[str],
+    reads: ReadSet,
+) -> Committed | None:
+    """Place new files and hand the work to wherever the table's work goes."""
+    actions = tuple(actions)
+    if not actions:
+        return None
+    moved = scratch.place(tuple(new_files), fsync=table.database.engine.config.publish.fsync)
+    failpoint("data.after")
+    work = Work(table.row, actions, table.source.snapshot, reads, moved)
+    return table.hand_on(work)
+
+
+def call(operation: Callable[[Any], Any], argument: Any) -> Any:
+    """Run delta-rs; its errors pass as they are, its panics become errors."""
+    try:
+        return operation(argument)
+    except Exception:
+        raise
+    except BaseException as panic:
+        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
+
+
+def removes(adds: Iterable[Add]) -> list[Action]:
+    """Live files as removes."""
+    now = time.time_ns() // 1_000_000
+    return [
+        Remove(
+            path=a.path,
+            deletion_timestamp=now,
+            data_change=True,
+            extended_file_metadata=True,
+            partition_values=a.partition_values,
+            size=a.size,
+            tags=a.tags,
+            deletion_vector=a.deletion_vector,
+            base_row_id=a.base_row_id,
+            default_row_commit_version=a.default_row_commit_version,
+        )
+        for a in adds
+    ]

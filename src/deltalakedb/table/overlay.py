@@ -1,0 +1,118 @@
+"""What a table looks like inside a transaction: its snapshot, with the transaction's own work on top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltalakedb.catalog.files import FILE_SCHEMA
+from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.source import add_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Commit, Snapshot
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.source import Source
+
+_Key = tuple[str, str]
+
+
+class Overlay:
+    """A source that shows a transaction its own work, and remembers what was read beneath it.
+
+    Args:
+        base: The table at the transaction's snapshot; None for a table that the transaction creates.
+        created: The snapshot of a new table.
+    """
+
+    def __init__(self, base: Source | None, created: Snapshot | None = None) -> None:
+        self._base = base
+        self._snapshot = created if base is None else base.snapshot
+        self._added: dict[_Key, Add] = {}
+        self._removed: set[_Key] = set()
+        self._txns: dict[str, int] = {}
+        self.reads: ReadSet = NOTHING
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Metadata and protocol as the transaction has made them."""
+        if self._snapshot is None:
+            raise LookupError("a new table has no snapshot before its first operation")
+        return self._snapshot
+
+    def apply(self, actions: Sequence[Action]) -> None:
+        """Put an operation's actions on top."""
+        for action in actions:
+            if isinstance(action, Metadata):
+                self._snapshot = replace(self.snapshot, metadata=action)
+            elif isinstance(action, Protocol):
+                self._snapshot = replace(self.snapshot, protocol=action)
+            elif isinstance(action, Txn):
+                self._txns[action.app_id] = action.version
+            elif isinstance(action, Remove) and self._added.pop(_key(action), None) is None:
+                self._removed.add(_key(action))
+        for action in actions:
+            if isinstance(action, Add):
+                self._added[_key(action)] = action
+
+    def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
+        """Columns of the files that may hold what a predicate asks for."""
+        schema = pa.schema([FILE_SCHEMA.field(c) for c in columns])
+        mine = pa.Table.from_pylist([add_row(a) for a in self._own(where)], schema=schema)
+        if self._base is None:
+            return mine
+        wanted = [*columns, *(c for c in ("path", "dv_id") if c not in columns)]
+        found = self._base.scan(wanted, where)
+        paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
+        self._note(where, zip(paths, vectors, strict=True))
+        if self._removed:
+            keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
+            found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
+        return pa.concat_tables([found.select(list(columns)), mine])
+
+    def adds(self, where: Expr | None = None) -> Iterator[Add]:
+        """The same files as add actions."""
+        if self._base is not None:
+            below = list(self._base.adds(where))
+            self._note(where, (a.key for a in below))
+            yield from (a for a in below if _key(a) not in self._removed)
+        yield from self._own(where)
+
+    def history(self, limit: int | None) -> Sequence[Commit]:
+        """Commits up to the transaction's snapshot; its own are still to come."""
+        return [] if self._base is None else self._base.history(limit)
+
+    def txn_version(self, app_id: str) -> int | None:
+        """An application's own version."""
+        if (mine := self._txns.get(app_id)) is not None:
+            return mine
+        return None if self._base is None else self._base.txn_version(app_id)
+
+    def _own(self, where: Expr | None) -> list[Add]:
+        if where is None or not self._added:
+            return list(self._added.values())
+        schema = parse_schema(self.snapshot.metadata.schema_string)
+        files = FileFilter(to_physical(where, schema), column_types(schema))
+        return [a for a in self._added.values() if files.may_match(parse_stats(a.stats), a.partition_values)]
+
+    def _note(self, where: Expr | None, keys: Iterator[_Key] | zip[_Key]) -> None:
+        if where is None:
+            self.reads |= ReadSet(whole=True)
+        else:
+            self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
+
+
+def _key(action: Add | Remove) -> _Key:
+    return canonical_path(action.path), action.dv_id

@@ -1,0 +1,126 @@
+"""A piece of work on a table, and the two places it can go: straight to a commit, or into a transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from deltalakedb.catalog import registry
+from deltalakedb.commit.changes import TableChange
+from deltalakedb.commit.committer import commit
+from deltalakedb.exceptions import CommitUnknownError, ConflictError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.mirror.publisher import publish
+from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.table.staging import undo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.commit.changes import NewTable
+    from deltalakedb.commit.committer import OwnWork
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one operation does to one table.
+
+    Attributes:
+        table: The table, or the new table to create.
+        actions: The actions.
+        read: The snapshot it worked from.
+        reads: What its result depends on.
+        files: New files that lie under the table's root already.
+    """
+
+    table: Table | NewTable
+    actions: Sequence[Action]
+    read: Snapshot | None = None
+    reads: ReadSet = EVERYTHING
+    files: Sequence[Path] = field(default=())
+
+
+class Sink(Protocol):
+    """Where work goes."""
+
+    def submit(self, work: Work) -> Committed | None:
+        """Take the work; the commit it became, or None where that is still to come or there was nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCommit:
+    """Every piece of work is a transaction of its own: committed, then published."""
+
+    database: Database
+
+    def submit(self, work: Work) -> Committed | None:
+        """Commit the work and publish it; ConflictError where somebody else was first."""
+        if not work.actions:
+            return None
+        change = TableChange(work.table, work.actions, work.read, work.reads)
+        outcome = settle(self.database, [change], files=work.files)
+        publish_committed(self.database, [work.table.name])
+        return outcome[0]
+
+
+def settle(
+    database: Database,
+    changes: Sequence[TableChange],
+    *,
+    files: Sequence[Path] = (),
+    txn_uuid: str | None = None,
+    own: Sequence[OwnWork] = (),
+) -> list[Committed]:
+    """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
+    try:
+        outcome = commit(database, changes, txn_uuid=txn_uuid, own=own)
+    except CommitUnknownError:
+        # it may have happened: its files must stay
+        raise
+    except BaseException:
+        undo(files)
+        raise
+    if isinstance(outcome, Conflict):
+        undo(files)
+        raise conflict_error(outcome)
+    if outcome and all(c.replayed for c in outcome):
+        # done before: this attempt's own files belong to no version
+        undo(files)
+    return outcome
+
+
+def publish_committed(database: Database, names: Sequence[str]) -> None:
+    """Publish what was just committed, as the settings say. A failure here never fails the commit."""
+    config = database.engine.config
+    if config.publish.mode != "sync":
+        return
+    for number, name in enumerate(names):
+        if number:
+            failpoint("publish.between_tables")
+        table = registry.find(database, name)
+        publish(
+            database,
+            table,
+            storage_options=config.storage_options_for(table.location),
+            limit=config.publish.help_predecessors,
+        )
+
+
+def conflict_error(conflict: Conflict) -> ConflictError:
+    """The exception for a conflict."""
+    winner = f"version {conflict.version}" + (f" ({conflict.operation})" if conflict.operation else "")
+    return ConflictError(
+        f"{conflict.detail}; {winner} was first",
+        table=conflict.table,
+        version=conflict.version,
+        suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
+        kind=conflict.kind,
+        files=conflict.files,
+    )
