@@ -65,10 +65,9 @@ def _view(screen: Screen, commits: list[dict[str, Any]]) -> None:
             c["operation"] or "-",
             f"+{c['files_added']} -{c['files_removed']}",
             c["actor"] or "-",
-            c["origin"],
             "yes" if c["published"] else "waiting",
         )
         for c in commits
     ]
-    headers = ("VERSION", "COMMITTED", "OPERATION", "FILES", "BY", "ORIGIN", "PUBLISHED")
+    headers = ("VERSION", "COMMITTED", "OPERATION", "FILES", "BY", "PUBLISHED")
     screen.table(headers, rows, right=headers[:1])
