@@ -19,7 +19,6 @@ StatReader: TypeAlias = "Callable[[Any, bool], int | None]"
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _ISO_LENGTHS: Final = frozenset({20, 24, 27})  # seconds, milli- or microseconds, and Z
-_SHORT: Final = 29  # longer texts may have been cut
 _EXACT_DIGITS: Final = 15
 
 
@@ -44,7 +43,8 @@ def _integer(raw: Any, _top: bool) -> int | None:
 
 
 def _text(raw: Any, _top: bool) -> int | None:
-    if type(raw) is not str or len(raw) >= _SHORT or not raw.isascii():
+    # a text that was cut is longer than what its image holds
+    if type(raw) is not str or not raw.isascii():
         return None
     return int.from_bytes(raw[:8].encode().ljust(8, b"\0"), "big") + IMIN
 
