@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.protocol.paths import decode_path
 
 if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -44,7 +45,13 @@ class RawProxy:
 
     def metadata(self) -> Any:
         """The metadata as stock's ``Metadata`` wants it."""
-        return self._owner._snapshot.metadata_view  # noqa: SLF001 - the two are one thing
+        return self._owner.metadata()._metadata  # noqa: SLF001 - stock's wrapper of what is wanted
+
+    def get_add_file_sizes(self) -> dict[str, int]:
+        """Sizes by path as it is on disk, for readers that open the files themselves."""
+        found = self._owner._source.scan(("path", "size"))  # noqa: SLF001 - the two are one thing
+        paths, sizes = (c.to_pylist() for c in found.columns)
+        return dict(zip(map(decode_path, paths), sizes, strict=True))
 
     def protocol_versions(self) -> tuple[int, int, list[str] | None, list[str] | None]:
         """The protocol as stock's ``ProtocolVersions`` wants it."""

@@ -26,7 +26,7 @@ from deltalakedb.protocol.actions import Action, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.table.finish import finish
-from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.places import local_root, normal_location, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.uri import is_deltasql, parse_uri
@@ -176,6 +176,12 @@ def _write(
     if opened is None:
         _create(database, name, address.location, operation, comment=comment, tags=tags)
         return True
+    if address.location and normal_location(address.location) != opened.table.location:
+        raise InvalidArgumentError(
+            f"the address says location={address.location}, but the table lies at {opened.table.location}",
+            table=name,
+            suggestion="leave location= out: it is needed only where a table is created",
+        )
     if mode == "ignore":
         return False
     if mode == "error":
