@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
+from deltalakedb.catalog.engines.base import arrow_array
 from deltalakedb.catalog.pruning import EngineFacts, Plan, plan_files
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
@@ -108,7 +109,7 @@ def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
     files = FileFilter(where, column_types(schema))
     stats, values = found.column("stats").to_pylist(), found.column("partition_values").to_pylist()
     keep = [files.may_match(parse_stats(s), decode_json(v)) for s, v in zip(stats, values, strict=True)]
-    return found.filter(pa.array(keep, pa.bool_()))
+    return found.filter(arrow_array(keep, pa.bool_()))
 
 
 def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:
