@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command("history")
 @click.argument("table")
-@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many, the newest first.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=0), help="Show at most so many, the newest first."
+)
 @common
 @click.pass_obj
 def command(invocation: Invocation, table: str, limit: int | None) -> None:
