@@ -106,6 +106,8 @@ def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:
     """The distinct partition values of the candidate files, in the order they appear."""
     metadata = source.snapshot.metadata
+    if not metadata.partition_columns:
+        return []
     schema = parse_schema(metadata.schema_string)
     keys = []
     for name in metadata.partition_columns:
