@@ -63,8 +63,10 @@ class Tour:
 
     def rows(self, table: pa.Table) -> None:
         if not self.console.is_terminal:
-            for line in [table.column_names, *(row.values() for row in table.to_pylist())]:
-                self.say("  " + "  ".join(str(value) for value in line))
+            lines = [table.column_names, *([str(v) for v in row.values()] for row in table.to_pylist())]
+            widths = [max(len(line[i]) for line in lines) for i in range(table.num_columns)]
+            for line in lines:
+                self.say("    " + "  ".join(v.rjust(w) for v, w in zip(line, widths, strict=True)))
             return
         shown = Table(box=None, header_style="cyan", padding=(0, 2))
         for name, kind in zip(table.column_names, table.schema.types, strict=True):
@@ -145,17 +147,13 @@ def plan(tour: Tour) -> None:
 
 def look_into_sql(tour: Tour, catalog: Catalog) -> None:
     tour.step("What is in SQL: ask the views")
-    sql = "SELECT name, version, num_files, num_records, published_version FROM dl_v_tables ORDER BY name"
-    tour.code(f'Catalog("{tour.catalog}").query("{sql}")')
+    tour.code(f'catalog = Catalog("{tour.catalog}")')
+    sql = "SELECT name, version, num_files, num_records FROM dl_v_tables ORDER BY name"
+    tour.code(f'catalog.query("{sql}")')
     tables = catalog.query(sql)
     tour.rows(tables)
-    tour.check(
-        "SQL counts the rows without opening a file", tables.column("num_records").to_pylist(), [1, 800]
-    )
-    sql = (
-        "SELECT add_version AS version, count(*) AS files, sum(size) AS bytes FROM dl_v_files "
-        "WHERE table_name = ? GROUP BY add_version ORDER BY add_version"
-    )
+    tour.check("SQL knows the number of rows", tables.column("num_records").to_pylist(), [1, 800])
+    sql = "SELECT add_version, count(*) AS files FROM dl_v_files WHERE table_name = ? GROUP BY 1 ORDER BY 1"
     tour.code(f'catalog.query("{sql}", ("orders",))')
     added = catalog.query(sql, ("orders",))
     tour.rows(added)
@@ -189,13 +187,11 @@ def read_with_others(tour: Tour) -> None:
     except ImportError:
         tour.say("  (DuckDB is not installed: pip install 'deltalakedb[duckdb]')")
         return
-    sql = (
-        "SELECT city, count(*) AS orders, sum(cents)::BIGINT AS cents FROM sales GROUP BY city ORDER BY city"
-    )
-    tour.code(f'sales = table.to_pyarrow_dataset(); duckdb.sql("{sql}")')
+    sql = "SELECT city, count(*) AS n, sum(cents)::BIGINT AS cents FROM sales GROUP BY city ORDER BY city"
+    tour.code(f'sales = table.to_pyarrow_dataset()\nduckdb.sql("{sql}")')
     with duckdb.connect() as connection:
         connection.register("sales", table.to_pyarrow_dataset())
-        answer = connection.execute(sql).to_arrow_table()
+        answer: pa.Table = connection.sql(sql).to_arrow_table()
     tour.rows(answer)
     paid = dict.fromkeys(CITIES, 0)
     for row in table.to_pyarrow_table().to_pylist():

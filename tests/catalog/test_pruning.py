@@ -229,6 +229,16 @@ def test_null_partitions_are_found_by_is_null_alone():
     assert made.plan(IsNull(REGION)).driver == "p1"
 
 
+def test_a_nul_in_a_partition_value_is_stored_without_it_and_not_lost():
+    made = Table().add("a", region="x\0z").add("b", region="x\1b").add("c", region="xa")
+    assert not any("\0" in str(value) for row in made.rows for value in row)
+    assert "a" in made.find(Compare(REGION, "=", "x\0z"))
+    assert made.plan(Compare(REGION, "=", "x\0z")).residual is not None
+    assert "a" in made.find(Compare(REGION, "<", "x\1b"))
+    assert "a" in made.find(Compare(REGION, "!=", "x\1z"))
+    assert made.find(Compare(REGION, "<", "xa")) == "ab"
+
+
 def test_missing_statistics_are_always_kept_and_columns_of_nulls_are_not():
     made = Table().add("a", 1, 5).add("b").add("c", 7, None).add("d", None, 2).add("e", nulls=10)
     assert made.find(Compare(N, "=", 3)) == "ab"

@@ -27,21 +27,27 @@ KNOWN = migrations.migrations()[-1].number
 INTROSPECTION = {
     "sqlite": ["SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"],
     "duckdb": [
-        "SELECT table_name, column_name, column_index, data_type, is_nullable, column_default "
-        "FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 3",
+        (
+            "SELECT table_name, column_name, column_index, data_type, is_nullable, column_default "
+            "FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 3"
+        ),
         "SELECT index_name, table_name, sql FROM duckdb_indexes() ORDER BY 1",
         "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1",
         "SELECT sequence_name, start_value, increment_by FROM duckdb_sequences() ORDER BY 1",
         "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY 1, 2",
     ],
     "postgres": [
-        "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, "
-        "is_identity, collation_name FROM information_schema.columns "
-        "WHERE table_schema = current_schema() ORDER BY 1, 3",
-        "SELECT indexname, tablename, indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1",
+        (
+            "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, "
+            "is_identity, collation_name FROM information_schema.columns "
+            "WHERE table_schema = current_schema() ORDER BY 1, 3"
+        ),
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1",
         "SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema() ORDER BY 1",
-        "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
-        "WHERE connamespace = current_schema()::regnamespace ORDER BY 1, 2",
+        (
+            "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE connamespace = current_schema()::regnamespace ORDER BY 1, 2"
+        ),
     ],
 }
 

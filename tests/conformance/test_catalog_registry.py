@@ -41,7 +41,7 @@ def test_a_created_table_is_found_by_name_and_location(catalog: Catalog, tmp_pat
     assert catalog.describe("sales.orders") == row
     assert catalog.find("nope") is None
     assert catalog.find(location=tmp_path / "nope") is None
-    assert catalog.table("sales.orders").schema().to_arrow() is not None
+    assert [f.name for f in catalog.table("sales.orders").schema().fields] == ["id", "part"]
 
 
 def test_finding_wants_either_a_name_or_a_location(catalog: Catalog) -> None:
@@ -134,9 +134,10 @@ def test_comment_and_tags_are_replaced_and_cleared(catalog: Catalog, table_uri: 
     catalog.set_tags("t", {})
     assert catalog.describe("t").comment is None
     assert dict(catalog.describe("t").tags) == {}
-    for change in (lambda: catalog.set_comment("no", "x"), lambda: catalog.set_tags("no", {})):
-        with pytest.raises(TableMissingError):
-            change()
+    with pytest.raises(TableMissingError):
+        catalog.set_comment("no", "x")
+    with pytest.raises(TableMissingError):
+        catalog.set_tags("no", {})
 
 
 def test_namespaces_are_made_implied_and_dropped_when_empty(catalog: Catalog, table_uri: TableUri) -> None:
@@ -201,7 +202,7 @@ def test_a_location_that_holds_a_plain_table_is_not_taken_over(catalog: Catalog,
 def test_a_missing_table_is_answered_with_near_names(catalog: Catalog, table_uri: TableUri) -> None:
     with pytest.raises(TableNotFoundError) as empty:
         catalog.table("orders")
-    assert "empty" in (empty.value.suggestion or "")
+    assert "empty" in str(empty.value)
     write_deltalake(table_uri("sales.orders"), ids(1))
     with pytest.raises(TableMissingError) as caught:
         catalog.table("sales.ordesr")
@@ -227,8 +228,7 @@ HOSTILE = [
 def test_a_hostile_name_is_only_a_name(catalog: Catalog, tmp_path: Path, name: str) -> None:
     try:
         catalog.write(name, ids(1), location=tmp_path / "t")
-    except DeltaSqlError as refusal:
-        assert refusal.suggestion
+    except AddressError:
         assert catalog.tables() == []
         return
     assert [t.name for t in catalog.tables()] == [name]

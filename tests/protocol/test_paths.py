@@ -17,6 +17,7 @@ from deltalakedb.protocol.paths import (
     is_url,
     relative_to,
     resolve,
+    resolve_all,
 )
 
 segments = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\x00\\"), min_size=1).filter(
@@ -174,3 +175,18 @@ def test_a_path_that_is_no_unicode_is_refused() -> None:
 def test_a_table_without_root_is_refused() -> None:
     with pytest.raises(ProtocolError, match="root"):
         resolve("", "a")
+
+
+@pytest.mark.parametrize(
+    "odd", ["x=1/a%20b", "/abs/a", "file:///data/a", "s3://bucket/a", "t=12:00/a", "a..b", "//a"]
+)
+def test_many_paths_resolve_as_each_does_alone(odd: str) -> None:
+    plain = ["x=1/a.parquet", "b.parquet"]
+    for paths in (plain, [*plain, odd], [odd, *plain], []):
+        assert resolve_all("/data/t/", paths) == [resolve("/data/t/", p) for p in paths]
+
+
+@pytest.mark.parametrize("bad", ["", "../a", "x/../a", "a\x00b"])
+def test_one_bad_path_among_many_is_refused(bad: str) -> None:
+    with pytest.raises(ProtocolError):
+        resolve_all("/data/t", ["a.parquet", bad, "b.parquet"])

@@ -288,6 +288,7 @@ RAW = {
     | st.datetimes().map(lambda d: d.isoformat(timespec="seconds") + "Z")
     | st.datetimes().map(lambda d: d.isoformat(" ") + "+02:00"),
     "string": st.text(max_size=40) | st.integers(),
+    "double": st.floats() | st.sampled_from([0.0, -0.0, 0.1, 0.7, -0.1, -0.7, 1e300, 3.4e38]) | st.integers(),
     "decimal(10,2)": st.floats(-1e9, 1e9).map(lambda f: round(f, 2))
     | st.floats()
     | st.integers(-(10**9), 10**9),
@@ -311,6 +312,7 @@ def test_the_fast_reader_takes_the_usual_spellings():
     assert stat_reader("long", None)(5, False) == 5
     assert stat_reader("date", None)("1970-01-02", True) == 1
     assert stat_reader("timestamp", None)("1970-01-01T00:00:00.001Z", True) == 1999
+    assert stat_reader("double", None)(1.5, True) == encode(1.5, "double")
     assert stat_reader("string", None)("abc", True) == encode("abc", "string")
     assert stat_reader("decimal(10,2)", None)(1.25, True) == 125
     assert stat_reader("decimal(38,2)", None) is None

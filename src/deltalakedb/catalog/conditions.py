@@ -21,6 +21,7 @@ from deltalakedb.protocol.predicate import (
     Value,
 )
 from deltalakedb.protocol.skipping import without_nan
+from deltalakedb.protocol.slots import slot_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,10 +126,10 @@ class Conditions:
                 return _text_list(values, slot, name)
             case Compare(_, "!=", value) if not isinstance(value, float):
                 text = _canonical(value, slot)
-                return None if text is None else Condition(f"{name} <> ?", (text,))
+                return None if text is None or not _is_plain(text) else Condition(f"{name} <> ?", (text,))
             case Compare(_, ("<" | "<=" | ">" | ">=") as op, value) if slot.encoding in _SORTED_TEXT:
                 text = _canonical(value, slot)
-                if text is None:
+                if text is None or not _is_plain(text):
                     return None
                 found = Condition(f"{name} {op} ?", (text,))
                 # years that a date cannot hold are kept before the digits
@@ -148,7 +149,10 @@ class Conditions:
             case _:
                 return False
         slot = self.texts.get(column)
-        return exact and slot is not None and not slot.since and self._text(expr, slot, "") is not None
+        if not exact or slot is None or slot.since:
+            return False
+        found = self._text(expr, slot, "")
+        return found is not None and all(_is_plain(text) for text in found.params)
 
     # --- images
 
@@ -235,9 +239,15 @@ def _since(condition: Condition, slot: Slot) -> Condition:
 
 def _canonical(value: Any, slot: Slot) -> str | None:
     try:
-        return partition.canonical(partition.serialize(value, slot.encoding), slot.encoding)
+        text = partition.canonical(partition.serialize(value, slot.encoding), slot.encoding)
     except ProtocolError:
         return None
+    return None if text is None else slot_text(text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether no other value shares this text in the database, and it sorts there as the value does."""
+    return "\x01" not in text
 
 
 def _text_list(values: Sequence[Value], slot: Slot, name: str) -> Condition | None:

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
-from deltalakedb.catalog.pruning import EngineFacts, plan_files
+from deltalakedb.catalog.engines.base import arrow_array
+from deltalakedb.catalog.pruning import EngineFacts, Plan, plan_files
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.predicate import to_physical
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import StructType
@@ -65,36 +67,49 @@ def scan_files(
         schema = parse_schema(opened.snapshot.metadata.schema_string)
         where = to_physical(where, schema)
     wanted = list(columns)
-    fetched = wanted + [c for c in _RECHECK if where is not None and c not in wanted]
-    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
     with (
         telemetry.timed("plan_duration_seconds", engine=database.dialect.name),
         database.read() as session,
     ):
-        slots, levels = slot_rows.read_plan_facts(session, opened.table.table_id) if where else ([], [])
-        plan = plan_files(
+        plan, fetched = _plan(session, opened, wanted, where)
+        shape = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
+        found = session.arrow(plan.sql, plan.params, shape)
+    if plan.residual is not None:
+        found = _recheck(found, plan.residual, schema)
+    return found.select(wanted)
+
+
+def _plan(
+    session: Session, opened: OpenTable, wanted: list[str], where: Expr | None
+) -> tuple[Plan, list[str]]:
+    """The statement to run, and the columns it yields: more than wanted where survivors are rechecked."""
+    table_id, dialect = opened.table.table_id, session.engine.dialect
+    facts = EngineFacts(indexed=dialect.indexed, side_table=dialect.side_table)
+    slots, levels = slot_rows.read_plan_facts(session, table_id) if where else ([], [])
+
+    def made(columns: list[str]) -> Plan:
+        return plan_files(
             where,
-            table_id=opened.table.table_id,
+            table_id=table_id,
             version=opened.snapshot.version,
             # never the head: another writer may have removed files since this table was opened
             head=opened.snapshot.version + 1,
             slots=slots,
             levels=levels,
-            columns=fetched,
+            columns=columns,
             facts=facts,
         )
-        shape = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
-        found = session.arrow(plan.sql, plan.params, shape)
-    if where is not None:
-        found = _recheck(found, where, schema)
-    return found.select(wanted)
+
+    plan = made(wanted)
+    more = [c for c in _RECHECK if plan.residual is not None and c not in wanted]
+    return (made(wanted + more), wanted + more) if more else (plan, wanted)
 
 
 def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
     files = FileFilter(where, column_types(schema))
     stats, values = found.column("stats").to_pylist(), found.column("partition_values").to_pylist()
     keep = [files.may_match(parse_stats(s), decode_json(v)) for s, v in zip(stats, values, strict=True)]
-    return found.filter(pa.array(keep, pa.bool_()))
+    return found.filter(arrow_array(keep, pa.bool_()))
 
 
 def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.statements import Statement, parse_statements, sql_folder
-from deltalakedb.exceptions import CatalogNotFoundError, CatalogVersionError
+from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, CatalogVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,19 +47,39 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(found)
 
 
+@cache
+def newest_version() -> int:
+    """The schema version this client brings a database to; by the files' names alone, unlike `migrations`."""
+    numbers = (_FILE.match(file.name) for file in (sql_folder() / "migrations").iterdir())
+    return max(int(match["number"]) for match in numbers if match)
+
+
 def current_version(engine: Engine, session: Session) -> int:
     """The schema version of the database; 0 where there is no catalog yet."""
-    if not engine.has_schema_table(session):
-        return 0
+    return _recorded_version(session) if engine.has_schema_table(session) else 0
+
+
+def _recorded_version(session: Session) -> int:
     found = session.row("SELECT max(version) FROM dl_schema_version")
     return 0 if found is None or found[0] is None else int(found[0])
 
 
+def _version_at_first_use(engine: Engine) -> int:
+    """The schema version, by one statement where there is a catalog: looking for the table costs more."""
+    try:
+        with engine.read() as session:
+            return _recorded_version(session)
+    except CatalogError as error:
+        if type(error) is not CatalogError:  # not about a missing table
+            raise
+    with engine.read() as session:
+        return current_version(engine, session)
+
+
 def ensure(engine: Engine) -> None:
     """Make sure that this client and the database's schema fit, creating or upgrading it where allowed."""
-    known = migrations()[-1].number
-    with engine.read() as session:
-        version = current_version(engine, session)
+    known = newest_version()
+    version = _version_at_first_use(engine)
     if version == known:
         return
     _refuse_newer(engine, version)

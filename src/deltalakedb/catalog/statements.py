@@ -47,6 +47,7 @@ def parse_statements(text: str) -> Iterator[Statement]:
         yield Statement(mark["name"].strip(), _COMMENT.sub("", body).strip().rstrip(";"), engines)
 
 
+@cache
 def sql_folder() -> Traversable:
     """Where the package keeps its SQL."""
     return resources.files("deltalakedb.catalog") / "sql"

@@ -20,6 +20,12 @@ from deltalakedb.cli.render import clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from rich.console import JustifyMethod
+
+
+#: numbers and times stay whole on a narrow terminal; names and paths give way
+_WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
+
 
 class Screen:
     """What a view can draw. Colour and boxes on a terminal, aligned plain lines anywhere else."""
@@ -51,7 +57,8 @@ class Screen:
         if self.console.is_terminal:
             table = Table(box=None, pad_edge=False, header_style="bold cyan")
             for header in headers:
-                table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+                justify: JustifyMethod = "right" if header in right else "left"
+                table.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)
             for row in cells:
                 table.add_row(*(Text(cell) for cell in row))
             self.console.print(table)

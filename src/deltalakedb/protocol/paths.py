@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from deltalakedb.exceptions import ProtocolError
 
-__all__ = ["canonical_path", "decode_path", "encode_path", "is_absolute", "is_url", "relative_to", "resolve"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "canonical_path",
+    "decode_path",
+    "encode_path",
+    "is_absolute",
+    "is_url",
+    "relative_to",
+    "resolve",
+    "resolve_all",
+]
 
 #: what RFC 3986 allows in a path segment, and the slash
 _SAFE: Final = "/-_.~!$&'()*+,;=:@"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE: Final = re.compile(r"file:/+", re.IGNORECASE)
+#: what, in paths joined by line feeds, asks for a closer look at each
+_UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n")
 _OUTSIDE: Final = "refuse the commit: a data file must lie below the table's root"
 
 
@@ -92,6 +106,22 @@ def resolve(root: str, path: str, *, inside: bool = False) -> str:
     if inside and relative_to(root, path) is None:
         raise ProtocolError(f"the file {path!r} lies outside of the table", suggestion=_OUTSIDE)
     return plain
+
+
+def resolve_all(root: str, paths: Sequence[str]) -> list[str]:
+    """Where many data files lie: what `resolve` says of each.
+
+    Raises:
+        ProtocolError: As `resolve`.
+    """
+    if not paths:
+        return []
+    # one look at all of them is several times faster than a look at each
+    joined = "\n".join(["", *paths, ""])
+    if any(mark in joined for mark in _UNUSUAL):
+        return [resolve(root, path) for path in paths]
+    below = f"{_plain_root(root)}/"
+    return [below + path for path in paths]
 
 
 def relative_to(root: str, path: str) -> str | None:

@@ -44,6 +44,7 @@ __all__ = [
     "column_types",
     "count_levels",
     "encode_file",
+    "slot_text",
 ]
 
 STATS_SLOTS: Final = 16
@@ -333,17 +334,22 @@ def _fill(row: list[Any], number: int, low: int | None, high: int | None, width:
         row[_FIRST_K + number] = width
 
 
+def slot_text(text: str) -> str:
+    """A partition value's text as databases can hold it: Postgres has no NUL in its texts."""
+    return text.replace("\0", "\x01")
+
+
 def _partition_value(text: str | None, kind: str) -> tuple[Any, str | None]:
     """A partition value and its one text; a text that is no value of the type stands for itself."""
     try:
         canonical = partition.canonical(text, kind)
         value: Any = partition.parse(text, kind)
     except ProtocolError:
-        if kind == "date" and text:
+        value, canonical = None, text
+        if kind == "date" and text and text[0] not in "+-":
             # signs sort before digits, so that planning finds every odd year in one place
-            return None, text if text[0] in "+-" else f"+{text}"
-        return None, text
-    return (None if value != value else value), canonical
+            canonical = f"+{text}"
+    return (None if value != value else value), (None if canonical is None else slot_text(canonical))
 
 
 def count_levels(rows: Iterable[SlotRow]) -> list[Level]:

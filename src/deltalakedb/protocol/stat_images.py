@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,8 +20,12 @@ StatReader: TypeAlias = "Callable[[Any, bool], int | None]"
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _ISO_LENGTHS: Final = frozenset({20, 24, 27})  # seconds, milli- or microseconds, and Z
-_SHORT: Final = 29  # longer texts may have been cut
 _EXACT_DIGITS: Final = 15
+_LEAST, _MOST = -3e38, 3e38  # beyond lies what 32 bits cannot hold
+
+_double = struct.Struct("<d")
+_long = struct.Struct("<q")
+_single = struct.Struct("<f")
 
 
 def stat_reader(kind: str, arg: str | None) -> StatReader | None:
@@ -31,6 +36,8 @@ def stat_reader(kind: str, arg: str | None) -> StatReader | None:
         return _date
     if kind in ("timestamp", "timestamp_ntz"):
         return _timestamp
+    if kind in ("float", "double"):
+        return _floating
     if kind == "string" and not arg:
         return _text
     decimal = PrimitiveType(kind).decimal
@@ -44,9 +51,19 @@ def _integer(raw: Any, _top: bool) -> int | None:
 
 
 def _text(raw: Any, _top: bool) -> int | None:
-    if type(raw) is not str or len(raw) >= _SHORT or not raw.isascii():
+    # a text that was cut is longer than what its image holds
+    if type(raw) is not str or not raw.isascii():
         return None
     return int.from_bytes(raw[:8].encode().ljust(8, b"\0"), "big") + IMIN
+
+
+def _floating(raw: Any, top: bool) -> int | None:
+    if type(raw) is not float or not _LEAST < raw < _MOST:
+        return None
+    single: float = _single.unpack(_single.pack(raw))[0]
+    value = (single if single > raw else raw) if top else (single if single < raw else raw)
+    bits: int = _long.unpack(_double.pack(value or 0.0))[0]
+    return bits if bits >= 0 else bits ^ IMAX
 
 
 def _date(raw: Any, _top: bool) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.operations import rewrite
 
@@ -47,6 +48,16 @@ class RawProxy:
     def table_uri(self) -> str:
         """The table's root."""
         return self._owner.table_uri
+
+    def metadata(self) -> Any:
+        """The metadata as stock's ``Metadata`` wants it."""
+        return self._owner.metadata()._metadata  # noqa: SLF001 - stock's wrapper of what is wanted
+
+    def get_add_file_sizes(self) -> dict[str, int]:
+        """Sizes by path as it is on disk, for readers that open the files themselves."""
+        found = self._owner.source.scan(("path", "size"))
+        paths, sizes = (c.to_pylist() for c in found.columns)
+        return dict(zip(map(decode_path, paths), sizes, strict=True))
 
     def protocol_versions(self) -> tuple[int, int, list[str] | None, list[str] | None]:
         """The protocol as stock's ``ProtocolVersions`` wants it."""

@@ -1,37 +1,28 @@
-"""Reading rows: only candidate files are opened, and each table feature is honoured."""
+"""Reading rows through delta-rs, and listing files: only candidates are opened."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.partition import parse as parse_partition
-from deltalakedb.protocol.paths import resolve
-from deltalakedb.protocol.schema import PrimitiveType, parse_schema
-from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.arrow_types import arrow_schema, arrow_type
+from deltalakedb.protocol.paths import resolve_all
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.protocol.actions import Metadata, Protocol
+    from deltalakedb.protocol.actions import Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.source import Source
 
-#: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
-_GUARANTEES_UPTO = 5_000
-#: a longest string this long may have been cut short by its writer, and is then no upper bound
-_MAY_BE_CUT = 32
 #: table features under which a data file's rows are not simply the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
 _NEEDS_DELTA_RS |= {"variantType", "variantType-preview", "variantShredding-preview"}
@@ -107,112 +98,16 @@ def scan(
     return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
 
 
-def dataset(
-    source: Source,
-    root: str,
-    *,
-    where: Expr | None = None,
-    schema: pa.Schema | None = None,
-    filesystem: pafs.FileSystem | None = None,
-    read_options: ds.ParquetReadOptions | None = None,
-    large: bool = False,
-) -> ds.Dataset:
-    """The rows as a pyarrow dataset over the candidate files.
-
-    Where rows need delta-rs, they are read through it and the dataset holds them in memory.
-    """
-    metadata = source.snapshot.metadata
-    if needs_delta_rs(source.snapshot):
-        table = scan(source, root, where=where, columns=None, predicate=None).read_all()
-        return ds.dataset(table if schema is None else table.cast(schema))
-    arrow = schema or arrow_schema(metadata.schema_string, large=large)
-    found = source.scan(("path", "size", "stats", "partition_values"), where)
-    options = read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-    file_format = ds.ParquetFileFormat(
-        read_options=options,
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
-    )
-    files = filesystem or pafs.LocalFileSystem()
-    guarantee = _Guarantees(metadata, arrow, with_stats=found.num_rows <= _GUARANTEES_UPTO)
-    fragments = [
-        file_format.make_fragment(
-            _place(root, path, relative=filesystem is not None),
-            filesystem=files,
-            partition_expression=guarantee.of(decode_json(values), stats),
-            file_size=size,
-        )
-        for path, size, stats, values in zip(*(c.to_pylist() for c in found.columns), strict=True)
-    ]
-    return ds.FileSystemDataset(fragments, arrow, file_format, files)
-
-
-def _place(root: str, path: str, *, relative: bool) -> str:
-    real = resolve(root, path)
-    return real.removeprefix(root).lstrip("/") if relative else real
-
-
-class _Guarantees:
-    """What is certain about the rows of a file, as a pyarrow expression."""
-
-    def __init__(self, metadata: Metadata, arrow: pa.Schema, *, with_stats: bool) -> None:
-        schema = parse_schema(metadata.schema_string)
-        self._partitions = []
-        for name in metadata.partition_columns:
-            field = schema.field(name)
-            kind = field.type if field and isinstance(field.type, PrimitiveType) else PrimitiveType("string")
-            physical = name if field is None else field.physical_name
-            self._partitions.append((name, physical, kind, arrow.field(name).type))
-        self._bounded = [
-            (leaf.path[0], leaf.physical_path, leaf.type, arrow.field(leaf.path[0]).type)
-            for leaf in (schema.leaves() if with_stats else ())
-            if len(leaf.path) == 1
-            and leaf.path[0] not in metadata.partition_columns
-            and leaf.path[0] in arrow.names
-            and str(leaf.type) not in ("binary", "variant", "float", "double")
-            and arrow_type(leaf.type) is not None
-        ]
-
-    def of(self, values: dict[str, str | None], stats_text: str | None) -> Any:
-        """The guarantee for one file."""
-        terms = []
-        for name, physical, kind, target in self._partitions:
-            value = parse_partition(values.get(physical, values.get(name)), kind)
-            column = ds.field(name)
-            terms.append(
-                column.is_null()
-                if value is None
-                else column == pa.scalar(value, arrow_type(kind)).cast(target)
-            )
-        stats = parse_stats(stats_text) if self._bounded else None
-        if stats is not None:
-            terms += self._bounds(stats)
-        out = terms[0] if terms else pc.scalar(True)
-        for term in terms[1:]:
-            out = out & term
-        return out
-
-    def _bounds(self, stats: Any) -> Iterator[Any]:
-        for name, physical, kind, target in self._bounded:
-            low, high, nulls = stats.bounds(physical, kind)
-            if low is None or high is None or nulls is None:
-                continue
-            if isinstance(high, str) and len(high) >= _MAY_BE_CUT:
-                continue
-            column, plain = ds.field(name), arrow_type(kind)
-            inside = (column >= pa.scalar(low, plain).cast(target)) & (
-                column <= pa.scalar(high, plain).cast(target)
-            )
-            yield inside if nulls == 0 else inside | column.is_null()
-
-
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:
     """Absolute paths of the candidate files."""
-    return [resolve(root, p) for p in source.scan(("path",), where).column("path").to_pylist()]
+    return resolve_all(root, source.scan(("path",), where).column("path").to_pylist())
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:
     """The distinct partition values of the candidate files, in the order they appear."""
     metadata = source.snapshot.metadata
+    if not metadata.partition_columns:
+        return []
     schema = parse_schema(metadata.schema_string)
     keys = []
     for name in metadata.partition_columns:

@@ -328,8 +328,10 @@ class SqlDeltaTable(DeltaTable):
             as_large_types: Use Arrow's large types.
             file_pruning_predicate: A SQL predicate or filters by which the database picks files.
         """
+        from deltalakedb.table.dataset import dataset
+
         where = self._where(_one_of(partitions, file_pruning_predicate, "partitions"))
-        return scan.dataset(
+        return dataset(
             self.source,
             self.row.location,
             where=where,
@@ -349,8 +351,10 @@ class SqlDeltaTable(DeltaTable):
         """The rows as a pyarrow table; ``filters`` go to the database first, then to the files."""
         import pyarrow.parquet as pq
 
+        from deltalakedb.table.dataset import dataset
+
         where = both(self._where(_one_of(partitions, None, "partitions")), self._where(filters))
-        rows = scan.dataset(self.source, self.row.location, where=where, filesystem=filesystem)
+        rows = dataset(self.source, self.row.location, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
             expression = None

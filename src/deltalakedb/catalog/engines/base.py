@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import pyarrow as pa
+from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
 
@@ -155,5 +156,10 @@ def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
         column = list(map(itemgetter(position), rows))
         if pa.types.is_boolean(field.type):  # SQLite has no booleans
             column = [None if v is None else bool(v) for v in column]
-        arrays.append(pa.array(column, field.type))
+        arrays.append(arrow_array(column, field.type))
     return pa.table(arrays, schema=schema)
+
+
+def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python values as an Arrow array. ``pa.array`` would first import pandas, which takes a second."""
+    return pa.array(Array(values, DataType.from_arrow(kind)))

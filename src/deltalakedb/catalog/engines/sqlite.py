@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -196,16 +196,18 @@ class SqliteEngine(Engine):
     def _my_turn(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
             _make_folder(self.path.parent)
-        try:
-            with self._turn.take(self._wait) as mine:
-                if not mine:
-                    raise self._busy()
-                yield
-        except OSError as error:
-            raise CatalogAccessError(
-                f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
-                suggestion="writers queue on a lock file beside the database: check the folder's rights",
-            ) from error
+        with ExitStack() as turn:
+            # only taking the turn: what happens inside it, OSErrors too, is not ours to explain
+            try:
+                mine = turn.enter_context(self._turn.take(self._wait))
+            except OSError as error:
+                raise CatalogAccessError(
+                    f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
+                    suggestion="writers queue on a lock file beside the database: check the folder's rights",
+                ) from error
+            if not mine:
+                raise self._busy()
+            yield
 
     def _busy(self) -> CatalogBusyError:
         return CatalogBusyError(

@@ -39,9 +39,12 @@ def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
       deltasql doctor
       deltasql doctor sales.orders --json
     """
-    address = invocation.catalog_address()
+    targets = [invocation.table_address(table) for table in tables]
+    address, *others = {t.catalog for t in targets} or {invocation.catalog_address()}
+    if others:
+        raise click.UsageError("the tables lie in several catalogs: look at one at a time")
     with use_config(invocation.settings(create=False, auto_migrate=False)) as config:
-        checks = list(examine(address, config, tables=tables))
+        checks = list(examine(address, config, tables=[t.table or "" for t in targets]))
     codes = {_code(check) for check in checks}
     code = next((c for c in _URGENCY if c in codes), ExitCode.OK)
     document = {

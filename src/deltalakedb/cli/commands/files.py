@@ -22,8 +22,10 @@ _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_value
 @click.command("files")
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
-@click.option("--version", type=click.IntRange(min=0), help="The files at a version; default: the newest.")
-@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many.")
+@click.option(
+    "--version", metavar="N", type=click.IntRange(min=0), help="The files at a version; default: the newest."
+)
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Show at most so many.")
 @common
 @click.pass_obj
 def command(

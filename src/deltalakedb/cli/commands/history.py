@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command("history")
 @click.argument("table")
-@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many, the newest first.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=0), help="Show at most so many, the newest first."
+)
 @common
 @click.pass_obj
 def command(invocation: Invocation, table: str, limit: int | None) -> None:
@@ -65,10 +67,9 @@ def _view(screen: Screen, commits: list[dict[str, Any]]) -> None:
             c["operation"] or "-",
             f"+{c['files_added']} -{c['files_removed']}",
             c["actor"] or "-",
-            c["origin"],
             "yes" if c["published"] else "waiting",
         )
         for c in commits
     ]
-    headers = ("VERSION", "COMMITTED", "OPERATION", "FILES", "BY", "ORIGIN", "PUBLISHED")
+    headers = ("VERSION", "COMMITTED", "OPERATION", "FILES", "BY", "PUBLISHED")
     screen.table(headers, rows, right=headers[:1])

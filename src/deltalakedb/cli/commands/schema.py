@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @click.command("schema")
 @click.argument("table")
-@click.option("--version", type=click.IntRange(min=0), help="The schema at a version; default: the newest.")
+@click.option(
+    "--version", metavar="N", type=click.IntRange(min=0), help="The schema at a version; default: the newest."
+)
 @common
 @click.pass_obj
 def command(invocation: Invocation, table: str, version: int | None) -> None:

@@ -1,0 +1,161 @@
+"""Statistics of many files as columns: parsed by Arrow where they are plain, one by one elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalakedb.protocol.schema import Leaf
+
+#: types whose minimum and maximum writers do not record
+_UNORDERED = {"binary", "variant"}
+#: what Arrow reads from JSON as it is; dates and times come as texts and are cast
+_NUMBERS = {"byte", "short", "integer", "long", "float", "double", "boolean"}
+_TEXTS = {"string", "date", "timestamp", "timestamp_ntz"}
+_GROUPS = ("minValues", "maxValues", "nullCount")
+#: files that are parsed together: their texts stay far below Arrow's limit of 2 GB
+_AT_ONCE = 100_000
+
+Group = dict[tuple[str, ...], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsColumns:
+    """Rows, null counts and bounds of files, column by column, by logical path."""
+
+    num_records: pa.Array
+    nulls: Group
+    lows: Group
+    highs: Group
+
+
+def stats_columns(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> StatsColumns:
+    """The statistics in files' JSON texts, as they are written.
+
+    Args:
+        texts: One text for each file; null where a file has none.
+        leaves: The columns to tell of.
+    """
+    bounded = [x for x in leaves if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None]
+    try:
+        return _by_arrow(texts, leaves, bounded)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError):
+        # a decimal, a number that is spelled oddly, a text that is no JSON: somewhere care is needed
+        return _one_by_one(texts.to_pylist(), leaves, bounded)
+
+
+def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:
+    stats = [parse_stats(t) for t in texts]
+    records = pa.array([None if s is None else s.num_records for s in stats], pa.int64())
+    out = StatsColumns(records, {}, {}, {})
+    for leaf in leaves:
+        name = leaf.type if isinstance(leaf.type, PrimitiveType) else PrimitiveType("string")
+        found = [None if s is None else s.bounds(leaf.physical_path, name, widen=False) for s in stats]
+        out.nulls[leaf.path] = pa.array([None if b is None else b.null_count for b in found], pa.int64())
+        if leaf in bounded:
+            kind = arrow_type(leaf.type)
+            out.lows[leaf.path] = _array([None if b is None else b.min for b in found], kind)
+            out.highs[leaf.path] = _array([None if b is None else b.max for b in found], kind)
+    return out
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column; one that the type cannot hold is null."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return pa.array([v if _fits(v, kind) else None for v in values], kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
+def _by_arrow(texts: pa.ChunkedArray, leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:
+    bounds = _tree({x.physical_path: _json_type(x) for x in bounded})
+    counts = _tree({x.physical_path: pa.int64() for x in leaves})
+    schema = pa.schema(
+        [("numRecords", pa.int64())]
+        + [(g, t) for g, t in zip(_GROUPS, (bounds, bounds, counts), strict=True) if t.num_fields]
+    )
+    parsed = pa.concat_tables(
+        [_parse(texts.slice(at, _AT_ONCE), schema) for at in range(0, len(texts), _AT_ONCE)]
+        or [schema.empty_table()]
+    ).combine_chunks()
+    lows, highs, nulls = (parsed.column(g) if g in parsed.column_names else None for g in _GROUPS)
+    return StatsColumns(
+        _count(parsed.column("numRecords")),
+        {x.path: _count(_at(nulls, x)) for x in leaves},
+        {x.path: _bound(_at(lows, x), x) for x in bounded},
+        {x.path: _bound(_at(highs, x), x) for x in bounded},
+    )
+
+
+def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
+    lines = pc.binary_join_element_wise(texts.fill_null("{}"), "", "\n").combine_chunks()
+    if isinstance(lines, pa.ChunkedArray):
+        lines = lines.chunk(0)
+    data = lines.buffers()[2]
+    if data is None:
+        return schema.empty_table()
+    parsed = pj.read_json(
+        pa.BufferReader(data),
+        # one block, since no text may lie in more than two
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(1, min(data.size, 2**31 - 1))),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+    if parsed.num_rows != len(texts):
+        raise pa.ArrowInvalid("a text holds a line feed or nothing at all")
+    return parsed.select(schema.names)
+
+
+def _json_type(leaf: Leaf) -> pa.DataType:
+    name = str(leaf.type)
+    if name in _TEXTS:
+        return pa.string()
+    kind = arrow_type(leaf.type)
+    if name not in _NUMBERS or kind is None:
+        raise pa.ArrowNotImplementedError(f"statistics of type {name} are read one by one")
+    # an integer of any width is checked below, a float keeps its digits until then
+    return pa.int64() if pa.types.is_integer(kind) else pa.float64() if pa.types.is_floating(kind) else kind
+
+
+def _tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
+    """Types by path as the struct that the paths describe."""
+    names: dict[str, dict[tuple[str, ...], pa.DataType]] = {}
+    for path, kind in leaves.items():
+        names.setdefault(path[0], {})[path[1:]] = kind
+    return pa.struct([(n, sub[()] if () in sub else _tree(sub)) for n, sub in names.items()])
+
+
+def _at(group: Any, leaf: Leaf) -> pa.Array:
+    found = pc.struct_field(group, list(leaf.physical_path))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _count(found: Any) -> pa.Array:
+    """Numbers from 0 on; anything else says nothing."""
+    counts = pc.if_else(pc.greater_equal(found, 0), found, pa.scalar(None, pa.int64()))
+    return counts.combine_chunks() if isinstance(counts, pa.ChunkedArray) else counts
+
+
+def _bound(found: pa.Array, leaf: Leaf) -> pa.Array:
+    kind = arrow_type(leaf.type)
+    if str(leaf.type) == "date":
+        found = pc.utf8_slice_codeunits(found, 0, 10)
+    return found if found.type == kind else found.cast(kind, safe=not pa.types.is_floating(kind))

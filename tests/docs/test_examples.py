@@ -1,0 +1,90 @@
+"""The examples on the pages run as they stand, one page after the other in a folder of its own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from deltalakedb.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "how-to").glob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DELTASQL_CONFIG", "DELTASQL_CATALOG", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run_python(text: str, names: dict[str, Any], page: Path) -> None:
+    exec(compile(text, str(page), "exec"), names)
+
+
+def run_console(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the lines behind a ``$``: commands of ours, and variables for the rest of the page."""
+    for line in text.splitlines():
+        if not line.startswith("$ "):
+            continue
+        program, *words = shlex.split(line[2:])
+        if program == "export":
+            monkeypatch.setenv(*words[0].split("=", 1))
+            continue
+        assert program == "deltasql", f"the test runs deltasql only, not: {line}"
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+
+
+def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, str] = ("", "")) -> int:
+    text = page.read_text("utf-8").replace(*replace) if replace[0] else page.read_text("utf-8")
+    names: dict[str, Any] = {"__name__": "example"}
+    ran = 0
+    for block in BLOCK.finditer(text):
+        if block["language"] == "python":
+            run_python(block["text"], names, page)
+            ran += 1
+        elif block["language"] == "console" and "$ deltasql" in block["text"]:
+            run_console(block["text"], monkeypatch)
+            ran += 1
+    return ran
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "use-postgres.md"], ids=lambda p: p.stem)
+def test_the_examples_of_a_page_run_on_sqlite(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_page(page, monkeypatch) > 0
+
+
+@pytest.mark.parametrize("engine_name", ["postgres"], indirect=True)
+def test_the_examples_of_the_postgres_page_run(catalog_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / "how-to" / "use-postgres.md"
+    assert run_page(page, monkeypatch, ("deltasql://postgres/lake/meta", catalog_uri)) > 0
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages()
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (DOCS / "index.md").read_text("utf-8")
+    listed = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", index)}
+    apart = [p for p in DOCS.rglob("*.md") if "adr" not in p.parts and p.name != "index.md"]
+    assert [str(p.relative_to(DOCS)) for p in apart if p not in listed] == []

@@ -1,0 +1,74 @@
+"""The reference pages say what the code and the database say."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+import deltalake
+import pytest
+
+import deltalakedb
+from deltalakedb import Catalog
+from deltalakedb.cli.main import cli
+from deltalakedb.cli.reference import page
+from deltalakedb.table.sql_table import SqlDeltaTable
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+SYSTEM_TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
+    "duckdb": "SELECT view_name AS name FROM duckdb_views() WHERE NOT internal",
+    "postgres": "SELECT viewname::text AS name FROM pg_views WHERE schemaname = current_schema()",
+}
+
+
+def test_the_page_of_the_command_line_is_current() -> None:
+    made = "run: python -m deltalakedb.cli.reference > docs/reference/cli.md"
+    assert (REFERENCE / "cli.md").read_text("utf-8") == page(), made
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_and_option_has_help(name: str) -> None:
+    command = cli.commands[name]
+    assert command.help
+    assert "Examples:" in command.help
+    assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == []
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_takes_the_common_options(name: str) -> None:
+    flags = {flag for param in cli.commands[name].params for flag in param.opts}
+    assert {"--json", "--quiet", "--catalog", "--debug", "--config"} <= flags
+
+
+def documented_views() -> dict[str, list[str]]:
+    sections = re.split(r"^## ", (REFERENCE / "views.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    return {
+        section.splitlines()[0]: re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) for section in sections
+    }
+
+
+def test_every_view_is_documented_with_its_columns_in_order(catalog_uri: str, engine_name: str) -> None:
+    with Catalog(catalog_uri) as catalog:
+        names = catalog.query(SYSTEM_TABLES[engine_name])["name"].to_pylist()
+        found = {
+            name: catalog.query(f"SELECT * FROM {name} LIMIT 0").column_names
+            for name in names
+            if name.startswith("dl_")
+        }
+    assert found == documented_views()
+
+
+def test_every_public_name_of_ours_is_on_the_python_page() -> None:
+    text = (REFERENCE / "python.md").read_text("utf-8")
+    ours = set(deltalakedb.__all__) - set(deltalake.__all__)
+    assert [name for name in sorted(ours) if f"`{name}" not in text] == []
+
+
+@pytest.mark.parametrize("owner", [Catalog, SqlDeltaTable], ids=lambda c: c.__name__)
+def test_every_method_is_on_the_python_page(owner: type) -> None:
+    text = (REFERENCE / "python.md").read_text("utf-8")
+    methods = [n for n, m in vars(owner).items() if not n.startswith("_") and not inspect.isclass(m)]
+    assert [n for n in methods if not re.search(rf"[`(, ]{n}[`(]", text)] == []

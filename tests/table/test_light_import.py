@@ -1,0 +1,36 @@
+"""What importing the package must not bring along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from deltalakedb import write_deltalake
+
+if TYPE_CHECKING:
+    from conftest import TableUri
+
+PLAN = """
+import sys
+from deltalakedb import DeltaTable
+table = DeltaTable(sys.argv[1])
+assert len(table.file_uris(file_pruning_predicate="x >= 2 AND p = 'a'")) == 1
+assert len(table.file_uris()) == 2
+sys.exit("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars", "pyarrow.dataset", "duckdb", "psycopg"])
+def test_importing_the_package_leaves_heavy_modules_alone(module: str) -> None:
+    code = f"import sys, deltalakedb; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_planning_does_without_pandas(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, pa.table({"x": [2, 2], "p": ["a", "b"]}), partition_by=["p"])
+    assert subprocess.run([sys.executable, "-c", PLAN, uri], check=False).returncode == 0
