@@ -102,12 +102,7 @@ class SqlDeltaTable(DeltaTable):
         self.row: TableRow
         self._chosen = version is not None
         self._open(version)
-        if address.location and normal_location(address.location) != self.row.location:
-            raise InvalidArgumentError(
-                f"the address says location={address.location}, but the table lies at {self.row.location}",
-                table=self.name,
-                suggestion="leave location= out: it is needed only where a table is created",
-            )
+        self.check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------
 
@@ -115,6 +110,15 @@ class SqlDeltaTable(DeltaTable):
     def name(self) -> str:
         """The table's name in its catalog."""
         return self._address.table or ""
+
+    def check_location(self, location: str | None) -> None:
+        """Refuse an address that names another location than the table's."""
+        if location and normal_location(location) != self.row.location:
+            raise InvalidArgumentError(
+                f"the address says location={location}, but the table lies at {self.row.location}",
+                table=self.name,
+                suggestion="leave location= out: it is needed only where a table is created",
+            )
 
     def _open(self, version: int | None) -> None:
         if version is not None and (not isinstance(version, int) or version < 0):

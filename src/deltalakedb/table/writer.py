@@ -108,6 +108,8 @@ def write_deltalake(
     address = parse_uri(str(table_or_uri))
     table = open_existing(address)
     if table is not None:
+        if mode != "error":
+            table.check_location(address.location)
         write_to(table, data, mode=mode, predicate=predicate, **options)
     else:
         create_with(
@@ -175,6 +177,7 @@ def create_table(
     elif mode in ("error", "append"):
         raise _exists(table)
     elif mode == "overwrite":
+        table.check_location(address.location)
         stock: Any = deltalake.DeltaTable.create
         _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
 
@@ -186,7 +189,7 @@ def open_existing(address: Address) -> SqlDeltaTable | None:
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.to_uri(redact=False))
+        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False))
     except TableMissingError:
         return None
 
