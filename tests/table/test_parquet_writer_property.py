@@ -89,7 +89,7 @@ PARTITIONS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "p_day": (pa.date32(), st.dates(START.date(), END.date())),
     "p_time": (pa.timestamp("us", "UTC"), st.datetimes(START, END, timezones=st.just(UTC))),
     "p_ntz": (pa.timestamp("us"), st.datetimes(START, END)),
-    # delta-rs spells -0.01 as `0.-1`, and cannot read that
+    # delta-rs spells -3.05 as `-3.-5` and then cannot read it
     "p_price": (pa.decimal128(9, 2), st.decimals(0, 9, places=2) | st.just(Decimal("-3.00"))),
     "p_float": (pa.float32(), st.sampled_from([0.0, -0.0, 0.1, 1e10, float("nan"), float("inf")])),
 }
