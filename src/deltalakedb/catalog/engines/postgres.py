@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -68,22 +69,31 @@ class PostgresSession(Session):
 
     engine: PostgresEngine
 
-    def __init__(self, engine: PostgresEngine, connection: psycopg.Connection[Row], *, retry: bool) -> None:
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        connection: psycopg.Connection[Row],
+        *,
+        retry: bool = False,
+        single: bool = False,
+    ) -> None:
         self.engine = engine
         self.connection = connection
         self._retry = retry
+        # a prepared statement is one statement: the server refuses a second one after a semicolon
+        self._prepare = True if single else None
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
-        text = _placeholders(sql)
+        text, values = (_placeholders(sql), params) if params else (sql, None)
         try:
-            return self.connection.execute(text, params or None)
+            return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
             if not (self._retry and self.connection.closed):
                 raise self.engine.translate(error) from error
         # a read on a connection that died while it rested: the server may have been restarted
         self.connection = self.engine.replace(self.connection)
         try:
-            return self.connection.execute(text, params or None)
+            return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
@@ -195,7 +205,7 @@ class PostgresEngine(Engine):
     @contextmanager
     def read_only(self) -> Iterator[Session]:
         """A transaction that the server keeps read-only."""
-        with self._transaction("BEGIN READ ONLY") as session:
+        with self._transaction("BEGIN READ ONLY", asking=True) as session:
             yield session
 
     @contextmanager
@@ -211,7 +221,7 @@ class PostgresEngine(Engine):
             yield session
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Session]:
+    def _transaction(self, begin: str, *, asking: bool = False) -> Iterator[Session]:
         connection = self._pool.take()
         try:
             try:
@@ -220,14 +230,22 @@ class PostgresEngine(Engine):
                 if not connection.closed:
                     raise self.translate(error) from error
                 connection = self.replace(connection)
-                connection.execute(begin)
+                try:
+                    connection.execute(begin)
+                except self.driver.Error as again:
+                    raise self.translate(again) from again
             try:
-                yield PostgresSession(self, connection, retry=False)
+                yield PostgresSession(self, connection, single=asking)
             except BaseException:
                 with suppress(self.driver.Error):
                     connection.execute("ROLLBACK")
                 raise
-            self._commit(connection)
+            if asking:
+                # whatever a question set for its session, set_config() for one, is undone
+                with suppress(self.driver.Error):
+                    connection.execute("ROLLBACK")
+            else:
+                self._commit(connection)
         finally:
             self._give(connection)
 
@@ -250,9 +268,8 @@ class PostgresEngine(Engine):
 
     def replace(self, connection: psycopg.Connection[Row]) -> psycopg.Connection[Row]:
         """A fresh connection for a dead one; its idle neighbours go too."""
-        self._pool.discard(connection)
         self._pool.drop_idle()
-        return self._pool.take()
+        return self._pool.swap(connection)
 
     def _answers(self, connection: psycopg.Connection[Row]) -> bool:
         try:
@@ -322,6 +339,14 @@ def _option(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[?%]", re.DOTALL)
+
+
 def _placeholders(sql: str) -> str:
-    """``?`` as psycopg's ``%s``. Our statements hold no question mark or percent sign inside literals."""
-    return sql.replace("%", "%%").replace("?", "%s")
+    """``?`` as psycopg's ``%s``; question marks inside literals, names and comments stay."""
+
+    def swap(match: re.Match[str]) -> str:
+        found = match[0]
+        return "%s" if found == "?" else found.replace("%", "%%")
+
+    return _LITERAL_OR_MARK.sub(swap, sql)
