@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 import time
 from dataclasses import dataclass
 from operator import itemgetter
@@ -12,6 +13,7 @@ import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
+from deltalakedb.exceptions import CatalogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
+
+#: what a user's own query may begin with, after comments and parentheses
+_QUESTIONS = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
+_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?P<word>[A-Za-z]+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,20 @@ class Session(abc.ABC):
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
         """The result of a user's own query, with the columns' names and inferred types."""
+        self._check_query(sql)
         cursor = self._call(sql, params)
         names = [d[0] for d in cursor.description or ()]
         columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return pa.table([pa.array(c) for c in columns], names=names)
+
+    def _check_query(self, sql: str) -> None:
+        """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
+        word = _FIRST_WORD.match(sql)
+        if word is None or word["word"].lower() not in _QUESTIONS:
+            raise CatalogError(
+                "only queries can be asked here",
+                suggestion=f"begin with one of {', '.join(sorted(_QUESTIONS)).upper()}",
+            )
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many parameter sets."""

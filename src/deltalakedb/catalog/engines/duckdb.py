@@ -91,6 +91,16 @@ class DuckdbSession(Session):
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
+    def _check_query(self, sql: str) -> None:
+        """DuckDB would run a second statement after a COMMIT of the first."""
+        super()._check_query(sql)
+        try:
+            count = len(self.engine.driver.extract_statements(sql))
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+        if count != 1:
+            raise CatalogError("one query at a time", suggestion="ask the queries one after the other")
+
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
         """Run a statement; DuckDB answers changes with their count as a row."""
         found = self._call(statement, params).fetchall()

@@ -109,6 +109,12 @@ class Pool(Generic[C]):
             self._ready.notify()
         self._report()
 
+    def swap(self, connection: C) -> C:
+        """A fresh connection in the place of a dead one, which the borrower gives back should this fail."""
+        with suppress(Exception):
+            self._close(connection)
+        return self._connect()
+
     def drop_idle(self) -> None:
         """Close what is idle: after one connection broke, its neighbours are likely broken too."""
         if self._pid != os.getpid():

@@ -61,7 +61,6 @@ DIALECT = Dialect(
     lock_rows=" FOR UPDATE OF h",
 )
 
-_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
 
@@ -71,22 +70,31 @@ class PostgresSession(Session):
 
     engine: PostgresEngine
 
-    def __init__(self, engine: PostgresEngine, connection: psycopg.Connection[Row], *, retry: bool) -> None:
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        connection: psycopg.Connection[Row],
+        *,
+        retry: bool = False,
+        single: bool = False,
+    ) -> None:
         self.engine = engine
         self.connection = connection
         self._retry = retry
+        # a prepared statement is one statement: the server refuses a second one after a semicolon
+        self._prepare = True if single else None
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
-        text = _placeholders(sql)
+        text, values = (_placeholders(sql), params) if params else (sql, None)
         try:
-            return self.connection.execute(text, params or None)
+            return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
             if not (self._retry and self.connection.closed):
                 raise self.engine.translate(error) from error
         # a read on a connection that died while it rested: the server may have been restarted
         self.connection = self.engine.replace(self.connection)
         try:
-            return self.connection.execute(text, params or None)
+            return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
@@ -198,7 +206,7 @@ class PostgresEngine(Engine):
     @contextmanager
     def read_only(self) -> Iterator[Session]:
         """A transaction that the server keeps read-only and at one moment."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", asking=True) as session:
             session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 
@@ -215,7 +223,7 @@ class PostgresEngine(Engine):
             yield session
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Session]:
+    def _transaction(self, begin: str, *, asking: bool = False) -> Iterator[Session]:
         connection = self._pool.take()
         try:
             try:
@@ -224,14 +232,22 @@ class PostgresEngine(Engine):
                 if not connection.closed:
                     raise self.translate(error) from error
                 connection = self.replace(connection)
-                connection.execute(begin)
+                try:
+                    connection.execute(begin)
+                except self.driver.Error as again:
+                    raise self.translate(again) from again
             try:
-                yield PostgresSession(self, connection, retry=False)
+                yield PostgresSession(self, connection, single=asking)
             except BaseException:
                 with suppress(self.driver.Error):
                     connection.execute("ROLLBACK")
                 raise
-            self._commit(connection)
+            if asking:
+                # whatever a question set for its session, set_config() for one, is undone
+                with suppress(self.driver.Error):
+                    connection.execute("ROLLBACK")
+            else:
+                self._commit(connection)
         finally:
             self._give(connection)
 
@@ -254,9 +270,8 @@ class PostgresEngine(Engine):
 
     def replace(self, connection: psycopg.Connection[Row]) -> psycopg.Connection[Row]:
         """A fresh connection for a dead one; its idle neighbours go too."""
-        self._pool.discard(connection)
         self._pool.drop_idle()
-        return self._pool.take()
+        return self._pool.swap(connection)
 
     def _answers(self, connection: psycopg.Connection[Row]) -> bool:
         try:
@@ -326,7 +341,15 @@ def _option(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[?%]", re.DOTALL)
+
+
 @lru_cache(maxsize=512)
 def _placeholders(sql: str) -> str:
-    """``?`` as psycopg's ``%s``, except in literals and quoted names; percent signs stand for themselves."""
-    return _PIECES.sub(lambda m: "%s" if m[0] == "?" else m[0].replace("%", "%%"), sql)
+    """``?`` as psycopg's ``%s``; question marks inside literals, names and comments stay."""
+
+    def swap(match: re.Match[str]) -> str:
+        found = match[0]
+        return "%s" if found == "?" else found.replace("%", "%%")
+
+    return _LITERAL_OR_MARK.sub(swap, sql)

@@ -60,6 +60,8 @@ DIALECT = Dialect(
     lock_rows="",
 )
 
+#: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
+_CACHE_KB = 16_384
 #: primary result codes that say what kind of trouble it is
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -149,6 +151,7 @@ class SqliteEngine(Engine):
         try:
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
             connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.Error as error:

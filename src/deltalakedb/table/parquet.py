@@ -1,0 +1,172 @@
+"""The direct writer: data into Parquet files under a table's root, and the add actions that name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import InvalidArgumentError, SchemaError, UnsupportedOperationError
+from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.file_set import FileSet
+from deltalakedb.table.parquet_options import parquet_options
+from deltalakedb.table.partition_split import split
+from deltalakedb.table.places import local_root
+from deltalakedb.table.write_plan import casts_for, plan_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import deltalake
+
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.write_plan import Column
+
+__all__ = ["arrow_source", "write_files"]
+
+TARGET_FILE_SIZE: Final = "delta.targetFileSize"
+_DEFAULT_TARGET: Final = 100 * 1024 * 1024
+#: data that is cast and split at a time
+_PIECE_BYTES: Final = 32 * 1024 * 1024
+
+
+def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+    """Data as Arrow with a schema to look at; a stream is not read yet.
+
+    Args:
+        data: Arrow data, anything that speaks the Arrow PyCapsule interface, or a list of record batches.
+
+    Raises:
+        InvalidArgumentError: It is none of these.
+    """
+    if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.record_batch(data)
+    if isinstance(data, list | tuple) and data and all(hasattr(part, "__arrow_c_array__") for part in data):
+        return pa.Table.from_batches([pa.record_batch(part) for part in data])
+    raise InvalidArgumentError(
+        f"data of type {type(data).__name__} cannot be read",
+        suggestion="pass a pyarrow, pandas or polars table, or anything with __arrow_c_stream__",
+    )
+
+
+def write_files(
+    data: Any,
+    *,
+    root: str,
+    snapshot: Snapshot,
+    target_file_size: int | None = None,
+    writer_properties: deltalake.WriterProperties | None = None,
+    fsync: bool = True,
+    also: Collection[str] = (),
+) -> list[Add]:
+    """Write data for an append to a table and commit nothing.
+
+    Files have a hidden name until they are whole. Data streams: what waits in memory is bounded. Where
+    anything fails, every file written so far is removed again.
+
+    Args:
+        data: The rows; see `arrow_source`.
+        root: The table's root, a local path.
+        snapshot: The table to write for.
+        target_file_size: Bytes to aim at; by default the table's ``delta.targetFileSize``, or 100 MiB.
+        writer_properties: How Parquet is written.
+        fsync: Have files and folders on disk before returning.
+        also: Writer features that the caller takes care of in the commit.
+
+    Returns:
+        One add action for each file, none where there are no rows.
+
+    Raises:
+        UnsupportedOperationError: The append is not `eligible`.
+        SchemaError: The data breaks NOT NULL, or a value cannot be cast.
+        StorageError: A file cannot be written.
+    """
+    root = local_root(root)
+    source = arrow_source(data)
+    reason = eligible(snapshot, source.schema, {"writer_properties": writer_properties}, also=also)
+    options = parquet_options(writer_properties)
+    plan, casts = plan_for(snapshot.metadata), casts_for(snapshot.metadata, source.schema)
+    if reason is not None or isinstance(options, str) or isinstance(plan, str) or isinstance(casts, str):
+        raise UnsupportedOperationError(
+            f"this append cannot be written directly: {reason}", suggestion="write it through delta-rs"
+        )
+    target = _target(target_file_size, snapshot.metadata.configuration)
+    files = FileSet(Path(root), plan, options, target=target, fsync=fsync)
+    try:
+        for batch in _pieces(source):
+            rows = pa.RecordBatch.from_arrays(
+                _cast(batch, casts.data, plan.data_columns), schema=plan.file_schema
+            )
+            if not casts.partition:
+                files.put((), rows)
+                continue
+            values = _cast(batch, casts.partition, plan.partition_columns)
+            for key, part in split(rows, values, plan.partition_columns, plan.partition_types):
+                files.put(key, part)
+        return files.finish()
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _target(argument: int | None, settings: Mapping[str, str | None]) -> int:
+    if argument is not None:
+        if argument <= 0:
+            raise InvalidArgumentError("target_file_size must be greater than 0")
+        return argument
+    text = settings.get(TARGET_FILE_SIZE) or ""
+    return int(text) if text.isdecimal() and int(text) else _DEFAULT_TARGET
+
+
+def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The data in batches that may be copied without a thought."""
+    batches = (
+        [source]
+        if isinstance(source, pa.RecordBatch)
+        else source.to_batches()
+        if isinstance(source, pa.Table)
+        else source
+    )
+    for batch in batches:
+        if (count := batch.num_rows) == 0:
+            continue
+        if (size := batch.nbytes) <= _PIECE_BYTES:
+            yield batch
+            continue
+        step = max(1, count * _PIECE_BYTES // size)
+        for start in range(0, count, step):
+            yield batch.slice(start, step)
+
+
+def _cast(
+    batch: pa.RecordBatch, casts: Sequence[tuple[int, pa.DataType | None]], columns: Sequence[Column]
+) -> list[pa.Array]:
+    """The columns in their table types; finer time units are cut, every other cast is exact."""
+    made = []
+    for (index, wanted), column in zip(casts, columns, strict=True):
+        values = batch.column(index)
+        if wanted is not None:
+            try:
+                values = values.cast(wanted, safe=not _cuts(values.type))
+            except pa.ArrowInvalid as e:
+                raise SchemaError(f"a value of the column {column.name!r} does not fit: {e}") from e
+        if values.null_count and not column.nullable:
+            raise SchemaError(
+                f"Invalid data found: {values.null_count} rows failed validation check: "
+                f"the column {column.name!r} is NOT NULL",
+                suggestion="fill the nulls, or drop the column's NOT NULL",
+            )
+        made.append(values)
+    return made
+
+
+def _cuts(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "ns")
+    return any(_cuts(kind.field(place).type) for place in range(kind.num_fields))

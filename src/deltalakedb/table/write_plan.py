@@ -1,0 +1,282 @@
+"""What a table's data files look like, and how data of another Arrow schema becomes that; worked out once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from deltalakedb.protocol.schema import (
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+from deltalakedb.table.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.protocol.actions import Metadata
+    from deltalakedb.protocol.schema import DataType
+
+__all__ = ["Column", "StatLeaf", "WritePlan", "casts_for", "plan_for"]
+
+INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
+STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+_DEFAULT_INDEXED: Final = 32
+_ALL: Final = -1
+
+_STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
+_BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+class StatLeaf(NamedTuple):
+    """A column that statistics are kept of."""
+
+    path: tuple[str, ...]
+    #: its number among the leaf columns of a Parquet file
+    column: int
+    #: the way to it through an Arrow table: the column's place, then those in each struct
+    steps: tuple[int, ...]
+    kind: str
+    scale: int
+
+
+class Column(NamedTuple):
+    """A column of the table, as the data must bring it."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+
+
+class WritePlan(NamedTuple):
+    """The table as its writer sees it."""
+
+    schema: StructType
+    #: of a data file: without partition columns, everything optional so that every reader takes it
+    file_schema: pa.Schema
+    data_columns: tuple[Column, ...]
+    partition_columns: tuple[Column, ...]
+    partition_types: tuple[PrimitiveType, ...]
+    leaves: tuple[StatLeaf, ...]
+
+
+class Casts(NamedTuple):
+    """Where each column of the plan lies in the data, and the type to cast it to where it differs."""
+
+    data: tuple[tuple[int, pa.DataType | None], ...]
+    partition: tuple[tuple[int, pa.DataType | None], ...]
+
+
+def plan_for(metadata: Metadata) -> WritePlan | str:
+    """The plan of a table, or why there is none."""
+    settings = metadata.configuration
+    return _plan(
+        metadata.schema_string,
+        metadata.partition_columns,
+        settings.get(INDEXED_COLUMNS),
+        settings.get(STATS_COLUMNS),
+    )
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    schema_string: str, partitioned_by: tuple[str, ...], indexed: str | None, named: str | None
+) -> WritePlan | str:
+    schema = parse_schema(schema_string)
+    by_name = {f.name: f for f in schema.fields}
+    missing = [name for name in partitioned_by if name not in by_name]
+    if missing or len(by_name) != len(schema.fields):
+        return "its schema contradicts itself"
+    data_fields = [f for f in schema.fields if f.name not in partitioned_by]
+    if not data_fields:
+        return "it has partition columns only"
+    columns = []
+    for f in schema.fields:
+        if (made := _arrow(f.type)) is None:
+            return f"the column {f.name!r} has a type that is not written here"
+        columns.append(Column(f.name, made, f.nullable))
+    column_of = {c.name: c for c in columns}
+    partition_types = []
+    for name in partitioned_by:
+        kind = by_name[name].type
+        # engines spell binary values differently, and a nested one has no text at all
+        if not isinstance(kind, PrimitiveType) or kind.name == "binary":
+            return f"the partition column {name!r} has a type that is not written here"
+        partition_types.append(kind)
+    data_columns = tuple(column_of[f.name] for f in data_fields)
+    return WritePlan(
+        schema,
+        pa.schema([pa.field(c.name, c.type) for c in data_columns]),
+        data_columns,
+        tuple(column_of[name] for name in partitioned_by),
+        tuple(partition_types),
+        tuple(_leaves(data_fields, indexed, named)),
+    )
+
+
+def _arrow(kind: DataType) -> pa.DataType | None:
+    if isinstance(kind, PrimitiveType):
+        return arrow_type(kind)
+    if isinstance(kind, StructType):
+        fields = [(f.name, _arrow(f.type)) for f in kind.fields]
+        if not fields or any(made is None for _, made in fields):
+            return None
+        return pa.struct([pa.field(name, made) for name, made in fields])
+    if isinstance(kind, ArrayType):
+        element = _arrow(kind.element_type)
+        return None if element is None else pa.list_(pa.field("element", element))
+    key, value = _arrow(kind.key_type), _arrow(kind.value_type)
+    return None if key is None or value is None else pa.map_(key, value)
+
+
+def _leaves(fields: list[StructField], indexed: str | None, named: str | None) -> Iterator[StatLeaf]:
+    """The columns to keep statistics of: the named ones, or the first so many top-level ones."""
+    wanted = None if named is None else _names(named)
+    limit = _limit(indexed)
+    column = 0
+    for place, f in enumerate(fields):
+        inside = limit == _ALL or place < limit
+        for leaf, number in _below(f, (f.name,), (place,), column):
+            if (inside if wanted is None else _named(leaf.path, wanted)) and leaf.kind != "":
+                yield leaf
+            column = number + 1
+
+
+def _below(
+    f: StructField, path: tuple[str, ...], steps: tuple[int, ...], column: int
+) -> Iterator[tuple[StatLeaf, int]]:
+    """The leaves of a field, each with the number of the last Parquet column that it fills."""
+    kind = f.type
+    if isinstance(kind, StructType):
+        for place, child in enumerate(kind.fields):
+            for leaf, last in _below(child, (*path, child.name), (*steps, place), column):
+                yield leaf, last
+                column = last + 1
+    elif isinstance(kind, PrimitiveType):
+        decimal = kind.decimal
+        name = "decimal" if decimal else "" if kind.name == "binary" else kind.name
+        yield StatLeaf(path, column, steps, name, decimal[1] if decimal else 0), column
+    else:
+        yield StatLeaf(path, column, steps, "", 0), column + _width(kind) - 1
+
+
+def _width(kind: DataType) -> int:
+    """How many Parquet columns a type fills."""
+    if isinstance(kind, StructType):
+        return sum(_width(f.type) for f in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _width(kind.element_type)
+    if isinstance(kind, MapType):
+        return _width(kind.key_type) + _width(kind.value_type)
+    return 1
+
+
+def _limit(text: str | None) -> int:
+    try:
+        number = int(text) if text is not None else _DEFAULT_INDEXED
+    except ValueError:
+        return _DEFAULT_INDEXED
+    return number if number >= _ALL else _DEFAULT_INDEXED
+
+
+def _names(text: str) -> frozenset[tuple[str, ...]]:
+    """Column names between commas; backticks keep dots and commas."""
+    names, path, word, quoted = set(), [], "", False
+    for letter in f"{text},":
+        if letter == "`":
+            quoted = not quoted
+        elif quoted or letter not in ".,":
+            word += letter
+        else:
+            path.append(word.strip())
+            word = ""
+            if letter == ",":
+                names.add(tuple(path))
+                path = []
+    return frozenset(names)
+
+
+def _named(path: tuple[str, ...], wanted: frozenset[tuple[str, ...]]) -> bool:
+    return any(path[:depth] in wanted for depth in range(1, len(path) + 1))
+
+
+@lru_cache(maxsize=512)
+def _casts(schema_string: str, partitioned_by: tuple[str, ...], source: pa.Schema) -> Casts | str:
+    plan = _plan(schema_string, partitioned_by, None, None)
+    if isinstance(plan, str):
+        return plan
+    names = source.names
+    if len(set(names)) != len(names):
+        return "the data names a column twice"
+    wanted = {f.name: f for f in plan.schema.fields}
+    if set(names) != wanted.keys():
+        return "the data has other columns than the table"
+    made: dict[str, tuple[int, pa.DataType | None]] = {}
+    for column in (*plan.data_columns, *plan.partition_columns):
+        index = names.index(column.name)
+        kind = source.field(index).type
+        if not (pa.types.is_null(kind) or _fits(_decoded(kind), wanted[column.name].type)):
+            return f"the column {column.name!r} comes as {kind}"
+        made[column.name] = index, None if kind == column.type else column.type
+    return Casts(
+        tuple(made[c.name] for c in plan.data_columns), tuple(made[c.name] for c in plan.partition_columns)
+    )
+
+
+def casts_for(metadata: Metadata, source: pa.Schema) -> Casts | str:
+    """How data of a schema becomes the table's, or why that is not certain to be what delta-rs would do."""
+    return _casts(metadata.schema_string, metadata.partition_columns, source)
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _fits(source: pa.DataType, wanted: DataType) -> bool:
+    """Whether every value of a type has exactly one counterpart, and delta-rs takes the same."""
+    types = pa.types
+    if isinstance(wanted, StructType):
+        return (
+            types.is_struct(source)
+            and [f.name for f in source] == list(wanted.names)
+            and all(_fits(have.type, f.type) for have, f in zip(source, wanted.fields, strict=True))
+        )
+    if isinstance(wanted, ArrayType):
+        plain = types.is_list(source) or types.is_large_list(source)
+        return plain and _fits(source.value_type, wanted.element_type)
+    if isinstance(wanted, MapType):
+        return (
+            types.is_map(source)
+            and _fits(source.key_type, wanted.key_type)
+            and _fits(source.item_type, wanted.value_type)
+        )
+    return _fits_primitive(source, wanted)
+
+
+def _fits_primitive(source: pa.DataType, wanted: PrimitiveType) -> bool:
+    types, name = pa.types, wanted.name
+    target = arrow_type(wanted)
+    if source == target:
+        return True
+    if name == "string":
+        return source in _STRINGS
+    if name == "binary":
+        return source in _BINARIES
+    if name in ("timestamp", "timestamp_ntz"):
+        # finer units are cut towards zero, as delta-rs cuts them
+        return types.is_timestamp(source) and (source.tz is not None) == (name == "timestamp")
+    if types.is_signed_integer(source) and target is not None and types.is_signed_integer(target):
+        return bool(source.bit_width <= target.bit_width)
+    if name == "double":
+        return bool(types.is_float32(source))
+    if (decimal := wanted.decimal) is not None and types.is_decimal128(source):
+        precision, scale = decimal
+        whole = source.precision - source.scale
+        return bool(0 <= source.scale <= scale and whole <= precision - scale)
+    return False
