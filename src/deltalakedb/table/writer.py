@@ -20,6 +20,7 @@ from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -144,6 +145,8 @@ def write_to(
             deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
 
         rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)))
+        return
+    if mode == "append" and (data := append(table, data, options)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     _without_files(table, mode, lambda target: stock(target, data, mode=mode, **options))

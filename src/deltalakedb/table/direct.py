@@ -1,0 +1,84 @@
+"""Plain appends without a scratch table: Parquet by our own writer, committed with the same commitInfo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.paths import resolve
+from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.parquet import arrow_source, write_files
+from deltalakedb.table.places import local_root
+from deltalakedb.table.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+
+def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | None:
+    """Append directly where that is certain to give what delta-rs would.
+
+    Args:
+        table: The open table.
+        data: Arrow data of any kind.
+        options: The arguments of ``write_deltalake``.
+
+    Returns:
+        None where it was done, else the data, unread, for delta-rs to write.
+    """
+    try:
+        source = arrow_source(data)
+    except InvalidArgumentError:
+        return data  # delta-rs says what is wrong with it
+    properties = options.get("commit_properties")
+    if properties is not None and properties.custom_metadata:
+        return source
+    snapshot = table.source.snapshot
+    if eligible(snapshot, source.schema, options, also=OURS) is not None:
+        return source
+    root = local_root(table.table_uri, table=table.name)
+    failpoint("data.before")
+    adds = write_files(
+        source,
+        root=root,
+        snapshot=snapshot,
+        target_file_size=options.get("target_file_size"),
+        writer_properties=options.get("writer_properties"),
+        fsync=table.database.engine.config.publish.fsync,
+        also=OURS,
+    )
+    failpoint("data.after")
+    txns = [
+        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
+        for t in (properties.app_transactions or () if properties is not None else ())
+    ]
+    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns), *txns, *adds]
+    files = [Path(resolve(root, a.path)) for a in adds]
+    table.hand_on(Work(table.row, actions, snapshot, NOTHING, files))
+    return None
+
+
+def _info(adds: Sequence[Add], partition_columns: Sequence[str]) -> CommitInfo:
+    """The commitInfo of an append, with the keys that delta-rs gives it."""
+    counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
+    return CommitInfo(
+        extra={
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": encode_json(list(partition_columns))},
+            "operationMetrics": {
+                "num_added_files": len(adds),
+                "num_removed_files": 0,
+                "num_added_rows": sum(counts),
+            },
+        }
+    )
