@@ -84,7 +84,8 @@ def test_threads_write_to_tables_of_their_own(table_uri: TableUri) -> None:
 
 
 APPEND = """
-        import pyarrow as pa
+    import sys
+    import pyarrow as pa
     from deltalakedb import write_deltalake
 
     uri, first = sys.argv[1], int(sys.argv[2])

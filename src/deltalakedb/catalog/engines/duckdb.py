@@ -73,6 +73,14 @@ DIALECT = Dialect(
 #: from here on an Arrow scan beats prepared INSERTs
 _ARROW_FROM = 8
 _HOLDER = re.compile(r"held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)", re.DOTALL)
+#: DuckDB raises several classes for a damaged file, and has no codes
+_DAMAGE = (
+    "not a valid DuckDB",
+    "orrupt database",
+    "hecksum",
+    "attempted to read",
+    "database has been invalidated",
+)
 _POLL = 0.05
 
 
@@ -340,12 +348,12 @@ class DuckdbEngine(Engine):
                 f"{self.path} is held by {who}: DuckDB lets only one process at a time in",
                 suggestion="wait for it or stop it; for several processes at once use SQLite or Postgres",
             )
+        if any(sign in text for sign in _DAMAGE):
+            return CatalogCorruptError(
+                f"{self.path} is damaged or is not a DuckDB database ({text})",
+                suggestion="check the address; restore the file from a backup if it was a catalog",
+            )
         if isinstance(error, self.driver.IOException):
-            if "not a valid DuckDB" in text or "orrupt" in text or "hecksum" in text:
-                return CatalogCorruptError(
-                    f"{self.path} is damaged or is not a DuckDB database ({text})",
-                    suggestion="check the address; restore the file from a backup if it was a catalog",
-                )
             if "No space left" in text:
                 return CatalogFullError(
                     f"no space left for {self.path}", suggestion="free some space; nothing was lost"

@@ -297,7 +297,7 @@ class PostgresEngine(Engine):
 
     def translate(self, error: psycopg.Error, *, connecting: bool = False) -> DeltaSqlError:
         """The driver's error as ours, by its SQLSTATE."""
-        state = error.sqlstate or ""
+        state = error.sqlstate or (_refusal(str(error)) if connecting else "")
         text = " ".join(str(error).split())
         where = self.address.catalog.to_uri()
         if state.startswith("28") or state == "42501":
@@ -329,6 +329,24 @@ class PostgresEngine(Engine):
                 suggestion="check that the server runs, host and port, and that it takes more connections",
             )
         return CatalogError(f"Postgres refused: {text}")
+
+
+#: libpq keeps no SQLSTATE of a refused connection, so the server's words must do
+_REFUSALS = {
+    "28P01": ("password authentication failed", "no password supplied"),
+    "28000": ("no pg_hba.conf entry", "is not permitted to log in", "certificate"),
+    "42501": ("permission denied",),
+    "3D000": ("database ", " does not exist"),
+}
+
+
+def _refusal(text: str) -> str:
+    """The SQLSTATE that a refused connection would carry, or an empty string."""
+    for state, words in _REFUSALS.items():
+        fits = all if state == "3D000" else any
+        if fits(word in text for word in words):
+            return state
+    return "28000" if "role " in text and " does not exist" in text else ""
 
 
 def quote_name(name: str) -> str:

@@ -62,6 +62,7 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
+_MAGIC = b"SQLite format 3\0"
 #: primary result codes that say what kind of trouble it is
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -137,6 +138,12 @@ class SqliteEngine(Engine):
                     suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
                 )
             _make_folder(self.path.parent)
+        elif not _may_be_sqlite(self.path):
+            # SQLite takes a file of a few bytes for an empty database, and would write over it
+            raise CatalogCorruptError(
+                f"{self.path} is not a SQLite database",
+                suggestion="check the address, or choose another file",
+            )
         try:
             connection = sqlite3.connect(
                 f"file:{quote(str(self.path))}?mode={mode}",
@@ -259,6 +266,15 @@ def _answers(connection: sqlite3.Connection) -> bool:
     except sqlite3.Error:
         return False
     return True
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError:
+        return True  # SQLite itself says why it cannot be opened
+    return start in (b"", _MAGIC)
 
 
 def _make_folder(folder: Path) -> None:
