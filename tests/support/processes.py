@@ -1,0 +1,96 @@
+"""Real child processes at the price of a fork: a server that has imported everything makes them.
+
+A child gets its failpoints through the environment, as any process would; ``arm`` sets them later, once the
+child has prepared what the fault is to hit.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb import failpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.process import BaseProcess
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    ["deltalakedb", "duckdb", "psycopg", "pyarrow.dataset", "pyarrow.parquet", "deltalakedb.catalog.engines.postgres"]
+)
+PATIENCE = 120
+
+
+class Child:
+    """A process that runs one function.
+
+    Args:
+        work: A function of a module that the child can import.
+        arguments: What it is called with; plain data.
+        points: Failpoints, in the form of DELTASQL_FAILPOINTS.
+        folder: Where its answer lies.
+    """
+
+    def __init__(
+        self, work: Callable[..., Any], *arguments: Any, folder: Path, points: str = "", **settings: str
+    ) -> None:
+        self._answer = folder / f"{os.getpid()}-{id(self)}.answer"
+        environment = {failpoints.VARIABLE: points, **settings}
+        self.process: BaseProcess = _context.Process(
+            target=_run, args=(work, arguments, environment, str(self._answer)), daemon=True
+        )
+        self.process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.join(PATIENCE)
+
+    def died(self) -> None:
+        """Wait until it was killed by its failpoint; assert that it was."""
+        self.process.join(PATIENCE)
+        assert self.process.exitcode == -signal.SIGKILL, f"the child ended with {self.process.exitcode}: {self._told()}"
+
+    def result(self) -> Any:
+        """Wait for what its function returned."""
+        self.process.join(PATIENCE)
+        told = self._told()
+        assert self.process.exitcode == 0, f"the child ended with {self.process.exitcode}: {told}"
+        return told
+
+    def _told(self) -> Any:
+        return json.loads(self._answer.read_text()) if self._answer.exists() else None
+
+
+def results(children: Sequence[Child]) -> list[Any]:
+    """What all of them returned."""
+    return [child.result() for child in children]
+
+
+def arm(points: str) -> None:
+    """Switch failpoints on from here on."""
+    os.environ[failpoints.VARIABLE] = points
+    failpoints._active = failpoints._parse(points)
+    failpoints._hits.clear()
+
+
+def _run(work: Callable[..., Any], arguments: Sequence[Any], environment: dict[str, str], answer: str) -> None:
+    os.environ.update(environment)
+    arm(environment[failpoints.VARIABLE])
+    try:
+        told = work(*arguments)
+    except BaseException:
+        Path(answer).write_text(json.dumps(traceback.format_exc()))
+        raise
+    Path(answer).write_text(json.dumps(told))
