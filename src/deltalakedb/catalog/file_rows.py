@@ -214,17 +214,18 @@ class FileRows:
         self._count_levels()
         if not self._levels:
             return
-        sql = statements("files", self._session.engine.dialect.name)
-        have = {(r[0], r[1]): r[2:] for r in self._session.rows(sql["levels"], (self._table_id,))}
-        fresh, changed = [], []
-        for (slot, level), (n, lo, hi) in self._levels.items():
-            if (old := have.get((slot, level))) is None:
-                fresh.append((self._table_id, slot, level, n, lo, hi))
-            else:
-                changed.append((old[0] + n, min(old[1], lo), max(old[2], hi), self._table_id, slot, level))
-        if changed:
+        dialect = self._session.engine.dialect
+        sql = statements("files", dialect.name)
+        rows = [(self._table_id, *key, *found) for key, found in self._levels.items()]
+        if dialect.unique_keys:
+            self._session.update_many(sql["upsert level"], rows)
+        else:
+            have = {(r[0], r[1]) for r in self._session.rows(sql["levels"], (self._table_id,))}
+            changed = [
+                (n, lo, lo, hi, hi, t, slot, lv) for t, slot, lv, n, lo, hi in rows if (slot, lv) in have
+            ]
             self._session.update_many(sql["update level"], changed)
-        if fresh:
+            fresh = [r for r in rows if (r[1], r[2]) not in have]
             self._session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
         self._levels.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,12 +42,11 @@ def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublishe
 
 def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
     """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
-    with database.relaxed_write() as session:
-        now = session.now_ms()
+    newest, now = max(versions), time.time_ns() // 1_000_000
+    with database.relaxed_write() as session, session.batch(len(versions)):
         session.update_many(
             database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
         )
-        newest = max(versions)
         session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
 
 
@@ -62,6 +62,7 @@ def freeze(database: Database, table: Table, reason: str, *, version: int | None
     with database.write() as session:
         now = session.now_ms()
         session.run(database.sql("tables", "set state"), ("frozen", reason, now, table.table_id))
+        session.run(database.sql("tables", "set frozen"), (True, table.table_id))
         audit.record(
             session,
             "freeze",

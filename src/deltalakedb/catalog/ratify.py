@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit, slot_rows
@@ -61,6 +62,8 @@ class Ratification:
     is_blind_append: bool = False
     origin: str = "sql"
     published: bool = False
+    #: the adds are new names made for this commit: no live file can have them
+    fresh: bool = False
 
 
 @dataclass(slots=True)
@@ -97,46 +100,61 @@ class Counts:
 def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
     """Write a commit's rows and move the head; the caller has checked that it may."""
     table, head = locked.table, locked.table.head
-    state = apply_state(session, table.table_id, commit.version, commit.actions)
     adds = [a for a in commit.actions if isinstance(a, Add)]
     removes = [a for a in commit.actions if isinstance(a, Remove)]
-    encoder = state or slot_rows.encoder(session, table.table_id)
+    named = [a.path for a in (removes if commit.fresh else (*removes, *adds))]
+    live = dict(live_files(session, table.table_id, named)) if named else {}
+    state = apply_state(session, table.table_id, commit.version, commit.actions)
+    encoder = state or slot_rows.encoder(session, table.table_id, locked.shape)
     rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
     counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
-    _apply_files(session, rows, counts, table.table_id, commit.version, adds, removes)
-    rows.flush()
-    write_commits(session, table.table_id, [commit])
-    first = commit.version if head.version < 0 else head.first_version
-    moved = counts.head(commit.version, commit.timestamp, first)
-    set_head(session, table.table_id, moved, rows.next_seq)
-    audit.record(
-        session,
-        "commit",
-        table_id=table.table_id,
-        table=table.name,
-        version=commit.version,
-        txn=commit.txn_uuid,
-        at=commit.timestamp,
-        operation=_operation(commit.actions),
-        added=len(adds),
-        removed=len(removes),
-        origin=commit.origin,
+    with session.batch(len(adds) + len(removes)):
+        _apply_files(rows, counts, live, commit.version, adds, removes)
+        rows.flush()
+        write_commits(session, table.table_id, [commit])
+        first = commit.version if head.version < 0 else head.first_version
+        moved = LockedTable(
+            replace(table, head=counts.head(commit.version, commit.timestamp, first)),
+            rows.next_seq,
+            *state_versions(locked, commit.version, commit.actions),
+            locked.frozen,
+            uuid.uuid4().hex if state is not None else locked.shape,
+        )
+        set_head(session, moved)
+        audit.record(
+            session,
+            "commit",
+            table_id=table.table_id,
+            table=table.name,
+            version=commit.version,
+            txn=commit.txn_uuid,
+            at=commit.timestamp,
+            operation=_operation(commit.actions),
+            added=len(adds),
+            removed=len(removes),
+            origin=commit.origin,
+        )
+    return moved
+
+
+def state_versions(locked: LockedTable, version: int, actions: Sequence[Action]) -> tuple[int, int]:
+    """Since when the live metadata and protocol hold after some actions."""
+    metadata = any(isinstance(a, Metadata) for a in actions)
+    protocol = any(isinstance(a, Protocol) for a in actions)
+    return (
+        version if metadata else locked.metadata_version,
+        version if protocol else locked.protocol_version,
     )
-    return locked.moved(moved, rows.next_seq)
 
 
 def _apply_files(
-    session: Session,
     rows: FileRows,
     counts: Counts,
-    table_id: int,
+    live: dict[tuple[str, str], tuple[int, int, int | None]],
     version: int,
     adds: Sequence[Add],
     removes: Sequence[Remove],
 ) -> None:
-    if not adds and not removes:
-        return
-    live = dict(live_files(session, table_id, [a.path for a in (*removes, *adds)]))
     for remove in removes:
         found = live.pop((canonical_path(remove.path), remove.dv_id), None)
         if found is None:
@@ -218,9 +236,10 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
     )
 
 
-def set_head(session: Session, table_id: int, head: Head, next_file_seq: int) -> None:
+def set_head(session: Session, locked: LockedTable) -> None:
     """Move a table's head."""
     sql = statements("snapshots", session.engine.dialect.name)["set head"]
+    head = locked.table.head
     values = (
         head.version,
         head.timestamp,
@@ -229,8 +248,11 @@ def set_head(session: Session, table_id: int, head: Head, next_file_seq: int) ->
         head.size_bytes,
         head.num_records,
         head.files_without_count,
-        next_file_seq,
-        table_id,
+        locked.next_file_seq,
+        locked.metadata_version,
+        locked.protocol_version,
+        locked.shape,
+        locked.table.table_id,
     )
     session.run(sql, values)
 

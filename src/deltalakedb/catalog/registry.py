@@ -137,7 +137,11 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = statements("snapshots", session.engine.dialect.name)["lock"]
     ids = sorted(set(table_ids))
     rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
-    return {r[0]: LockedTable(table_from_row(r), r[TABLE_COLUMNS]) for r in rows}
+    return {
+        row[0]: LockedTable(table_from_row(row), seq, metadata, protocol, bool(frozen), shape)
+        for row in rows
+        for seq, metadata, protocol, frozen, shape in [row[TABLE_COLUMNS:]]
+    }
 
 
 def rename(database: Database, name: str, new_name: str) -> Table:

@@ -35,14 +35,32 @@ def read_plan_facts(session: Session, table_id: int) -> tuple[list[Slot], list[L
     return slots, levels
 
 
-def encoder(session: Session, table_id: int) -> SlotEncoder:
-    """An encoder for the table as it is now."""
+def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
+    """An encoder for the table as it is now.
+
+    Args:
+        session: Any session that sees the table.
+        table_id: The table.
+        shape: The id of its slots, where it is known: an encoder for the same is used again.
+    """
+    if (known := _encoders.get(shape)) is not None:
+        return known
     sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
     row = session.row(sql, (table_id,))
     if row is None:
         return SlotEncoder((), {})
     metadata = Metadata.from_dict(decode_json(row[0]))
-    return SlotEncoder(read_slots(session, table_id), column_types(_schema(metadata)))
+    made = SlotEncoder(read_slots(session, table_id), column_types(_schema(metadata)))
+    if shape:
+        if len(_encoders) >= _KEPT:
+            _encoders.clear()
+        _encoders[shape] = made
+    return made
+
+
+#: encoders by the id of the assignment of slots
+_encoders: dict[str, SlotEncoder] = {}
+_KEPT = 256
 
 
 def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> SlotEncoder:

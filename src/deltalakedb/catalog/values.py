@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.protocol.codec import decode_json
@@ -123,14 +123,23 @@ class OpenTable:
 
 @dataclass(frozen=True, slots=True)
 class LockedTable:
-    """A table whose head this transaction holds."""
+    """A table whose head this transaction holds.
+
+    Attributes:
+        table: The table, with its head as it is now.
+        next_file_seq: The first free sequence number of its files.
+        metadata_version: The version that brought the live metadata.
+        protocol_version: The version that brought the live protocol.
+        frozen: Every commit is refused.
+        shape: An id of the assignment of slots; no other assignment ever has the same.
+    """
 
     table: Table
     next_file_seq: int
-
-    def moved(self, head: Head, next_file_seq: int) -> LockedTable:
-        """The same table after a commit of this transaction."""
-        return LockedTable(replace(self.table, head=head), next_file_seq)
+    metadata_version: int = -1
+    protocol_version: int = -1
+    frozen: bool = False
+    shape: str = ""
 
 
 #: how many leading columns of a query make a Table, without the published version

@@ -37,12 +37,6 @@ class Found:
     names: tuple[str, ...]
 
 
-def state_since(session: Session, table_id: int, since: int) -> tuple[int | None, int | None]:
-    """The first versions after one that changed the metadata and the protocol."""
-    row = session.row(_sql(session, "state since"), (table_id, since, table_id, since))
-    return (None, None) if row is None else (row[0], row[1])
-
-
 def removed(
     session: Session, table_id: int, since: int, files: Collection[tuple[str, str]] | None = None
 ) -> Found | None:

@@ -40,6 +40,7 @@ class TableChange:
         then: Actions of further versions, committed right after in the same transaction.
         isolation: The level to check under; by default the table's own.
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
+        fresh: Every added file has a name that was made up for it, so that no live file can have it.
     """
 
     table: Table | NewTable
@@ -49,6 +50,7 @@ class TableChange:
     then: Sequence[Sequence[Action]] = ()
     isolation: Isolation | None = None
     exact: bool = False
+    fresh: bool = False
 
     @property
     def read_version(self) -> int:

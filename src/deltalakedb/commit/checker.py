@@ -17,7 +17,7 @@ removes matter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from deltalakedb.catalog import winners
 from deltalakedb.protocol.actions import Add, DomainMetadata, Protocol, Remove, Txn
@@ -26,10 +26,10 @@ from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.catalog.values import LockedTable
     from deltalakedb.catalog.winners import Found
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.actions import Action
@@ -39,25 +39,28 @@ if TYPE_CHECKING:
 ISOLATION_LEVEL = "delta.isolationLevel"
 
 
-def conflict(session: Session, table: Table, change: TableChange, now: Protocol | None) -> Conflict | None:
+def conflict(
+    session: Session, locked: LockedTable, change: TableChange, protocol_now: Callable[[], Protocol | None]
+) -> Conflict | None:
     """What stops a change from being committed on top of the head, or None.
 
     Args:
         session: Inside the committing transaction, which holds the head.
-        table: The table as it is now.
+        locked: The table as it is now.
         change: What is to be committed.
-        now: The protocol as it is now, where it changed since the change was read.
+        protocol_now: Asks for the protocol as it is now.
     """
     read = change.read
-    if read is None or table.head.version == read.version:
+    if read is None or locked.table.head.version == read.version:
         return None
-    check = _Check(session, table, read)
-    return check.state(change.actions, now) or check.reads(change) or check.names(change.actions)
+    check = _Check(session, locked, read)
+    actions = change.all_actions
+    return check.state(actions, protocol_now) or check.reads(change) or check.names(actions)
 
 
 def isolation_of(change: TableChange) -> Isolation:
     """The isolation level that a change is checked under."""
-    files = [a for a in change.actions if isinstance(a, Add | Remove)]
+    files = [a for a in change.all_actions if isinstance(a, Add | Remove)]
     if files and not any(a.data_change for a in files):
         return "SnapshotIsolation"
     if change.isolation is not None:
@@ -66,20 +69,29 @@ def isolation_of(change: TableChange) -> Isolation:
     return "WriteSerializable" if (declared or "").lower() == "writeserializable" else "Serializable"
 
 
+def _replaces(action: Action) -> TypeGuard[Add | Remove]:
+    """Whether an action needs a file to be there still: its removal, or new statistics for it."""
+    return isinstance(action, Remove) or (isinstance(action, Add) and not action.data_change)
+
+
 class _Check:
-    def __init__(self, session: Session, table: Table, read: Snapshot) -> None:
+    def __init__(self, session: Session, locked: LockedTable, read: Snapshot) -> None:
         self._session = session
-        self._table = table
+        self._locked = locked
+        self._table = locked.table
         self._read = read
 
-    def state(self, actions: Sequence[Action], now: Protocol | None) -> Conflict | None:
+    def state(
+        self, actions: Sequence[Action], protocol_now: Callable[[], Protocol | None]
+    ) -> Conflict | None:
         """Metadata and protocol."""
-        metadata, protocol = winners.state_since(self._session, self._table.table_id, self._read.version)
-        if metadata is not None:
+        metadata, protocol = self._locked.metadata_version, self._locked.protocol_version
+        if metadata > self._read.version:
             return self._conflict("metadata_changed", metadata, "the table's metadata changed")
-        if protocol is None:
+        if protocol <= self._read.version:
             return None
         mine = any(isinstance(a, Protocol) for a in actions)
+        now = protocol_now()
         dropped = now is None or set(writer_features(self._read.protocol)) - set(writer_features(now))
         if mine or dropped:
             return self._conflict("protocol_changed", protocol, "the table's protocol changed")
@@ -89,9 +101,9 @@ class _Check:
         """Files that were read or removed, and rows that would have been read."""
         isolation = isolation_of(change)
         table_id, since = self._table.table_id, self._read.version
-        removes = {a.key for a in change.actions if isinstance(a, Remove)}
-        if removes and (found := winners.removed(self._session, table_id, since, removes)):
-            return self._files("concurrent_delete_delete", found, "a file that this change removes is gone")
+        replaced = {a.key for a in change.all_actions if _replaces(a)}
+        if replaced and (found := winners.removed(self._session, table_id, since, replaced)):
+            return self._files("concurrent_delete_delete", found, "a file that this change replaces is gone")
         if isolation == "SnapshotIsolation":
             return None
         reads = change.reads

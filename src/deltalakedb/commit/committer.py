@@ -7,6 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -18,6 +19,7 @@ from deltalakedb.commit.checker import conflict, isolation_of
 from deltalakedb.commit.info import info_of, own_time, with_info
 from deltalakedb.exceptions import (
     CatalogBusyError,
+    CatalogUnavailableError,
     CommitUnknownError,
     InvalidArgumentError,
     TableFrozenError,
@@ -31,7 +33,7 @@ from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, track
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
@@ -71,31 +73,50 @@ def commit(
     if not changes and not own:
         raise InvalidArgumentError("there is nothing to commit")
     txn = txn_uuid or str(uuid.uuid4())
-    repeated = txn_uuid is not None
     operation = next((i.operation for c in changes if (i := info_of(c.all_actions))), None) or "UNKNOWN"
     with telemetry.timed(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                outcome = _attempt(database, changes, txn, own, repeated=repeated)
-            except (CommitUnknownError, CatalogBusyError) as error:
-                unknown = isinstance(error, CommitUnknownError)
-                if attempt == _ATTEMPTS or not (unknown or error.context.get("again")):
-                    raise
-                logger.info("transaction %s is begun again: %s", txn, error.message)
-                repeated = repeated or unknown
-                # jitter, so that those who collided do not meet again
-                time.sleep(random.uniform(0, _FIRST_WAIT * 2**attempt))  # noqa: S311
-            else:
-                break
+        outcome = _until_answered(database, changes, txn, own, repeated=txn_uuid is not None)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
         else:
             timer.outcome = "committed"
     return outcome
+
+
+def _until_answered(
+    database: Database,
+    changes: Sequence[TableChange],
+    txn: str,
+    own: Sequence[OwnWork],
+    *,
+    repeated: bool,
+) -> list[Committed] | Conflict:
+    """Attempt a commit until it is known what became of it.
+
+    Once an attempt's outcome is unknown, no later failure may pass for the commit's: its files would be
+    deleted. And what a later attempt then finds is this call's own success, not a repetition of another's.
+    """
+    lost: CommitUnknownError | None = None
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _attempt(database, changes, txn, own, repeated=repeated, lost=lost is not None)
+        except Exception as error:
+            if isinstance(error, CommitUnknownError):
+                lost = error
+            again = isinstance(error, CatalogBusyError) and error.context.get("again")
+            reachable = isinstance(error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError)
+            if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
+                if lost is None or lost is error:
+                    raise
+                raise lost from error
+            logger.info("transaction %s is begun again: %s", txn, error)
+            # jitter, so that those who collided do not meet again
+            time.sleep(random.uniform(0, _FIRST_WAIT * 2**attempt))  # noqa: S311
+    raise AssertionError("the last attempt returns or raises")
 
 
 class _Stop(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
@@ -110,18 +131,21 @@ def _attempt(
     own: Sequence[OwnWork],
     *,
     repeated: bool,
+    lost: bool,
 ) -> list[Committed] | Conflict:
     failpoint("commit.before_begin")
     try:
         with database.write() as session:
-            if repeated and (done := commits.by_transaction(database, session, txn)):
-                raise _Stop(_earlier(session, changes, done))
-            locked = _lock(session, changes)
+            held = _hold(session, changes)
+            # asked under the lock: the lost attempt may have been on its way until a moment ago
+            if (repeated or lost) and (done := commits.by_transaction(database, session, txn)):
+                raise _Stop(_earlier(session, changes, done, replayed=not lost))
+            locked = _lock(session, changes, held)
             failpoint("commit.locked")
             if (done_before := _applications(session, locked, changes)) is not None:
                 raise _Stop(done_before)
             for one, change in zip(locked, changes, strict=True):
-                _check(session, one.table, change)
+                _check(session, one, change)
             results = [
                 _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
             ]
@@ -134,13 +158,23 @@ def _attempt(
             failpoint("commit.before_commit")
     except _Stop as stop:
         return stop.outcome
-    failpoint("commit.after")
+    try:
+        failpoint("commit.after")
+    except Exception as error:
+        raise CommitUnknownError("the answer of the commit was lost") from error
     return results
 
 
-def _lock(session: Session, changes: Sequence[TableChange]) -> list[LockedTable]:
+def _hold(session: Session, changes: Sequence[TableChange]) -> dict[int, LockedTable]:
+    """Hold the heads of the tables that exist."""
     existing = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
-    held = registry.lock(session, existing) if existing else {}
+    return registry.lock(session, existing) if existing else {}
+
+
+def _lock(
+    session: Session, changes: Sequence[TableChange], held: Mapping[int, LockedTable]
+) -> list[LockedTable]:
+    """Every table of the changes, new ones made."""
     out = []
     for change in changes:
         table = change.table
@@ -193,10 +227,11 @@ def _applications(
     return done
 
 
-def _check(session: Session, table: Table, change: TableChange) -> None:
-    if table.state == "frozen" and change.steps:
+def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
+    table = locked.table
+    if locked.frozen and change.steps:
         raise TableFrozenError(
-            f"the table is frozen: {table.state_reason}",
+            f"the table is frozen: {_reason(session, table)}",
             table=table.name,
             version=table.head.version,
             suggestion="find out who wrote to its _delta_log, then decide which side is right",
@@ -211,10 +246,15 @@ def _check(session: Session, table: Table, change: TableChange) -> None:
                 table=table.name,
             )
         )
-    moved = change.read is not None and change.read.version != table.head.version
-    found = conflict(session, table, change, _protocol_now(session, table) if moved else None)
+    found = conflict(session, locked, change, lambda: _protocol_now(session, table))
     if found is not None:
         raise _Stop(found)
+
+
+def _reason(session: Session, table: Table) -> str | None:
+    sql = statements("tables", session.engine.dialect.name)["by name"]
+    row = session.row(sql, (table.name,))
+    return None if row is None else row[4]
 
 
 def _protocol_now(session: Session, table: Table) -> Protocol | None:
@@ -227,7 +267,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
     """Write every version of a change; of a table that was only read, nothing."""
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
-    if change.read is not None and locked.table.head.version != change.read.version:
+    if change.read is not None and locked.protocol_version > change.read.version:
         protocol = _protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     for ordinal, step in enumerate(change.steps):
@@ -265,6 +305,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
+                fresh=change.fresh,
             ),
         )
         result = Committed(version, timestamp)
@@ -305,7 +346,11 @@ def _completed(
 
 
 def _earlier(
-    session: Session, changes: Sequence[TableChange], done: dict[tuple[int, int], Committed]
+    session: Session,
+    changes: Sequence[TableChange],
+    done: dict[tuple[int, int], Committed],
+    *,
+    replayed: bool,
 ) -> list[Committed]:
     """What the first call of a repeated one achieved."""
     sql = statements("tables", session.engine.dialect.name)["by name"]
@@ -318,7 +363,5 @@ def _earlier(
         else:
             table_id = table.table_id
         mine = [c for (of, _), c in done.items() if of == table_id]
-        out.append(
-            max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0, replayed=True))
-        )
-    return out
+        out.append(max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0)))
+    return [replace(c, replayed=replayed) for c in out]

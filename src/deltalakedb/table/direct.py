@@ -64,7 +64,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
-    table.hand_on(Work(table.row, actions, snapshot, NOTHING, files))
+    table.hand_on(Work(table.row, actions, snapshot, NOTHING, files, fresh=True))
     return None
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.staging import Harvest
 
 
 def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any]) -> Any:
@@ -77,7 +78,7 @@ class Stage:
     def hand_on(self) -> Committed | None:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
-        return submit(self._table, self.scratch, harvest.actions, harvest.new_files, self._reads)
+        return submit(self._table, self.scratch, harvest, self._reads)
 
 
 @contextmanager
@@ -93,18 +94,17 @@ def staged(table: SqlDeltaTable, where: Expr | None) -> Iterator[Stage]:
 def submit(
     table: SqlDeltaTable,
     scratch: Scratch,
-    actions: Iterable[Action],
-    new_files: Iterable[str],
+    harvest: Harvest,
     reads: ReadSet,
+    more: Iterable[Action] = (),
 ) -> Committed | None:
-    """Place new files and hand the work to wherever the table's work goes."""
-    actions = tuple(actions)
+    """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
+    actions = (*harvest.actions, *more)
     if not actions:
         return None
-    moved = scratch.place(tuple(new_files), fsync=table.database.engine.config.publish.fsync)
+    moved = scratch.place(harvest.new_files, fsync=table.database.engine.config.publish.fsync)
     failpoint("data.after")
-    work = Work(table.row, actions, table.source.snapshot, reads, moved)
-    return table.hand_on(work)
+    return table.hand_on(Work(table.row, actions, table.source.snapshot, reads, moved, harvest.fresh))
 
 
 def call(operation: Callable[[Any], Any], argument: Any) -> Any:

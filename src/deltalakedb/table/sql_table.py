@@ -101,6 +101,8 @@ class SqlDeltaTable(DeltaTable):
         self.source: Source
         self.row: TableRow
         self._chosen = version is not None
+        #: nobody will look at this object after its next operation
+        self._passing = False
         self._open(version)
         self.check_location(address.location)
 
@@ -157,6 +159,11 @@ class SqlDeltaTable(DeltaTable):
             self._raw = scan.RawScan(self.source, self.row.location)
         return self._raw
 
+    def pass_by(self) -> SqlDeltaTable:
+        """Say that nobody will look at this object after its next operation, which saves a query."""
+        self._passing = True
+        return self
+
     def refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
         if isinstance(self._sink, AutoCommit) and not self._chosen:
@@ -166,7 +173,7 @@ class SqlDeltaTable(DeltaTable):
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
         self._raw = None
-        if outcome is not None:
+        if outcome is not None and not self._passing:
             self._chosen = False
             self._open(None)
         return outcome
@@ -399,7 +406,7 @@ class SqlDeltaTable(DeltaTable):
         made = object.__new__(cls)
         made._address, made._storage_options, made.database = address, None, database
         made.row, made.source, made._sink, made._raw = row, source, sink, None
-        made._chosen = False
+        made._chosen = made._passing = False
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

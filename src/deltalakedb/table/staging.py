@@ -37,6 +37,7 @@ class Harvest:
 
     actions: tuple[Action, ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
+    fresh: bool  # every added file is a new one
 
 
 class Scratch:
@@ -91,9 +92,12 @@ class Scratch:
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > after:
                 actions += decode_commit(file.read_bytes(), source=file.name)
-        new = [a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(_LINK)]
+        new = dict.fromkeys(
+            a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(_LINK)
+        )
         unlinked = tuple(self._unlinked(a) for a in actions)
-        return Harvest(unlinked, tuple(decode_path(p) for p in new))
+        fresh = all(a.path in new for a in actions if isinstance(a, Add))
+        return Harvest(unlinked, tuple(decode_path(p) for p in new), fresh)
 
     def place(self, files: Sequence[str], *, fsync: bool) -> list[Path]:
         """Move new files under the table's root; what was moved, so that it can be undone."""

@@ -54,6 +54,7 @@ class _Touched:
     read: Snapshot | None
     operations: list[Sequence[Action]] = field(default_factory=list)
     reads: ReadSet = NOTHING
+    fresh: bool = True
 
 
 class Transaction:
@@ -182,6 +183,7 @@ class Transaction:
         touched.operations.append(work.actions)
         touched.overlay.apply(work.actions)
         touched.reads |= work.reads
+        touched.fresh = touched.fresh and work.fresh
 
     # ---- ending ----------------------------------------------------------------------------------------
 
@@ -201,8 +203,8 @@ class Transaction:
         )
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
-        written = [n for n, c in zip(names, changes, strict=True) if c.steps]
-        publish_committed(self._database, [n for n in written if n in self._still_there(written)])
+        gone = self._gone()
+        publish_committed(self._database, [c.table for c in changes if c.steps and c.table.name not in gone])
         return self.commits
 
     def rollback(self) -> None:
@@ -229,15 +231,16 @@ class Transaction:
                     NOTHING if touched.read is None else reads,
                     folded.steps[1:],
                     self._isolation,
+                    fresh=touched.fresh,
                 )
             )
         return changes, names, vanished
 
-    def _still_there(self, names: Sequence[str]) -> set[str]:
-        """Names that the transaction did not rename or drop."""
+    def _gone(self) -> set[str]:
+        """Names that the transaction itself renamed or dropped."""
         if not self._own:
-            return set(names)
-        return {t.name for t in registry.list_tables(self._database)}
+            return set()
+        return set(self._touched) - {t.name for t in registry.list_tables(self._database)}
 
     # ---- inside ----------------------------------------------------------------------------------------
 

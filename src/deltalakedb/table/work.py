@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from deltalakedb.catalog import registry
-from deltalakedb.commit.changes import TableChange
+from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import CommitUnknownError, ConflictError
 from deltalakedb.failpoints import failpoint
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
-    from deltalakedb.commit.changes import NewTable
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
@@ -37,6 +36,7 @@ class Work:
         read: The snapshot it worked from.
         reads: What its result depends on.
         files: New files that lie under the table's root already.
+        fresh: Every added file is one of these.
     """
 
     table: Table | NewTable
@@ -44,6 +44,7 @@ class Work:
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
     files: Sequence[Path] = field(default=())
+    fresh: bool = False
 
 
 class Sink(Protocol):
@@ -64,9 +65,9 @@ class AutoCommit:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
             return None
-        change = TableChange(work.table, work.actions, work.read, work.reads)
+        change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [work.table.name])
+        publish_committed(self.database, [work.table])
         return outcome[0]
 
 
@@ -82,9 +83,9 @@ def settle(
     try:
         outcome = commit(database, changes, txn_uuid=txn_uuid, own=own)
     except CommitUnknownError:
-        # it may have happened: its files must stay
+        # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
-    except BaseException:
+    except Exception:
         undo(files)
         raise
     if isinstance(outcome, Conflict):
@@ -96,18 +97,17 @@ def settle(
     return outcome
 
 
-def publish_committed(database: Database, names: Sequence[str]) -> None:
+def publish_committed(database: Database, tables: Sequence[Table | NewTable]) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit."""
     config = database.engine.config
     if config.publish.mode != "sync":
         return
-    for number, name in enumerate(names):
+    for number, table in enumerate(tables):
         if number:
             failpoint("publish.between_tables")
-        table = registry.find(database, name)
         publish(
             database,
-            table,
+            registry.find(database, table.name) if isinstance(table, NewTable) else table,
             storage_options=config.storage_options_for(table.location),
             limit=config.publish.help_predecessors,
         )

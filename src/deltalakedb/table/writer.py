@@ -192,7 +192,7 @@ def open_existing(address: Address) -> SqlDeltaTable | None:
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False))
+        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False)).pass_by()
     except TableMissingError:
         return None
 
@@ -222,7 +222,7 @@ def create_with(
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, root, comment=comment, tags=tags or {})
-        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved))
+        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, fresh=True))
 
 
 def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:
@@ -239,10 +239,9 @@ def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], o
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=snapshot.version)
         if mode == "append":
-            submit(table, scratch, harvest.actions, harvest.new_files, NOTHING)
+            submit(table, scratch, harvest, NOTHING)
         else:
-            actions = (*harvest.actions, *removes(table.source.adds()))
-            submit(table, scratch, actions, harvest.new_files, EVERYTHING)
+            submit(table, scratch, harvest, EVERYTHING, removes(table.source.adds()))
 
 
 def _exists(table: SqlDeltaTable) -> TableExistsError:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import audit, registry, slot_rows
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.file_rows import FileRows
-from deltalakedb.catalog.ratify import Counts, Ratification, apply_state, set_head, write_commits
+from deltalakedb.catalog.ratify import (
+    Counts,
+    Ratification,
+    apply_state,
+    set_head,
+    state_versions,
+    write_commits,
+)
+from deltalakedb.catalog.values import LockedTable
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
@@ -143,6 +151,7 @@ class _Loader:
         self._commits: list[Ratification] = []
         self._txn = str(uuid.uuid4())
         self._seen = 0
+        self._since = (-1, -1)
 
     def load(
         self, first: int, newest: int, progress: Callable[[ImportProgress], None] | None
@@ -157,8 +166,11 @@ class _Loader:
         self._rows.flush()
         self._write_commits()
         head = self._counts.head(newest, self._reader.timestamp_of(newest), first)
-        set_head(self._session, self._table_id, head, self._rows.next_seq)
         table = self._locked.table
+        moved = LockedTable(
+            replace(table, head=head), self._rows.next_seq, *self._since, shape=uuid.uuid4().hex
+        )
+        set_head(self._session, moved)
         audit.record(
             self._session,
             "import",
@@ -208,6 +220,11 @@ class _Loader:
             self._write_commits()
 
     def _apply(self, version: int, actions: Sequence[Action]) -> None:
+        self._since = state_versions(
+            replace(self._locked, metadata_version=self._since[0], protocol_version=self._since[1]),
+            version,
+            actions,
+        )
         state = [a for a in actions if isinstance(a, Metadata | Protocol | Txn | DomainMetadata)]
         if encoder := apply_state(self._session, self._table_id, version, state):
             self._rows.use(encoder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import re
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -41,6 +42,8 @@ class Dialect:
     indexed: bool
     #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
+    #: tables have their keys, so that an upsert finds the row to change
+    unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
 
@@ -102,6 +105,14 @@ class Session(abc.ABC):
     ) -> None:
         """Set ``columns`` of many rows, each given as its new values followed by its key."""
         self.update_many(update_by_key(table, columns, key), rows)
+
+    def batch(self, rows: int) -> AbstractContextManager[None]:  # noqa: ARG002 - engines with a wire care
+        """Statements whose answers nobody waits for: sent together where that saves round trips.
+
+        Args:
+            rows: How many rows will be written at the most.
+        """
+        return nullcontext()
 
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""

@@ -67,6 +67,7 @@ DIALECT = Dialect(
     },
     indexed=False,
     side_table=False,
+    unique_keys=False,
     lock_rows="",
 )
 

@@ -58,6 +58,7 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
+    unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
 )
 
@@ -81,6 +82,7 @@ class PostgresSession(Session):
         self.engine = engine
         self.connection = connection
         self._retry = retry
+        self._now: int | None = None
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -141,10 +143,24 @@ class PostgresSession(Session):
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
+    @contextmanager
+    def batch(self, rows: int) -> Iterator[None]:
+        """One round trip for all statements; COPY, which many rows take, cannot be part of it."""
+        if rows >= _COPY_FROM:
+            yield
+            return
+        try:
+            with self.connection.pipeline():
+                yield
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
     def now_ms(self) -> int:
-        """The server's clock."""
-        row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-        return int(row[0]) if row else super().now_ms()
+        """The server's clock; one moment stands for a whole transaction."""
+        if self._now is None or self._retry:
+            row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+            self._now = int(row[0]) if row else super().now_ms()
+        return self._now
 
 
 class PostgresEngine(Engine):

@@ -57,6 +57,7 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
+    unique_keys=True,
     lock_rows="",
 )
 

@@ -31,7 +31,7 @@ WHERE t.name = ?;
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
        h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       h.next_file_seq
+       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape
 FROM dl_heads h
 JOIN dl_tables t ON t.table_id = h.table_id
 WHERE h.table_id IN (??)
@@ -39,16 +39,8 @@ ORDER BY h.table_id;
 
 -- name: set head
 UPDATE dl_heads SET head_version = ?, head_timestamp = ?, first_version = ?, num_files = ?, size_bytes = ?, num_records = ?,
-       files_without_count = ?, next_file_seq = ?
+       files_without_count = ?, next_file_seq = ?, metadata_version = ?, protocol_version = ?, shape = ?
 WHERE table_id = ?;
-
--- name: metadata since
--- the first change of metadata or protocol after a version
-SELECT min(add_version) FROM (
-  SELECT add_version FROM dl_metadata WHERE table_id = ? AND add_version > ?
-  UNION ALL
-  SELECT add_version FROM dl_protocol WHERE table_id = ? AND add_version > ?
-) changed;
 
 -- name: live metadata
 SELECT raw FROM dl_metadata WHERE table_id = ? AND remove_version IS NULL;

@@ -9,8 +9,9 @@ RETURNING table_id;
 
 -- name: insert head
 -- a head without a version yet
-INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, size_bytes, num_records, files_without_count, next_file_seq)
-VALUES (?, -1, 0, 0, 0, 0, 0, 0, 0);
+INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, size_bytes, num_records, files_without_count, next_file_seq,
+  metadata_version, protocol_version, frozen, shape)
+VALUES (?, -1, 0, 0, 0, 0, 0, 0, 0, -1, -1, FALSE, '');
 
 -- name: insert mirror
 -- nothing published yet
@@ -62,6 +63,10 @@ UPDATE dl_tables SET tags = ?, updated_at = ? WHERE table_id = ?;
 
 -- name: set state
 UPDATE dl_tables SET state = ?, state_reason = ?, updated_at = ? WHERE table_id = ?;
+
+-- name: set frozen
+-- the same on the row that commits lock
+UPDATE dl_heads SET frozen = ? WHERE table_id = ?;
 
 -- name: names
 -- names close to a missing one are suggested from these

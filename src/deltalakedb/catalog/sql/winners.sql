@@ -1,10 +1,5 @@
 -- What committed since a version: the questions of the conflict check.
 
--- name: state since
--- the first change of metadata and of protocol
-SELECT (SELECT min(add_version) FROM dl_metadata WHERE table_id = ? AND add_version > ?),
-       (SELECT min(add_version) FROM dl_protocol WHERE table_id = ? AND add_version > ?);
-
 -- name: removed among
 -- files that were live at the version and are no longer what they were
 SELECT f.path, f.dv_id, f.remove_version FROM dl_files f

@@ -37,7 +37,10 @@ CREATE TABLE dl_tables (
 
 -- name: the head of each table, locked by every commit
 -- head_version is -1 until version 0 is ratified; first_version is the oldest that SQL can rebuild;
--- num_records counts what stats tell, files_without_count says how many files do not tell
+-- num_records counts what stats tell, files_without_count says how many files do not tell;
+-- metadata_version and protocol_version say since when the live ones hold, frozen refuses every commit,
+-- shape is a fresh id for every assignment of slots: they stand here because only the locked row is sure to
+-- be as new as the lock
 CREATE TABLE dl_heads (
   table_id {bigint} NOT NULL{pk},
   head_version {bigint} NOT NULL,
@@ -47,7 +50,11 @@ CREATE TABLE dl_heads (
   size_bytes {bigint} NOT NULL,
   num_records {bigint} NOT NULL,
   files_without_count {bigint} NOT NULL,
-  next_file_seq {bigint} NOT NULL
+  next_file_seq {bigint} NOT NULL,
+  metadata_version {bigint} NOT NULL,
+  protocol_version {bigint} NOT NULL,
+  frozen {bool} NOT NULL,
+  shape {text} NOT NULL
 );
 
 -- name: how far each table is published
