@@ -1,0 +1,50 @@
+"""Fixtures of the commit suite: a catalog, its database, tables made of actions, and losers of races."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.catalog.database import Database, close_all
+from deltalakedb.uri import parse_uri
+from support.commits import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_open() -> Iterator[None]:
+    yield
+    close_all()
+
+
+@pytest.fixture
+def catalog(catalog_uri: str) -> Catalog:
+    """An empty catalog, created by opening it."""
+    return Catalog(catalog_uri)
+
+
+@pytest.fixture
+def database(catalog_uri: str) -> Database:
+    """The same catalog at the low level."""
+    return Database.open(parse_uri(catalog_uri))
+
+
+@pytest.fixture
+def bench(database: Database, tmp_path: Path) -> Bench:
+    """A table ``t`` of five files in three days, made of actions alone."""
+    return Bench.make(database, "t", str(tmp_path / "lake" / "t"))
+
+
+@pytest.fixture
+def make_bench(database: Database, tmp_path: Path) -> Callable[..., Bench]:
+    """A function that makes such a table with other metadata, protocol or files."""
+
+    def make(name: str = "t", **options: Any) -> Bench:
+        return Bench.make(database, name, str(tmp_path / "lake" / name), **options)
+
+    return make
