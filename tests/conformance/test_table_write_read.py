@@ -160,8 +160,11 @@ def test_a_table_that_cannot_be_created_leaves_no_folder(
     with pytest.raises(DeltaError):
         write_deltalake(table_uri("t"), ids(1), partition_by=["nope"])
     assert catalog.tables() == []
-    assert files_below(tmp_path / "lake") == set()
-    assert not (tmp_path / "lake" / "t" / "_deltasql").exists()
+    assert not (tmp_path / "lake" / "t").exists()
+    (tmp_path / "lake" / "t").mkdir()  # a folder that was there before stays
+    with pytest.raises(DeltaError):
+        write_deltalake(table_uri("t"), ids(1), partition_by=["nope"])
+    assert list((tmp_path / "lake" / "t").iterdir()) == []
     write_deltalake(table_uri("t"), ids(1))
     assert ids_of(DeltaTable(table_uri("t"))) == [1]
 

@@ -15,6 +15,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
+from deltalakedb.table.staging import Scratch
 from deltalakedb.uri import parse_uri
 from support.lake import child, files_below, finish, ids, ids_of
 
@@ -81,6 +82,16 @@ def test_threads_write_to_tables_of_their_own(table_uri: TableUri) -> None:
         list(pool.map(fill, range(4)))
     for writer in range(4):
         assert_whole(table_uri(f"t{writer}"), set(range(5)), 5)
+
+
+def test_scratch_folders_come_and_go_side_by_side(tmp_path: Path) -> None:
+    def come_and_go(_: int) -> None:
+        for _ in range(150):
+            Scratch.for_writing(str(tmp_path), table="t").remove()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(4)))
+    assert list(tmp_path.iterdir()) == []
 
 
 APPEND = """

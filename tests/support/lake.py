@@ -23,7 +23,9 @@ UTC = dt.UTC
 
 def ids(*numbers: int, part: str = "a") -> pa.Table:
     """One row for each number, in one partition."""
-    return pa.table({"id": pa.array(numbers, pa.int64()), "part": pa.array([part] * len(numbers))})
+    return pa.table(
+        {"id": pa.array(numbers, pa.int64()), "part": pa.array([part] * len(numbers), pa.string())}
+    )
 
 
 def ids_of(table: deltalake.DeltaTable) -> list[int]:

@@ -109,7 +109,8 @@ def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
     files = FileFilter(where, column_types(schema))
     stats, values = found.column("stats").to_pylist(), found.column("partition_values").to_pylist()
     keep = [files.may_match(parse_stats(s), decode_json(v)) for s, v in zip(stats, values, strict=True)]
-    return found.filter(arrow_array(keep, pa.bool_()))
+    # the first filter of a process makes Arrow load all its functions, mostly for nothing
+    return found if all(keep) else found.filter(arrow_array(keep, pa.bool_()))
 
 
 def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:

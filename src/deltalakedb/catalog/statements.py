@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from importlib.resources.abc import Traversable
 
 _HEADER = re.compile(r"^-- name: (?P<name>.+)$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
@@ -47,10 +46,9 @@ def parse_statements(text: str) -> Iterator[Statement]:
         yield Statement(mark["name"].strip(), _COMMENT.sub("", body).strip().rstrip(";"), engines)
 
 
-@cache
-def sql_folder() -> Traversable:
+def sql_folder() -> Path:
     """Where the package keeps its SQL."""
-    return resources.files("deltalakedb.catalog") / "sql"
+    return Path(__file__).with_name("sql")
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from deltalakedb.protocol.schema import PrimitiveType
@@ -88,11 +89,14 @@ _single = struct.Struct("<f")
 
 def encoding_of(kind: DataType) -> tuple[Encoding, str | None] | None:
     """How values of a type become images: the encoding and its argument; None for types without an order."""
-    if not isinstance(kind, PrimitiveType):
-        return None
-    if (decimal := kind.decimal) is not None:
+    return _encoding(kind.name) if isinstance(kind, PrimitiveType) else None
+
+
+@cache
+def _encoding(name: str) -> tuple[Encoding, str | None] | None:
+    if (decimal := PrimitiveType(name).decimal) is not None:
         return "decimal", str(decimal[1])
-    encoding = _ENCODINGS.get(kind.name)
+    encoding = _ENCODINGS.get(name)
     return None if encoding is None else (encoding, None)
 
 

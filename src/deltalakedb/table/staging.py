@@ -40,6 +40,10 @@ class Harvest:
     fresh: bool  # every added file is a new one
 
 
+#: how often the shared work folder may vanish between looking and making
+_TIDY_RACES = 20
+
+
 class Scratch:
     """A folder with a `_delta_log` of its own and a link to the real table.
 
@@ -57,6 +61,7 @@ class Scratch:
         #: linked path -> the add as the real table has it
         self._real: dict[str, Add] = {}
         self._hidden: Protocol | None = None
+        self._new_root: Path | None = None
         (folder / "_delta_log").mkdir(parents=True)
 
     @classmethod
@@ -68,9 +73,12 @@ class Scratch:
     def for_writing(cls, root: str, *, table: str) -> Scratch:
         """A scratch table under the table's root, so that new files move by a rename."""
         folder = Path(root) / WORK_FOLDER / uuid.uuid4().hex
+        is_new = not Path(root).exists()
         try:
-            folder.mkdir(parents=True)
-            return cls(root, folder)
+            _make(folder)
+            made = cls(root, folder)
+            made._new_root = Path(root) if is_new else None
+            return made  # noqa: TRY300 - the constructor may fail as well
         except OSError as error:
             raise StorageError(
                 f"cannot write under the table's root {root}: {os.strerror(error.errno or 0)}",
@@ -126,6 +134,9 @@ class Scratch:
         if self.folder.parent.name == WORK_FOLDER:
             with suppress(OSError):  # not empty: another writer is at work
                 self.folder.parent.rmdir()
+        if self._new_root is not None:
+            with suppress(OSError):  # not empty: the table was made
+                self._new_root.rmdir()
 
     def __enter__(self) -> Self:
         return self
@@ -163,6 +174,15 @@ class Scratch:
         real = self._real.get(action.path)
         path = action.path if real is None else real.path
         return replace(action, path=path, deletion_vector=_unlinked_vector(action.deletion_vector))
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, though another writer may be tidying up just there."""
+    for _ in range(_TIDY_RACES):
+        with suppress(FileNotFoundError):
+            folder.mkdir(parents=True)
+            return
+    folder.mkdir(parents=True)
 
 
 def undo(moved: Iterable[Path]) -> None:

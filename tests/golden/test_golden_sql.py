@@ -1,0 +1,123 @@
+"""The golden tables imported into SQL on each engine, and asked with their log hidden."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from deltalakedb import Catalog, DeltaTable, import_table, open_log
+from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.protocol.paths import canonical_path
+from support.golden import golden_params, golden_root
+from support.golden_truth import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.golden import GoldenTable
+    from support.postgres import PostgresDatabase
+
+ENGINES = ("sqlite", "duckdb", "postgres")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def shared_catalog(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Catalog]:
+    """One catalog for all golden tables on an engine: they must not disturb each other either."""
+    folder = tmp_path_factory.mktemp("golden")
+    if request.param == "postgres":
+        database: PostgresDatabase = request.getfixturevalue("pg_database")
+        schema = f"golden_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+        catalog = Catalog(database.catalog_uri(schema))
+        yield catalog
+        catalog.close()
+        database.drop_schema(schema)
+        return
+    catalog = Catalog(f"deltasql://{request.param}/{folder}/catalog.{request.param}")
+    yield catalog
+    catalog.close()
+
+
+def contents() -> Any:
+    """The module beside the truth by which its digests of rows were made."""
+    root = golden_root()
+    assert root is not None
+    spec = importlib.util.spec_from_file_location("golden_contents", root / "contents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def copy_of(table: GoldenTable, folder: Path) -> Path:
+    """The table with links to its files, so that its log can be taken away."""
+    root = folder / table.path.name
+    shutil.copytree(table.path, root, copy_function=os.symlink)
+    return root
+
+
+def check_rows(table: DeltaTable, truth: dict[str, Any], version: int) -> None:
+    """Rows and file lists of the table itself, where stock can tell them too."""
+    wanted = truth["versions"][str(version)]
+    assert len(table.file_uris()) == wanted["n_files"]
+    adds = pa.table(table.get_add_actions(flatten=True))
+    assert sum(adds["size_bytes"].to_pylist()) == wanted["bytes"]
+    assert sorted(canonical_path(p) for p in adds["path"].to_pylist()) == sorted(
+        f[0] for f in wanted["files"]
+    )
+    assert json.loads(table.schema().to_json())["type"] == "struct"
+    if not truth["stock"].get("reads") or wanted["rows"] is None:
+        return
+    rows = contents()
+    if version == truth["latest"] and truth.get("content_sha256"):
+        assert rows.digest(rows.rows_of(table)) == truth["content_sha256"]
+        if truth["stock"].get("to_pyarrow_table") == "same rows":
+            assert rows.digest(rows.rows_of(table.to_pyarrow_table())) == truth["content_sha256"]
+    elif wanted["rows"] <= 20_000:
+        assert rows.rows_of(table, limit=None) == wanted["rows"]
+
+
+@pytest.mark.parametrize("table", golden_params())
+def test_an_imported_table_agrees_with_the_truth(
+    table: GoldenTable, shared_catalog: Catalog, tmp_path: Path
+) -> None:
+    truth = table.truth
+    root = copy_of(table, tmp_path)
+    name = table.name.replace(".", "_")
+    uri = shared_catalog.table_uri(name)
+    if truth["expect"] == "must_fail":
+        with pytest.raises(DeltaSqlError):
+            import_table(str(root), uri)
+        assert shared_catalog.find(name) is None
+        return
+    try:
+        report = import_table(str(root), uri)
+    except DeltaSqlError:
+        if truth["expect"] != "may_refuse":
+            raise
+        return
+    (root / "_delta_log").rename(tmp_path / "hidden_log")
+    log = open_log(uri)
+    assert report.version == log.latest_version() == truth["latest"]
+    assert list(log.versions()) == list(range(report.first_version, truth["latest"] + 1))
+    for version in truth["versions_reachable"]:
+        wanted = truth["versions"][str(version)]
+        if wanted["metadata"]["schemaString"] is None or version < report.first_version:
+            continue
+        check_version(log, version, wanted)
+        check_rows(DeltaTable(uri, version=version), truth, version)
+    with pytest.raises(DeltaSqlError):
+        DeltaTable(uri, version=truth["latest"] + 1)
+    operations = {h["version"]: h.get("operation") for h in DeltaTable(uri).history()}
+    for number, wanted in truth["versions"].items():
+        if (info := wanted.get("commit_info")) is not None and int(number) in operations:
+            assert operations[int(number)] == info["operation"]
