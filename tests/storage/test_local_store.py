@@ -99,6 +99,21 @@ def test_put_replaces_the_whole_content(store: Store) -> None:
     assert store.get("x") == b"short"
 
 
+def test_put_file_copies_whole_files_and_replaces_only_when_told(store: Store, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"1" * 3_000_001)
+    second.write_bytes(b"2")
+    assert store.put_file("_delta_log/x", first)
+    assert not store.put_file("_delta_log/x", second)
+    assert store.get("_delta_log/x") == b"1" * 3_000_001
+    assert store.put_file("_delta_log/x", second, new=False)
+    assert store.get("_delta_log/x") == b"2"
+    assert names(tmp_path / "root" / "_delta_log") == ["x"]
+    with pytest.raises(StorageMissingError):
+        store.put_file("y", tmp_path / "missing")
+    assert first.exists()
+
+
 def test_put_new_works_without_hard_links(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -22,11 +22,13 @@ from deltalakedb.exceptions import (
     StorageUnavailableError,
 )
 from deltalakedb.storage import Store, open_store
+from deltalakedb.storage import remote as remote_module
 from deltalakedb.storage.options import sort_options
 from deltalakedb.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SECRET = "wJalrXUtnFEMI-secret"
 
@@ -83,6 +85,25 @@ def test_put_new_creates_once_and_leaves_the_first_content(store: Store) -> None
     assert store.get("_delta_log/0.json") == b"first"
     store.put("_delta_log/0.json", b"third")
     assert store.get("_delta_log/0.json") == b"third"
+
+
+@pytest.mark.parametrize("size", [10, (6 << 20) + 3])
+def test_put_file_uploads_files_of_any_size(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    # two parts, without the time that a file of the true limit would take
+    monkeypatch.setattr(remote_module, "_ONE_REQUEST", 1 << 20)
+    monkeypatch.setattr(remote_module, "_CHUNK", 5 << 20)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"1" * size)
+    second.write_bytes(b"2" * size)
+    assert store.put_file("_delta_log/x", first)
+    assert not store.put_file("_delta_log/x", second)
+    assert store.get("_delta_log/x") == b"1" * size
+    assert store.put_file("_delta_log/x", second, new=False)
+    assert store.get("_delta_log/x") == b"2" * size
+    with pytest.raises(StorageMissingError):
+        store.put_file("y", tmp_path / "missing")
 
 
 def test_exactly_one_thread_creates_an_object() -> None:

@@ -14,7 +14,7 @@ from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUna
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _TEMP_PREFIX = ".dl-"
@@ -22,6 +22,7 @@ _TEMP_SUFFIX = ".tmp"
 #: file systems without hard links say one of these
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_COPY_BYTES = 1 << 20
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 
@@ -135,6 +136,22 @@ class LocalStore:
             temporary.replace(at)
             self._sync_folder(at.parent)
 
+    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
+        """Copy a local file into the folder; False where one is there already and must stay."""
+        at = self._at(path)
+        with _translated("open", source):
+            content = source.open("rb")
+        with content, _translated("create" if new else "write", at):
+            if new and os.path.lexists(at):
+                return False
+            with self._temporary(at, content, None) as temporary:
+                if not new:
+                    temporary.replace(at)
+                elif not _link(temporary, at):
+                    return False
+                self._sync_folder(at.parent)
+        return True
+
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
         at = self._at(path)
@@ -166,15 +183,16 @@ class LocalStore:
                             yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     @contextlib.contextmanager
-    def _temporary(self, target: Path, data: bytes, mtime_ms: int | None) -> Iterator[Path]:
+    def _temporary(self, target: Path, data: bytes | BinaryIO, mtime_ms: int | None) -> Iterator[Path]:
         """A hidden file beside the target with all of ``data`` on disk; gone afterwards whatever happens."""
         self._make_folder(target.parent)
         path = target.parent / f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
         try:
             with path.open("xb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
+                for chunk in _chunks(data):
+                    view = memoryview(chunk)
+                    while view:
+                        view = view[file.write(view) :]
                 if mtime_ms is not None:
                     os.utime(file.fileno(), ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
                 if self._durable:
@@ -204,6 +222,10 @@ class LocalStore:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _chunks(data: bytes | BinaryIO) -> Iterable[bytes]:
+    return iter(lambda: data.read(_COPY_BYTES), b"") if hasattr(data, "read") else (data,)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
 _QUERY = re.compile(r"(https?://[^\s?\"')]+)\?[^\s\"')]*", re.ASCII)
@@ -31,6 +32,10 @@ _DEBUG = re.compile(r"\s*\n\s*Debug source:.*", re.DOTALL)
 _READ_AHEAD = 1 << 20
 #: S3 answers 409 when two creations race: neither "there" nor "not there", so ask again
 _CREATE_ATTEMPTS = 5
+#: files up to this size go up in one request, larger ones in parts
+_ONE_REQUEST = 32 << 20
+_CHUNK = 8 << 20
+_UPLOADS = 4
 _ERRORS = (obx.BaseError, OSError, ValueError)
 
 
@@ -133,6 +138,46 @@ class RemoteStore:
 
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:  # noqa: ARG002
         """Create an object; False where there is one already. The store sets the time itself."""
+        return self._create(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with self._translated("write", path):
+            obstore.put(self._store, checked_path(path), data, use_multipart=False)
+
+    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
+        """Upload a local file; False where an object is there already and must stay.
+
+        A large file goes up in parts and appears when the last one is there. Stores cannot make such an
+        upload conditional, so a writer that is faster in that moment is replaced.
+        """
+        try:
+            small = source.stat().st_size <= _ONE_REQUEST
+            content = source.open("rb")
+        except OSError as e:
+            raise _typed(e, f"cannot read {source}: {e.strerror or e}") from e
+        with content:
+            if new and small:
+                return self._create(path, content.read())
+            if new and self.exists(path):
+                return False
+            with self._translated("write", path):
+                obstore.put(
+                    self._store,
+                    checked_path(path),
+                    content,
+                    use_multipart=not small,
+                    chunk_size=_CHUNK,
+                    max_concurrency=_UPLOADS,
+                )
+        return True
+
+    def delete(self, path: str) -> None:
+        """Delete an object; it may be gone already."""
+        with contextlib.suppress(StorageMissingError), self._translated("delete", path):
+            obstore.delete(self._store, checked_path(path))
+
+    def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):
             for _ in range(_CREATE_ATTEMPTS):
                 try:
@@ -146,16 +191,6 @@ class RemoteStore:
             f"cannot create {path} in {self.location}: the store reports a conflict, but nothing is there",
             suggestion="another writer may be creating it right now: try again",
         )
-
-    def put(self, path: str, data: bytes) -> None:
-        """Create or replace an object."""
-        with self._translated("write", path):
-            obstore.put(self._store, checked_path(path), data, use_multipart=False)
-
-    def delete(self, path: str) -> None:
-        """Delete an object; it may be gone already."""
-        with contextlib.suppress(StorageMissingError), self._translated("delete", path):
-            obstore.delete(self._store, checked_path(path))
 
     @contextlib.contextmanager
     def _translated(self, doing: str, path: str) -> Iterator[None]:

@@ -90,6 +90,17 @@ class Store(Protocol):
         """Create or replace a file, whole or not at all."""
         ...
 
+    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
+        """Copy a local file of any size into the store, whole or not at all, with bounded memory.
+
+        Args:
+            path: The file to create; missing folders are made.
+            source: The local file, which stays.
+            new: Leave a file that is there already as it is and return False. An object store decides that
+                for files of one request; a larger one may replace what a writer put at the same moment.
+        """
+        ...
+
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
         ...
