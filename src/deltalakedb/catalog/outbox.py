@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
@@ -86,3 +86,86 @@ def last_error(database: Database, table_id: int) -> str | None:
     with database.read() as session:
         row = session.row(database.sql("outbox", "last error"), (table_id,))
     return None if row is None else row[0]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """How a table's log stands to the catalog."""
+
+    table: str
+    location: str
+    state: str
+    state_reason: str | None
+    version: int
+    published_version: int
+    published_at: int | None
+    checkpoint_version: int
+    paused: bool
+    versions_behind: int
+    seconds_behind: float
+    attempts: int
+    error: str | None
+    table_id: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The status as plain data."""
+        return asdict(self)
+
+
+def status(database: Database) -> list[MirrorStatus]:
+    """How every table's log stands to the catalog."""
+    with database.read() as session:
+        now = session.now_ms()
+        everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
+        rows = session.rows(database.sql("outbox", "status"))
+    return [
+        MirrorStatus(
+            table=name,
+            location=location,
+            state=state,
+            state_reason=reason,
+            version=head,
+            published_version=published,
+            published_at=at,
+            checkpoint_version=checkpoint,
+            paused=bool(paused) or everywhere,
+            versions_behind=behind,
+            seconds_behind=0.0 if oldest is None else max(0, now - oldest) / 1000,
+            attempts=attempts or 0,
+            error=error,
+            table_id=table_id,
+        )
+        for name, state, reason, head, published, at, checkpoint, paused, behind, oldest, attempts, error, table_id, location in rows
+    ]
+
+
+def behind(database: Database) -> list[str]:
+    """Names of tables with something to publish now, the longest waiting first."""
+    with database.read() as session:
+        return [r[1] for r in session.rows(database.sql("outbox", "behind"), (session.now_ms(),))]
+
+
+def set_paused(database: Database, table: Table, paused: bool) -> None:
+    """Let publishing of a table stand still, or go on."""
+    with database.write() as session:
+        session.run(database.sql("outbox", "set paused"), (paused, table.table_id))
+        audit.record(
+            session, "pause" if paused else "resume", table_id=table.table_id, table=table.name
+        )
+
+
+def unfreeze(database: Database, table: Table, reason: str) -> None:
+    """Let a frozen table be written again."""
+    with database.write() as session:
+        now = session.now_ms()
+        session.run(database.sql("tables", "set state"), ("active", None, now, table.table_id))
+        session.run(database.sql("tables", "set frozen"), (False, table.table_id))
+        audit.record(
+            session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason
+        )
+
+
+def set_checkpoint(database: Database, table_id: int, version: int) -> None:
+    """Note the newest checkpoint."""
+    with database.relaxed_write() as session:
+        session.run(database.sql("outbox", "set checkpoint"), (version, table_id, version))

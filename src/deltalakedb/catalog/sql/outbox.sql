@@ -1,11 +1,15 @@
 -- What is ratified and not yet published.
 
 -- name: open
--- versions to publish, oldest first, with their bytes
+-- versions to publish, oldest first, with their bytes; none while the table is paused or frozen
 SELECT o.version, c.timestamp, b.bytes, o.attempts FROM dl_outbox o
 JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
 JOIN dl_commit_bytes b ON b.table_id = o.table_id AND b.version = o.version
-WHERE o.table_id = ? AND o.state <> 'published' ORDER BY o.version LIMIT ?;
+WHERE o.table_id = ? AND o.state <> 'published'
+  AND NOT EXISTS (SELECT 1 FROM dl_mirror m WHERE m.table_id = o.table_id AND m.paused)
+  AND NOT EXISTS (SELECT 1 FROM dl_heads h WHERE h.table_id = o.table_id AND h.frozen)
+  AND NOT EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')
+ORDER BY o.version LIMIT ?;
 
 -- name: insert
 INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
@@ -28,3 +32,36 @@ WHERE o.table_id = ? AND o.state <> 'published';
 -- name: last error
 -- why the oldest waiting version could not be published
 SELECT error FROM dl_outbox WHERE table_id = ? AND state = 'failed' ORDER BY version LIMIT 1;
+
+-- name: behind
+-- tables with something to publish now, the longest waiting first
+SELECT t.table_id, t.name, min(c.timestamp), count(*) FROM dl_outbox o
+JOIN dl_tables t ON t.table_id = o.table_id
+JOIN dl_heads h ON h.table_id = o.table_id
+JOIN dl_mirror m ON m.table_id = o.table_id
+JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
+WHERE o.state <> 'published' AND NOT m.paused AND NOT h.frozen
+GROUP BY t.table_id, t.name
+HAVING max(CASE WHEN o.next_try_at > ? THEN 1 ELSE 0 END) = 0
+ORDER BY 3;
+
+-- name: status
+-- one row per table
+SELECT t.name, t.state, t.state_reason, h.head_version, m.published_version, m.published_at, m.checkpoint_version, m.paused,
+       (SELECT count(*) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state <> 'published'),
+       (SELECT min(c.timestamp) FROM dl_outbox o JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
+        WHERE o.table_id = t.table_id AND o.state <> 'published'),
+       (SELECT max(o.attempts) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
+       (SELECT min(o.error) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
+       t.table_id, t.location
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
+ORDER BY t.name;
+
+-- name: set paused
+UPDATE dl_mirror SET paused = ? WHERE table_id = ?;
+
+-- name: set checkpoint
+-- the watermark only ever rises
+UPDATE dl_mirror SET checkpoint_version = ? WHERE table_id = ? AND checkpoint_version < ?;

@@ -1,0 +1,94 @@
+"""Leases: a named right that one holder has for a while, with a token that grows each time it changes hands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import audit
+from deltalakedb.exceptions import CatalogBusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A right that is held."""
+
+    name: str
+    holder: str
+    token: int
+    expires_at: int
+
+
+def holder_id() -> str:
+    """A name for this process and moment that nobody else has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, holder: str | None = None) -> Lease | None:
+    """Take a lease that is free or expired; None where somebody else holds it."""
+    me = holder or holder_id()
+    with database.write() as session:
+        now = session.now_ms()
+        row = session.row(database.sql("leases", "one"), (name,))
+        token = 1 if row is None else row[1] + 1
+        lease = Lease(name, me, token, now + ttl_ms)
+        if row is None:
+            session.run(database.sql("leases", "insert"), (name, me, token, lease.expires_at))
+        elif row[2] > now and row[0] != me:
+            return None
+        else:
+            session.run(database.sql("leases", "take"), (me, token, lease.expires_at, name, row[1]))
+        # a rival may have been faster where several write at a time
+        if session.row(database.sql("leases", "one"), (name,)) != (me, token, lease.expires_at):
+            return None
+        audit.record(session, "take lease", at=now, lease=name, token=lease.token)
+    return lease
+
+
+def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
+    """Hold a lease for longer; None where it was lost."""
+    with database.write() as session:
+        if not still_held(database, session, lease):
+            return None
+        until = session.now_ms() + ttl_ms
+        session.run(database.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
+    return replace(lease, expires_at=until)
+
+
+def release(database: Database, lease: Lease) -> None:
+    """Give a lease back; nothing happens where it was lost already."""
+    with database.write() as session:
+        session.run(database.sql("leases", "extend"), (0, lease.name, lease.token, lease.holder))
+
+
+def still_held(database: Database, session: Session, lease: Lease) -> bool:
+    """Whether a lease is still ours: asked inside the transaction that relies on it."""
+    row = session.row(database.sql("leases", "one"), (lease.name,))
+    if row is None:
+        return False
+    holder, token, expires_at = row
+    return holder == lease.holder and token == lease.token and expires_at > session.now_ms()
+
+
+@contextmanager
+def leased(database: Database, name: str, *, ttl_ms: int = 60_000) -> Iterator[Lease]:
+    """Hold a lease for a piece of work; CatalogBusyError where somebody else has it."""
+    lease = acquire(database, name, ttl_ms=ttl_ms)
+    if lease is None:
+        raise CatalogBusyError(
+            f"somebody else is at work on {name}", suggestion="wait until it is done, or its lease runs out"
+        )
+    try:
+        yield lease
+    finally:
+        release(database, lease)

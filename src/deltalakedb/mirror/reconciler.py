@@ -1,0 +1,152 @@
+"""The reconciler: publishes what writers left behind, writes due checkpoints, once or as a service."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import outbox, registry
+from deltalakedb.exceptions import DeltaSqlError, TableMissingError
+from deltalakedb.mirror.checkpointer import checkpoint_if_due
+from deltalakedb.mirror.publisher import publish
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+
+logger = logging.getLogger(__name__)
+
+#: commits held in memory at a time while a backlog is drained
+_AT_ONCE = 200
+#: a log that is further behind than this is reported as an error
+ALARM_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass over all tables did."""
+
+    published: int = 0
+    checkpoints: int = 0
+    failed: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
+
+    def __add__(self, other: Pass) -> Pass:
+        return Pass(
+            self.published + other.published,
+            self.checkpoints + other.checkpoints,
+            (*self.failed, *other.failed),
+            (*self.diverged, *other.diverged),
+        )
+
+
+def run_once(database: Database, *, checkpoints: bool = True) -> Pass:
+    """Publish everything that waits, table by table, the longest waiting first."""
+    done = Pass()
+    for name in outbox.behind(database):
+        done += reconcile(database, name, checkpoints=checkpoints)
+    report_lag(database)
+    return done
+
+
+def reconcile(database: Database, name: str, *, checkpoints: bool = True) -> Pass:
+    """Publish everything that waits of one table, in order, in bounded memory."""
+    try:
+        table = registry.find(database, name)
+    except TableMissingError:
+        return Pass()  # dropped a moment ago
+    options = database.engine.config.storage_options_for(table.location)
+    done = Pass()
+    while True:
+        result = publish(database, table, storage_options=options, limit=_AT_ONCE)
+        done += Pass(published=len(result.versions))
+        if result.error is not None:
+            return done + Pass(failed=(name,))
+        if result.diverged:
+            return done + Pass(diverged=(name,))
+        if len(result.versions) < _AT_ONCE:
+            break
+    if checkpoints:
+        try:
+            written = checkpoint_if_due(database, name, storage_options=options)
+        except DeltaSqlError as error:
+            logger.warning("the checkpoint of %s must wait: %s", name, error.message)
+        else:
+            done += Pass(checkpoints=int(written is not None))
+    return done
+
+
+def report_lag(database: Database) -> None:
+    """Say how far logs are behind, as signals, and aloud past the alarm."""
+    for status in outbox.status(database):
+        telemetry.emit("publish_lag_versions", status.versions_behind, table=status.table)
+        telemetry.emit("publish_oldest_unpublished_seconds", status.seconds_behind, table=status.table)
+        if status.seconds_behind > ALARM_SECONDS and not status.paused:
+            logger.error(
+                "the log of %s is %.0f s and %d versions behind: %s",
+                status.table,
+                status.seconds_behind,
+                status.versions_behind,
+                status.error or "no error noted",
+            )
+
+
+def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
+    """Reconcile until told to stop; trouble with the database is waited out with growing patience."""
+    done, trouble = Pass(), 0
+    while not stop.is_set():
+        try:
+            done += run_once(database)
+            trouble = 0
+        except DeltaSqlError as error:
+            if not error.transient:
+                raise
+            trouble += 1
+            logger.warning("the reconciler waits: %s", error.message)
+        wait = interval if not trouble else min(60.0, interval * 2**trouble)
+        stop.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311 - so that several do not march in step
+    return done
+
+
+class ReconcilerThread:
+    """A reconciler in a thread of a long-lived process.
+
+    Example:
+        >>> with ReconcilerThread(database):
+        ...     serve()
+    """
+
+    def __init__(self, database: Database, *, interval: float = 1.0) -> None:
+        self._database = database
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._work, name="deltasql-reconciler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, once the pass under way is done."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        try:
+            watch(self._database, stop=self._stop, interval=self._interval)
+        except DeltaSqlError:
+            logger.exception("the reconciler stopped")
+
+    def __enter__(self) -> ReconcilerThread:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
