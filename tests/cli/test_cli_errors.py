@@ -132,6 +132,11 @@ def test_a_taken_name_is_an_error_unless_it_may_be_there(
     assert deltasql_json(*line, "--if-not-exists")["created"] is False
 
 
+def test_a_taken_location_is_told_with_its_owner(deltasql: Deltasql, orders: str, tmp_path: Path) -> None:
+    line = ("create", "other", "--schema", "a:int", "--location", str(tmp_path / "orders"))
+    assert "belongs to the table 'orders'" in deltasql(*line, code=1).stderr
+
+
 def test_a_dry_run_creates_nothing(deltasql_json: DeltasqlJson, orders: str, tmp_path: Path) -> None:
     made = deltasql_json("create", "new", "--schema", "a:int", "--location", "new", "--dry-run")
     assert (made["created"], made["dry_run"]) == (False, True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.files import read_adds
 from deltalakedb.commit.changes import NewTable, TableChange
@@ -176,6 +176,13 @@ def _write(
     if opened is None:
         _create(database, name, address.location, operation, comment=comment, tags=tags)
         return True
+    if mode == "error":
+        raise TableExistsError(
+            f"the table {name!r} exists at {opened.table.location}",
+            table=name,
+            version=opened.snapshot.version,
+            suggestion="write with mode='append', 'overwrite' or 'ignore'",
+        )
     if address.location and normal_location(address.location) != opened.table.location:
         raise InvalidArgumentError(
             f"the address says location={address.location}, but the table lies at {opened.table.location}",
@@ -184,13 +191,6 @@ def _write(
         )
     if mode == "ignore":
         return False
-    if mode == "error":
-        raise TableExistsError(
-            f"the table {name!r} exists at {opened.table.location}",
-            table=name,
-            version=opened.snapshot.version,
-            suggestion="write with mode='append', 'overwrite' or 'ignore'",
-        )
     check_writable(opened.snapshot.protocol, table=name)
     root = local_root(opened.table.location, table=name)
     with Scratch.for_writing(root, table=name) as scratch:
@@ -216,6 +216,12 @@ def _create(
     tags: Mapping[str, str] | None,
 ) -> None:
     root = place_for(database, name, location)
+    if (owner := registry.find_location(database, root)) is not None:
+        raise TableExistsError(
+            f"the location {root} belongs to the table {owner.name!r}",
+            table=name,
+            suggestion=f"use the table {owner.name!r}, or another location",
+        )
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",
