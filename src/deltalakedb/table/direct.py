@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
@@ -36,10 +35,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
     """
-    try:
-        source = arrow_source(data)
-    except InvalidArgumentError:
-        return data  # delta-rs says what is wrong with it
+    source = arrow_source(data)
     properties = options.get("commit_properties")
     if properties is not None and properties.custom_metadata:
         return source

@@ -359,11 +359,17 @@ class SqlDeltaTable(DeltaTable):
         filesystem: str | pafs.FileSystem | None = None,
         filters: Any = None,
     ) -> pa.Table:
-        """The rows as a pyarrow table; ``filters`` go to the database first, then to the files."""
+        """The rows as a pyarrow table; ``filters`` go to the database first, then to the files.
+
+        Besides what stock takes, ``filters`` may be a SQL predicate.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         from deltalakedb.table.dataset import dataset
 
+        if isinstance(filters, str):
+            return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
         where = both(self._where(_one_of(partitions, None, "partitions")), self._where(filters))
         rows = dataset(self.source, self.row.location, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters

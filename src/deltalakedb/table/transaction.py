@@ -81,7 +81,7 @@ class Transaction:
         self._database = database
         self._address = address
         self._isolation = isolation
-        self._given_uuid = txn_uuid
+        self._given_uuid = txn_uuid is not None
         self._read_only = read_only
         self._stack = ExitStack()
         self._session: Session | None = None
@@ -198,7 +198,8 @@ class Transaction:
             self._database,
             changes,
             files=self._files,
-            txn_uuid=self.uuid if self._given_uuid else None,
+            txn_uuid=self.uuid,
+            repeated=self._given_uuid,
             own=self._own,
         )
         undo(vanished)

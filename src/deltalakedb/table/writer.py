@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
 
+from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
@@ -22,6 +23,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
+from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
@@ -102,6 +104,7 @@ def write_deltalake(
         )
         return
     check_mode(mode)
+    data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
         table_or_uri.refresh()
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
@@ -209,6 +212,7 @@ def create_with(
 ) -> None:
     """Create a table by what delta-rs does in an empty folder."""
     root = place_for(database, name, location)
+    registry.refuse_taken(database, name, root)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",
