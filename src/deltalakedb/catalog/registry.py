@@ -117,7 +117,7 @@ def insert(
 
 
 def refuse_taken(database: Database, name: str, location: str) -> None:
-    """TableExistsError where a name is taken, or a location belongs to another table or lies inside of one."""
+    """TableExistsError where a name is taken, or a location belongs to another table or overlaps it."""
     with database.read() as session:
         _refuse_taken(session, name, location)
 

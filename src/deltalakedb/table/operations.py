@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import Remove
+from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
@@ -99,12 +100,21 @@ def submit(
     more: Iterable[Action] = (),
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
-    actions = (*harvest.actions, *more)
+    more = tuple(more)
+    actions = (*(_counted(a, len(more)) if more else a for a in harvest.actions), *more)
     if not actions:
         return None
     moved = scratch.place(harvest.new_files, fsync=table.database.engine.config.publish.fsync)
     failpoint("data.after")
     return table.hand_on(Work(table.row, actions, table.source.snapshot, reads, moved, harvest.fresh))
+
+
+def _counted(action: Action, removed: int) -> Action:
+    """A commitInfo whose metrics know of the files that delta-rs did not see."""
+    if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
+        return action
+    metrics = {**action.extra["operationMetrics"], "num_removed_files": removed}
+    return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
 def call(operation: Callable[[Any], Any], argument: Any) -> Any:

@@ -366,7 +366,7 @@ class SqlDeltaTable(DeltaTable):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from deltalakedb.table.dataset import dataset
+        from deltalakedb.table.dataset import dataset, typed_reading
 
         if isinstance(filters, str):
             return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
@@ -375,7 +375,10 @@ class SqlDeltaTable(DeltaTable):
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
             expression = None
-        return rows.to_table(columns=columns, filter=expression)
+        if isinstance(columns, list):
+            scan.known(columns, rows.schema)
+        with typed_reading(self.name, self.version()):
+            return rows.to_table(columns=columns, filter=expression)
 
     def to_pandas(
         self,
