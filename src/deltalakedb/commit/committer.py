@@ -74,6 +74,9 @@ def commit(
     """
     if not changes and not own:
         raise InvalidArgumentError("there is nothing to commit")
+    ids = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
+    if len(set(ids)) < len(ids):
+        raise InvalidArgumentError("a commit holds one change per table", suggestion="fold them into one")
     txn = txn_uuid or str(uuid.uuid4())
     operation = next((i.operation for c in changes if (i := info_of(c.all_actions))), None) or "UNKNOWN"
     with telemetry.timed(
