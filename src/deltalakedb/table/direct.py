@@ -39,7 +39,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     properties = options.get("commit_properties")
     if properties is not None and properties.custom_metadata:
         return source
-    snapshot = table.source.snapshot
+    snapshot = table._source.snapshot
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
         return source
     root = local_root(table.table_uri, table=table.name)
@@ -50,7 +50,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         snapshot=snapshot,
         target_file_size=options.get("target_file_size"),
         writer_properties=options.get("writer_properties"),
-        fsync=table.database.engine.config.publish.fsync,
+        fsync=table._database.engine.config.publish.fsync,
         also=OURS,
     )
     failpoint("data.after")
@@ -60,7 +60,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
-    table.hand_on(Work(table.row, actions, snapshot, NOTHING, files, fresh=True))
+    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
     return None
 
 

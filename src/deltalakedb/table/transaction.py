@@ -271,7 +271,7 @@ class Transaction:
     def _remember(self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None) -> None:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable.inside(address, self._database, row, overlay, self)
+        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self)
         self._touched[name] = _Touched(handle, overlay, table, read)
 
     def _queue(self, own: Callable[[Session], object]) -> None:
