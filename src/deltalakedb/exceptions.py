@@ -68,6 +68,7 @@ __all__ = [
     "DeltaError",
     "DeltaProtocolError",
     "DeltaSqlError",
+    "DivergedWarning",
     "InvalidArgumentError",
     "LogCorruptError",
     "LogError",
@@ -153,6 +154,10 @@ def _rebuild(
     context: dict[str, Any],
 ) -> DeltaSqlError:
     return cls(message, table=table, version=version, suggestion=suggestion, **context)
+
+
+class DivergedWarning(UserWarning):
+    """A commit stands in the catalog, but `_delta_log` has something else in its place."""
 
 
 class AddressError(DeltaSqlError, ValueError):

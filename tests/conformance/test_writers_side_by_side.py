@@ -143,7 +143,8 @@ def test_processes_take_turns_on_any_engine(table_uri: TableUri) -> None:
 
 
 HOLD = """
-        import duckdb
+    import sys
+    import duckdb
 
     connection = duckdb.connect(sys.argv[1])
     print("held", flush=True)
@@ -161,7 +162,7 @@ def holder(catalog_uri: str, engine_name: str) -> Iterator[Callable[[], Any]]:
     def hold() -> Any:
         process = child(HOLD, parse_uri(catalog_uri).path or "")
         assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "held\n", process.communicate()
         started.append(process)
         return process
 

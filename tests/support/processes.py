@@ -35,11 +35,20 @@ class Child:
         arguments: What it is called with; plain data.
         points: Failpoints, in the form of DELTASQL_FAILPOINTS.
         folder: Where its answer lies.
+        patience: Seconds to wait for its end; one that takes longer is killed.
+        settings: Environment variables.
     """
 
     def __init__(
-        self, work: Callable[..., Any], *arguments: Any, folder: Path, points: str = "", **settings: str
+        self,
+        work: Callable[..., Any],
+        *arguments: Any,
+        folder: Path,
+        points: str = "",
+        patience: float = PATIENCE,
+        **settings: str,
     ) -> None:
+        self._patience = patience
         self._answer = folder / f"{os.getpid()}-{id(self)}.answer"
         environment = {failpoints.VARIABLE: points, **settings}
         self.process: BaseProcess = _context.Process(
@@ -55,16 +64,18 @@ class Child:
     def kill(self) -> None:
         """Kill it, as a crash would."""
         os.kill(self.pid, signal.SIGKILL)
-        self.process.join(PATIENCE)
+        self.process.join(self._patience)
 
     def died(self) -> None:
         """Wait until it was killed by its failpoint; assert that it was."""
-        self.process.join(PATIENCE)
+        self.process.join(self._patience)
         assert self.process.exitcode == -signal.SIGKILL, f"the child ended with {self.process.exitcode}: {self._told()}"
 
     def result(self) -> Any:
         """Wait for what its function returned."""
-        self.process.join(PATIENCE)
+        self.process.join(self._patience)
+        if self.process.exitcode is None:
+            self.kill()
         told = self._told()
         assert self.process.exitcode == 0, f"the child ended with {self.process.exitcode}: {told}"
         return told

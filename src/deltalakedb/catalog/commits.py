@@ -95,8 +95,12 @@ def commit_bytes(database: Database, table: Table, version: int) -> bytes:
     return data
 
 
-def by_transaction(database: Database, session: Session, txn_uuid: str) -> dict[tuple[int, int], Committed]:
-    """What a transaction achieved, by (table id, ordinal); empty where it never committed."""
+def by_transaction(
+    database: Database, session: Session, txn_uuid: str
+) -> dict[tuple[int, int], Committed] | None:
+    """What a transaction achieved, by (table id, ordinal); None where it never committed."""
+    if session.row(database.sql("commits", "transaction"), (txn_uuid,)) is None:
+        return None
     rows = session.rows(database.sql("commits", "by transaction"), (txn_uuid,))
     return {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
 

@@ -116,20 +116,33 @@ def insert(
     return LockedTable(table, 0)
 
 
+def refuse_taken(database: Database, name: str, location: str) -> None:
+    """TableExistsError where a name is taken, or a location belongs to another table or overlaps it."""
+    with database.read() as session:
+        _refuse_taken(session, name, location)
+
+
 def _refuse_taken(session: Session, name: str, location: str) -> None:
-    sql = statements("tables", session.engine.dialect.name)["taken"]
-    for other_name, other_location in session.rows(sql, (name, location)):
-        if other_name == name:
+    sql = statements("tables", session.engine.dialect.name)["places"]
+    for other, place in session.rows(sql):
+        if other == name:
             raise TableExistsError(
-                f"the name {name!r} is taken by the table at {other_location}",
+                f"the name {name!r} is taken by the table at {place}",
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
             )
-        raise TableExistsError(
-            f"the location {other_location} belongs to the table {other_name!r}",
-            table=name,
-            suggestion=f"use the table {other_name!r}, or another location",
-        )
+        if place == location:
+            raise TableExistsError(
+                f"the location {place} belongs to the table {other!r}",
+                table=name,
+                suggestion=f"use the table {other!r}, or another location",
+            )
+        if place.startswith(f"{location}/") or location.startswith(f"{place}/"):
+            raise TableExistsError(
+                f"the location {location} and that of the table {other!r}, {place}, lie inside each other",
+                table=name,
+                suggestion="choose a location outside: cleaning one table would delete files of the other",
+            )
 
 
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -55,9 +56,9 @@ def version_at(database: Database, table: Table, timestamp_ms: int) -> int:
                 None,
             )
             raise VersionMissingError(
-                f"no version was committed at or before {timestamp_ms} ms",
+                f"no version was committed at or before {_iso(timestamp_ms)}",
                 table=table.name,
-                suggestion=f"commits lie between {first} and {last} (epoch milliseconds)",
+                suggestion=f"the catalog's commits lie between {_iso(first)} and {_iso(last)}",
             )
     return int(row[0])
 
@@ -116,6 +117,13 @@ def missing_version(table: Table, version: int) -> VersionMissingError:
     return VersionMissingError(
         f"version {version} does not exist", table=table.name, version=version, suggestion=hint
     )
+
+
+def _iso(timestamp_ms: int | None) -> str:
+    try:
+        return datetime.fromtimestamp((timestamp_ms or 0) / 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
 
 
 def _fits(number: int) -> int:

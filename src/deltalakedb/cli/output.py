@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
 
 
+class _Stdout(Console):
+    """A console that leaves a closed pipe to the command's own end, where it is no error."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Screen:
     """What a view can draw. Colour and boxes on a terminal, aligned plain lines anywhere else."""
 
     def __init__(self) -> None:
-        self.console = Console(
+        self.console = _Stdout(
             file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty()
         )
 

@@ -56,6 +56,7 @@ def commit(
     changes: Sequence[TableChange],
     *,
     txn_uuid: str | None = None,
+    repeated: bool = True,
     own: Sequence[OwnWork] = (),
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
@@ -64,6 +65,7 @@ def commit(
         database: The catalog.
         changes: One change per table; a change without actions only takes part in the check.
         txn_uuid: The id by which a repeated call finds its own earlier success.
+        repeated: An earlier call may have used the id; False where it was just made.
         own: The user's own work on the same database, done after the checks in the same transaction.
 
     Returns:
@@ -72,13 +74,16 @@ def commit(
     """
     if not changes and not own:
         raise InvalidArgumentError("there is nothing to commit")
+    ids = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
+    if len(set(ids)) < len(ids):
+        raise InvalidArgumentError("a commit holds one change per table", suggestion="fold them into one")
     txn = txn_uuid or str(uuid.uuid4())
     operation = next((i.operation for c in changes if (i := info_of(c.all_actions))), None) or "UNKNOWN"
     with telemetry.timed(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        outcome = _until_answered(database, changes, txn, own, repeated=txn_uuid is not None)
+        outcome = _until_answered(database, changes, txn, own, repeated=repeated and txn_uuid is not None)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
@@ -138,7 +143,8 @@ def _attempt(
         with database.write() as session:
             held = _hold(session, changes)
             # asked under the lock: the lost attempt may have been on its way until a moment ago
-            if (repeated or lost) and (done := commits.by_transaction(database, session, txn)):
+            done = commits.by_transaction(database, session, txn) if repeated or lost else None
+            if done is not None:
                 raise _Stop(_earlier(session, changes, done, replayed=not lost))
             locked = _lock(session, changes, held)
             failpoint("commit.locked")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox
-from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.exceptions import DeltaSqlError, DivergedWarning
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.storage.store import open_store
@@ -86,6 +87,7 @@ def _put(store: Store, commit: Unpublished) -> bool:
 def _freeze(database: Database, table: Table, version: int) -> None:
     reason = f"_delta_log has other bytes than the catalog for version {version}"
     logger.error("table %s is frozen: %s", table.name, reason)
+    warnings.warn(f"the table {table.name} is frozen: {reason}", DivergedWarning, stacklevel=2)
     telemetry.emit("publish_total", 1, outcome="diverged")
     telemetry.emit("table_frozen", 1, table=table.name)
     outbox.freeze(database, table, reason, version=version)

@@ -68,6 +68,7 @@ def check_commit(
         if kinds[kind] > 1:
             raise refuse(f"a commit holds at most one {kind.__name__} action, this one {kinds[kind]}")
     protocol = next((a for a in actions if isinstance(a, Protocol)), protocol)
+    before = metadata
     metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
     if protocol is None or metadata is None:
         raise refuse("version 0 must carry protocol and metaData")
@@ -82,7 +83,9 @@ def check_commit(
     for action in actions:
         if isinstance(action, Add | Cdc):
             resolve(root, action.path)
-    if is_on(metadata, APPEND_ONLY) and any(isinstance(a, Remove) and a.data_change for a in actions):
+    # the property may not be switched off by the commit that removes rows
+    append_only = any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
+    if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
         raise refuse(
             "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",
             "append instead, or set delta.appendOnly to false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.paths import resolve
@@ -28,6 +30,20 @@ if TYPE_CHECKING:
 _GUARANTEES_UPTO = 5_000
 #: a longest string this long may have been cut short by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
+
+
+@contextmanager
+def typed_reading(table: str, version: int) -> Iterator[None]:
+    """Data files that are gone, as a typed error."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageMissingError(
+            f"a data file of the table is missing: {error}",
+            table=table,
+            version=version,
+            suggestion="somebody deleted it: restore it, or read a version that does not need it",
+        ) from error
 
 
 def dataset(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
@@ -36,14 +35,11 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
     """
-    try:
-        source = arrow_source(data)
-    except InvalidArgumentError:
-        return data  # delta-rs says what is wrong with it
+    source = arrow_source(data)
     properties = options.get("commit_properties")
     if properties is not None and properties.custom_metadata:
         return source
-    snapshot = table.source.snapshot
+    snapshot = table._source.snapshot
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
         return source
     root = local_root(table.table_uri, table=table.name)
@@ -54,7 +50,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         snapshot=snapshot,
         target_file_size=options.get("target_file_size"),
         writer_properties=options.get("writer_properties"),
-        fsync=table.database.engine.config.publish.fsync,
+        fsync=table._database.engine.config.publish.fsync,
         also=OURS,
     )
     failpoint("data.after")
@@ -64,7 +60,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
-    table.hand_on(Work(table.row, actions, snapshot, NOTHING, files, fresh=True))
+    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
     return None
 
 

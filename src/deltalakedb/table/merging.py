@@ -56,15 +56,15 @@ class MergePlan:
                 suggestion="begin a new merge: its source has been read",
             )
         options, self._options = self._options, None
-        self._table.refresh()
+        self._table._refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
-        where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
+        where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
         with staged(self._table, where) as stage:
             builder = call(lambda raw: raw.create_merge_builder(**options), stage.raw)
             for name, args, kwargs in self._clauses:
                 getattr(builder, name)(*args, **kwargs)
             out = call(lambda raw: raw.merge_execute(builder), stage.raw)
-            stage.hand_on()
+            stage._hand_on()
         return out
 
 

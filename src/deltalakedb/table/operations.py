@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import Remove
+from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
@@ -42,7 +43,7 @@ def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any
     """
     with staged(table, where) as stage:
         out = call(run, stage)
-        stage.hand_on()
+        stage._hand_on()
     return out
 
 
@@ -50,7 +51,7 @@ class Stage:
     """A scratch table over the candidate files of an open table, ready for delta-rs."""
 
     def __init__(self, table: SqlDeltaTable, where: Expr | None) -> None:
-        snapshot = table.source.snapshot
+        snapshot = table._source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=OURS)
         if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
             raise UnsupportedFeatureError(
@@ -61,7 +62,7 @@ class Stage:
             )
         self._table = table
         self._snapshot = snapshot
-        candidates = list(table.source.adds(where))
+        candidates = list(table._source.adds(where))
         self._reads = EVERYTHING
         if where is not None:
             self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
@@ -75,7 +76,7 @@ class Stage:
             self.scratch.remove()
             raise
 
-    def hand_on(self) -> Committed | None:
+    def _hand_on(self) -> Committed | None:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
         return submit(self._table, self.scratch, harvest, self._reads)
@@ -99,12 +100,21 @@ def submit(
     more: Iterable[Action] = (),
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
-    actions = (*harvest.actions, *more)
+    more = tuple(more)
+    actions = (*(_counted(a, len(more)) if more else a for a in harvest.actions), *more)
     if not actions:
         return None
-    moved = scratch.place(harvest.new_files, fsync=table.database.engine.config.publish.fsync)
+    moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    return table.hand_on(Work(table.row, actions, table.source.snapshot, reads, moved, harvest.fresh))
+    return table._hand_on(Work(table._row, actions, table._source.snapshot, reads, moved, harvest.fresh))
+
+
+def _counted(action: Action, removed: int) -> Action:
+    """A commitInfo whose metrics know of the files that delta-rs did not see."""
+    if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
+        return action
+    metrics = {**action.extra["operationMetrics"], "num_removed_files": removed}
+    return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
 def call(operation: Callable[[Any], Any], argument: Any) -> Any:

@@ -54,7 +54,7 @@ def place_for(database: Database, name: str, location: str | None) -> str:
         raise AddressError(
             f"the new table {name!r} needs a place for its files",
             table=name,
-            suggestion="add &location=/path/to/table to the address, or set catalog.root",
+            suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
         )
     *namespace, last = name.split(".")
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])

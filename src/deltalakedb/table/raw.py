@@ -32,7 +32,7 @@ class RawProxy:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in _ANSWERED:
-            return getattr(self._owner.raw_scan().raw, name)
+            return getattr(self._owner._raw_scan().raw, name)
         raise UnsupportedOperationError(
             f"{name} is not offered on SQL-backed tables yet",
             table=self._owner.name,
@@ -51,11 +51,11 @@ class RawProxy:
 
     def metadata(self) -> Any:
         """The metadata as stock's ``Metadata`` wants it."""
-        return self._owner.metadata()._metadata  # noqa: SLF001 - stock's wrapper of what is wanted
+        return self._owner.metadata()._metadata
 
     def get_add_file_sizes(self) -> dict[str, int]:
         """Sizes by path as it is on disk, for readers that open the files themselves."""
-        found = self._owner.source.scan(("path", "size"))
+        found = self._owner._source.scan(("path", "size"))
         paths, sizes = (c.to_pylist() for c in found.columns)
         return dict(zip(map(decode_path, paths), sizes, strict=True))
 
@@ -73,16 +73,16 @@ class RawProxy:
 
     def delete(self, predicate: str | None = None, *args: Any, **options: Any) -> Any:
         """Delete rows."""
-        self._owner.refresh()
-        where = self._owner.predicate_or_all(predicate)
+        self._owner._refresh()
+        where = self._owner._predicate_or_all(predicate)
         return rewrite(self._owner, where, lambda stage: stage.raw.delete(predicate, *args, **options))
 
     def update(
         self, updates: dict[str, str], predicate: str | None = None, *args: Any, **options: Any
     ) -> Any:
         """Update rows."""
-        self._owner.refresh()
-        where = self._owner.predicate_or_all(predicate)
+        self._owner._refresh()
+        where = self._owner._predicate_or_all(predicate)
 
         def run(stage: Stage) -> Any:
             return stage.raw.update(updates, predicate, *args, **options)
@@ -103,5 +103,5 @@ class RawProxy:
 
         options.pop("batch_schema", None)
         options.pop("post_commithook_properties", None)
-        self._owner.refresh()
+        self._owner._refresh()
         write_to(self._owner, data, **options)

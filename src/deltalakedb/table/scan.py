@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
@@ -83,6 +83,17 @@ def readable_error(error: BaseException, snapshot: Snapshot) -> DeltaSqlError:
     )
 
 
+def known(columns: list[str], schema: pa.Schema) -> list[str]:
+    """Columns that the table has; InvalidArgumentError for one that it has not."""
+    for column in columns:
+        if column not in schema.names:
+            raise InvalidArgumentError(
+                f"the table has no column {column!r}",
+                suggestion=f"its columns are {', '.join(schema.names[:20])}",
+            )
+    return columns
+
+
 def scan(
     source: Source,
     root: str,
@@ -93,7 +104,7 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
-    schema = whole if columns is None else pa.schema([whole.field(c) for c in columns])
+    schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
     raw = RawScan(source, root, where)
     return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
 

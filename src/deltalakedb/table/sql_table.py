@@ -96,15 +96,15 @@ class SqlDeltaTable(DeltaTable):
             )
         self._address = address
         self._storage_options = storage_options
-        self.database = Database.open(address)
-        self._sink: Sink = AutoCommit(self.database)
-        self.source: Source
-        self.row: TableRow
+        self._database = Database.open(address)
+        self._sink: Sink = AutoCommit(self._database)
+        self._source: Source
+        self._row: TableRow
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
         self._open(version)
-        self.check_location(address.location)
+        self._check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------
 
@@ -113,11 +113,11 @@ class SqlDeltaTable(DeltaTable):
         """The table's name in its catalog."""
         return self._address.table or ""
 
-    def check_location(self, location: str | None) -> None:
+    def _check_location(self, location: str | None) -> None:
         """Refuse an address that names another location than the table's."""
-        if location and normal_location(location) != self.row.location:
+        if location and normal_location(location) != self._row.location:
             raise InvalidArgumentError(
-                f"the address says location={location}, but the table lies at {self.row.location}",
+                f"the address says location={location}, but the table lies at {self._row.location}",
                 table=self.name,
                 suggestion="leave location= out: it is needed only where a table is created",
             )
@@ -126,25 +126,25 @@ class SqlDeltaTable(DeltaTable):
         if version is not None and (not isinstance(version, int) or version < 0):
             raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
         try:
-            opened = snapshots.open_table(self.database, self.name, version)
+            opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
-            self.row = registry.find(self.database, self.name)
-            self.source = self._from_log(version, error)
+            self._row = registry.find(self._database, self.name)
+            self._source = self._from_log(version, error)
         else:
             self._use(opened)
-        check_readable(self.source.snapshot.protocol, table=self.name)
+        check_readable(self._source.snapshot.protocol, table=self.name)
         self._raw: scan.RawScan | None = None
 
     def _use(self, opened: OpenTable) -> None:
-        self.row = opened.table
-        self.source = SqlSource(self.database, opened)
+        self._row = opened.table
+        self._source = SqlSource(self._database, opened)
 
     def _from_log(self, version: int | None, error: VersionMissingError) -> Source:
         """A version older than SQL's first, while the log still holds it."""
-        if version is None or not version < self.row.head.first_version:
+        if version is None or not version < self._row.head.first_version:
             raise error
         try:
-            reader = FileTxnLogReader(self.row.location, self._storage_options)
+            reader = FileTxnLogReader(self._row.location, self._storage_options)
             return LogSource(reader, reader.snapshot(version))
         except (LogError, VersionMissingError):
             raise error from None
@@ -153,23 +153,23 @@ class SqlDeltaTable(DeltaTable):
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
         return RawProxy(self)
 
-    def raw_scan(self) -> scan.RawScan:
+    def _raw_scan(self) -> scan.RawScan:
         """delta-rs's own table over a scratch log of the open version."""
         if self._raw is None:
-            self._raw = scan.RawScan(self.source, self.row.location)
+            self._raw = scan.RawScan(self._source, self._row.location)
         return self._raw
 
-    def pass_by(self) -> SqlDeltaTable:
+    def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
         self._passing = True
         return self
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
         if isinstance(self._sink, AutoCommit) and not self._chosen:
             self._open(None)
 
-    def hand_on(self, work: Work) -> Committed | None:
+    def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
         self._raw = None
@@ -205,10 +205,10 @@ class SqlDeltaTable(DeltaTable):
             return
         moment = _moment(version)
         try:
-            found = snapshots.version_at(self.database, self.row, moment)
+            found = snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
             # as in stock, a time before the first commit means the first version, where SQL has it
-            if self.row.head.first_version > 0:
+            if self._row.head.first_version > 0:
                 raise
             found = 0
         self._open(found)
@@ -217,12 +217,12 @@ class SqlDeltaTable(DeltaTable):
 
     def version(self) -> int:
         """The version that is open."""
-        return self.source.snapshot.version
+        return self._source.snapshot.version
 
     @property
     def table_uri(self) -> str:
         """The table's root: where its files lie."""
-        return self.row.location
+        return self._row.location
 
     @property
     def address(self) -> str:
@@ -231,11 +231,11 @@ class SqlDeltaTable(DeltaTable):
 
     def schema(self) -> deltalake.Schema:
         """The table's schema."""
-        return deltalake.Schema.from_json(self.source.snapshot.metadata.schema_string)
+        return deltalake.Schema.from_json(self._source.snapshot.metadata.schema_string)
 
     def metadata(self) -> StockMetadata:
         """The table's metadata."""
-        found = self.source.snapshot.metadata
+        found = self._source.snapshot.metadata
         view = _MetadataView(
             found.id,
             found.name,
@@ -248,7 +248,7 @@ class SqlDeltaTable(DeltaTable):
 
     def protocol(self) -> ProtocolVersions:
         """The protocol's versions and features."""
-        found = self.source.snapshot.protocol
+        found = self._source.snapshot.protocol
         features = [None if f is None else list(f) for f in (found.writer_features, found.reader_features)]
         return ProtocolVersions(found.min_reader_version, found.min_writer_version, *features)
 
@@ -257,22 +257,22 @@ class SqlDeltaTable(DeltaTable):
         if limit is not None and limit < 0:
             raise InvalidArgumentError(f"a limit is a whole number from 0 on, not {limit}")
         out = []
-        for commit in self.source.history(limit):
+        for commit in self._source.history(limit):
             info = {} if commit.info is None else commit.info.to_dict()
             out.append({"timestamp": commit.timestamp, **info, "version": commit.version})
         return out
 
     def transaction_version(self, app_id: str) -> int | None:
         """The version that an application recorded for itself."""
-        return self.source.txn_version(app_id)
+        return self._source.txn_version(app_id)
 
     # ---- files -----------------------------------------------------------------------------------------
 
     def _where(self, predicate: Any) -> Expr | None:
-        metadata = self.source.snapshot.metadata
+        metadata = self._source.snapshot.metadata
         return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string))
 
-    def predicate_or_all(self, predicate: str | None) -> Expr | None:
+    def _predicate_or_all(self, predicate: str | None) -> Expr | None:
         """What an operation reads; None, for every row, also where only delta-rs understands it."""
         try:
             return self._where(predicate)
@@ -287,14 +287,14 @@ class SqlDeltaTable(DeltaTable):
             file_pruning_predicate: A SQL predicate, or filters in disjunctive normal form.
         """
         where = self._where(_one_of(partition_filters, file_pruning_predicate))
-        return scan.file_uris(self.source, self.row.location, where)
+        return scan.file_uris(self._source, self._row.location, where)
 
     def partitions(
         self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
     ) -> list[dict[str, str]]:
         """The partitions of the files that may hold what the filters ask for."""
         where = self._where(_one_of(partition_filters, file_pruning_predicate))
-        return list(scan.partitions(self.source, where))  # type: ignore[arg-type]  # null values, as in stock
+        return list(scan.partitions(self._source, where))  # type: ignore[arg-type]  # null values, as in stock
 
     def get_add_actions(self, flatten: bool = False) -> Table:
         """The live files with their sizes, statistics and partition values, as Arrow.
@@ -302,9 +302,9 @@ class SqlDeltaTable(DeltaTable):
         Args:
             flatten: One column per statistic (``min.id``) instead of nested structs.
         """
-        found = self.source.scan(add_actions.COLUMNS)
+        found = self._source.scan(add_actions.COLUMNS)
         return Table.from_arrow(
-            add_actions.add_actions(found, self.source.snapshot.metadata, flatten=flatten)
+            add_actions.add_actions(found, self._source.snapshot.metadata, flatten=flatten)
         )
 
     # ---- rows ------------------------------------------------------------------------------------------
@@ -312,8 +312,8 @@ class SqlDeltaTable(DeltaTable):
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> RecordBatchReader:
         """Rows as a stream of Arrow batches, read by delta-rs from candidate files only."""
         reader = scan.scan(
-            self.source,
-            self.row.location,
+            self._source,
+            self._row.location,
             where=self._where(predicate),
             columns=columns,
             predicate=predicate,
@@ -343,8 +343,8 @@ class SqlDeltaTable(DeltaTable):
 
         where = self._where(_one_of(partitions, file_pruning_predicate, "partitions"))
         return dataset(
-            self.source,
-            self.row.location,
+            self._source,
+            self._row.location,
             where=where,
             schema=schema,
             filesystem=filesystem,
@@ -359,17 +359,26 @@ class SqlDeltaTable(DeltaTable):
         filesystem: str | pafs.FileSystem | None = None,
         filters: Any = None,
     ) -> pa.Table:
-        """The rows as a pyarrow table; ``filters`` go to the database first, then to the files."""
+        """The rows as a pyarrow table; ``filters`` go to the database first, then to the files.
+
+        Besides what stock takes, ``filters`` may be a SQL predicate.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from deltalakedb.table.dataset import dataset
+        from deltalakedb.table.dataset import dataset, typed_reading
 
+        if isinstance(filters, str):
+            return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
         where = both(self._where(_one_of(partitions, None, "partitions")), self._where(filters))
-        rows = dataset(self.source, self.row.location, where=where, filesystem=filesystem)
+        rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
             expression = None
-        return rows.to_table(columns=columns, filter=expression)
+        if isinstance(columns, list):
+            scan.known(columns, rows.schema)
+        with typed_reading(self.name, self.version()):
+            return rows.to_table(columns=columns, filter=expression)
 
     def to_pandas(
         self,
@@ -399,13 +408,13 @@ class SqlDeltaTable(DeltaTable):
     __hash__ = None  # type: ignore[assignment]  # a table moves between versions
 
     @classmethod
-    def inside(
+    def _inside(
         cls, address: Address, database: Database, row: TableRow, source: Source, sink: Sink
     ) -> SqlDeltaTable:
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
-        made._address, made._storage_options, made.database = address, None, database
-        made.row, made.source, made._sink, made._raw = row, source, sink, None
+        made._address, made._storage_options, made._database = address, None, database
+        made._row, made._source, made._sink, made._raw = row, source, sink, None
         made._chosen = made._passing = False
         return made
 

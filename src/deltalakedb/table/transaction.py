@@ -81,7 +81,7 @@ class Transaction:
         self._database = database
         self._address = address
         self._isolation = isolation
-        self._given_uuid = txn_uuid
+        self._given_uuid = txn_uuid is not None
         self._read_only = read_only
         self._stack = ExitStack()
         self._session: Session | None = None
@@ -198,7 +198,8 @@ class Transaction:
             self._database,
             changes,
             files=self._files,
-            txn_uuid=self.uuid if self._given_uuid else None,
+            txn_uuid=self.uuid,
+            repeated=self._given_uuid,
             own=self._own,
         )
         undo(vanished)
@@ -270,7 +271,7 @@ class Transaction:
     def _remember(self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None) -> None:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable.inside(address, self._database, row, overlay, self)
+        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self)
         self._touched[name] = _Touched(handle, overlay, table, read)
 
     def _queue(self, own: Callable[[Session], object]) -> None:

@@ -77,11 +77,12 @@ def settle(
     *,
     files: Sequence[Path] = (),
     txn_uuid: str | None = None,
+    repeated: bool = True,
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        outcome = commit(database, changes, txn_uuid=txn_uuid, own=own)
+        outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
 
+from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
@@ -22,6 +23,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
+from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
@@ -102,15 +104,16 @@ def write_deltalake(
         )
         return
     check_mode(mode)
+    data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
-        table_or_uri.refresh()
+        table_or_uri._refresh()
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
         return
     address = parse_uri(str(table_or_uri))
     table = open_existing(address)
     if table is not None:
         if mode != "error":
-            table.check_location(address.location)
+            table._check_location(address.location)
         write_to(table, data, mode=mode, predicate=predicate, **options)
     else:
         create_with(
@@ -139,7 +142,7 @@ def write_to(
     if mode == "error":
         raise _exists(table)
     if predicate is not None:
-        where = table.predicate_or_all(predicate)
+        where = table._predicate_or_all(predicate)
 
         def replace_matching(target: str) -> None:
             deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
@@ -180,7 +183,7 @@ def create_table(
     elif mode in ("error", "append"):
         raise _exists(table)
     elif mode == "overwrite":
-        table.check_location(address.location)
+        table._check_location(address.location)
         stock: Any = deltalake.DeltaTable.create
         _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
 
@@ -192,7 +195,7 @@ def open_existing(address: Address) -> SqlDeltaTable | None:
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False)).pass_by()
+        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False))._pass_by()
     except TableMissingError:
         return None
 
@@ -209,6 +212,7 @@ def create_with(
 ) -> None:
     """Create a table by what delta-rs does in an empty folder."""
     root = place_for(database, name, location)
+    registry.refuse_taken(database, name, root)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",
@@ -230,7 +234,7 @@ def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], o
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table.source.snapshot
+    snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
     root = local_root(table.table_uri, table=table.name)
     failpoint("data.before")
@@ -241,7 +245,7 @@ def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], o
         if mode == "append":
             submit(table, scratch, harvest, NOTHING)
         else:
-            submit(table, scratch, harvest, EVERYTHING, removes(table.source.adds()))
+            submit(table, scratch, harvest, EVERYTHING, removes(table._source.adds()))
 
 
 def _exists(table: SqlDeltaTable) -> TableExistsError:

@@ -11,7 +11,8 @@ import fcntl
 import os
 import threading
 import time
-from contextlib import contextmanager
+import weakref
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,35 +33,58 @@ class Turn:
     @contextmanager
     def take(self, timeout: float) -> Iterator[bool]:
         """Wait for the turn; yields False where it did not come in time."""
-        lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = _Lock(self._path)
         try:
-            got = self._try(lock) or _Waiter(lock).wait(timeout)
+            got = lock.try_now() or _Waiter(lock).wait(timeout)
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
         if not got:
-            yield False  # the waiter closes the file when its turn comes at last
+            yield False  # the waiter releases the lock when its turn comes at last
             return
         try:
             yield True
         finally:
-            os.close(lock)
+            lock.release()
 
-    @staticmethod
-    def _try(lock: int) -> bool:
+
+class _Lock:
+    """An open lock file. A forked child lets go of the copies it inherits: they would keep the lock alive."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _locks.add(self)
+
+    def try_now(self) -> bool:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             return False
         return True
 
+    def wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Give the turn back; unlocking serves even where a process forked in between has not yet let go."""
+        if self._file >= 0:
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the file; the turn stays with whoever else holds it open."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
 
 class _Waiter:
     """Waits for a lock in a thread of its own, since a kernel's queue knows no deadline."""
 
-    def __init__(self, lock: int) -> None:
+    def __init__(self, lock: _Lock) -> None:
         self._lock = lock
         self._done = threading.Event()
         self._guard = threading.Lock()
@@ -81,10 +105,21 @@ class _Waiter:
 
     def _block(self) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock.wait()
         except OSError as error:
             self._error = error
         with self._guard:
             if self._given_up:
-                os.close(self._lock)
+                self._lock.release()
             self._done.set()
+
+
+_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -27,5 +27,8 @@ SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
 -- what an earlier attempt with the same id achieved
 SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;
 
+-- name: transaction
+SELECT 1 FROM dl_transactions WHERE txn_uuid = ?;
+
 -- name: insert transaction
 INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?);

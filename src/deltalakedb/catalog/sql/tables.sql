@@ -48,9 +48,9 @@ JOIN dl_heads h ON h.table_id = t.table_id
 JOIN dl_mirror mi ON mi.table_id = t.table_id
 WHERE t.location = ?;
 
--- name: taken
--- who has the name or the location already
-SELECT name, location FROM dl_tables WHERE name = ? OR location = ?;
+-- name: places
+-- every name and location, to see what is taken
+SELECT name, location FROM dl_tables;
 
 -- name: rename
 UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;

@@ -1,0 +1,204 @@
+"""Every end has its exit code, and an error says what happened, where, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING
+
+import click
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from deltalakedb import Catalog, exceptions
+from deltalakedb.cli.errors import ExitCode, describe, exit_code
+from deltalakedb.cli.main import cli
+from deltalakedb.uri import parse_uri
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.conftest import Deltasql, DeltasqlJson
+
+pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def orders(catalog_uri: str, tmp_path: Path) -> str:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [1]}), location=tmp_path / "orders")
+    return "orders"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (exceptions.AddressError("x"), 2),
+        (exceptions.ConfigError("x"), 2),
+        (exceptions.InvalidArgumentError("x"), 2),
+        (exceptions.PredicateError("x"), 2),
+        (click.UsageError("x"), 2),
+        (exceptions.ConflictError("x"), 4),
+        (exceptions.CommitFailedError("x"), 4),
+        (exceptions.TableFrozenError("x"), 5),
+        (exceptions.CatalogBusyError("x"), 75),
+        (exceptions.CatalogUnavailableError("x"), 75),
+        (exceptions.CommitUnknownError("x"), 75),
+        (exceptions.StorageUnavailableError("x"), 75),
+        (exceptions.TableMissingError("x"), 1),
+        (exceptions.CatalogCorruptError("x"), 1),
+        (exceptions.DeltaError("x"), 1),
+        (ValueError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_has_the_exit_code_of_its_kind(error: Exception, code: int, engine_name: str) -> None:
+    assert exit_code(error) == code
+    assert describe(error)["message"] == "x"
+
+
+def test_an_error_says_what_where_and_what_to_do_on_stderr(deltasql: Deltasql, orders: str) -> None:
+    result = deltasql("show", "order", code=1)
+    assert result.stdout == ""
+    what, where, advice = result.stderr.splitlines()
+    assert what.startswith("Error: there is no table 'order'")
+    assert where.strip() == "at table order"
+    assert advice.strip() == "→ did you mean orders?"
+
+
+def test_an_error_is_the_one_document_with_json(deltasql_json: DeltasqlJson, orders: str) -> None:
+    error = deltasql_json("schema", orders, "--version", "7", code=1)
+    assert error["error"] == "VersionMissingError"
+    assert (error["table"], error["version"], error["exit_code"]) == ("orders", 7, 1)
+    assert "0 to 0" in error["suggestion"]
+
+
+@pytest.mark.parametrize("words", [("--json", "nope"), ("nope", "--json"), ("list", "--nope", "--json")])
+def test_wrong_usage_is_answered_in_json_too(
+    deltasql: Deltasql, words: tuple[str, ...], engine_name: str
+) -> None:
+    document = json.loads(deltasql(*words, code=2).stdout)
+    assert (document["error"], document["exit_code"]) == ("UsageError", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("create", "t"), "one of --schema, --from-parquet and --like"),
+        (("create", "t", "--schema", "a:int"), "--location"),
+        (("create", "t", "--schema", "a:nope", "--location", "t"), "no type 'nope'"),
+        (("create", "a/b", "--schema", "a:int", "--location", "t"), "path separator"),
+        (("create", "t", "--schema", "a:int", "--location", "t", "--tag", "novalue"), "key=value"),
+        (("files", "orders", "--where", "city = "), "city"),
+        (("files", "orders", "--version", "-1"), "-1"),
+        (("import", "x", "y", "--history", "some"), "some"),
+        (("list", "--catalog", "postgresql://x"), "deltasql://"),
+        (("list", "--catalog", "deltasql://sqlite/x.db?table=t"), "is a table's"),
+        (("show", "deltasql://sqlite/x.db"), "?table=NAME"),
+        (("list", "--config", "missing.toml"), "missing.toml"),
+    ],
+)
+def test_wrong_arguments_are_wrong_usage(
+    deltasql: Deltasql, orders: str, words: tuple[str, ...], fault: str
+) -> None:
+    assert fault in deltasql(*words, code=2).stderr
+
+
+def test_a_table_is_named_in_one_way_only(deltasql: Deltasql, orders: str, catalog_uri: str) -> None:
+    address = f"{catalog_uri}?table={orders}"
+    assert "not both" in deltasql("show", address, "--catalog", catalog_uri, code=2).stderr
+
+
+def test_without_a_catalog_the_three_ways_to_name_one_are_told(engine_name: str) -> None:
+    result = CliRunner().invoke(cli, ["list"])
+    assert result.exit_code == ExitCode.USAGE
+    for way in ("--catalog", "DELTASQL_CATALOG", "deltasql.toml"):
+        assert way in result.stderr
+
+
+def test_a_setting_that_is_wrong_is_named(
+    deltasql: Deltasql, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELTASQL_POOL__MAX_SIZE", "many")
+    assert "DELTASQL_POOL__MAX_SIZE" in deltasql("list", code=2).stderr
+
+
+def test_a_taken_name_is_an_error_unless_it_may_be_there(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str
+) -> None:
+    line = ("create", orders, "--schema", "a:int", "--location", "elsewhere")
+    assert "--if-not-exists" in deltasql(*line, code=1).stderr
+    assert deltasql_json(*line, "--if-not-exists")["created"] is False
+
+
+def test_a_taken_location_is_told_with_its_owner(deltasql: Deltasql, orders: str, tmp_path: Path) -> None:
+    line = ("create", "other", "--schema", "a:int", "--location", str(tmp_path / "orders"))
+    assert "belongs to the table 'orders'" in deltasql(*line, code=1).stderr
+
+
+def test_a_dry_run_creates_nothing(deltasql_json: DeltasqlJson, orders: str, tmp_path: Path) -> None:
+    made = deltasql_json("create", "new", "--schema", "a:int", "--location", "new", "--dry-run")
+    assert (made["created"], made["dry_run"]) == (False, True)
+    assert [t["name"] for t in deltasql_json("list")["tables"]] == [orders]
+    assert not (tmp_path / "new").exists()
+
+
+def test_drop_in_a_pipe_needs_a_yes(deltasql: Deltasql, orders: str) -> None:
+    assert "--yes" in deltasql("drop", orders, code=2, stdin="y\n").stderr
+    assert deltasql("list", "--quiet").stdout == f"{orders}\n"
+
+
+def test_a_locked_database_is_to_be_tried_again_later(
+    deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
+) -> None:
+    holder = sqlite3.connect(parse_uri(catalog_uri).path or "", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        busy = f"{catalog_uri}?busy_timeout=0"
+        error = deltasql_json("drop", orders, "--yes", "--catalog", busy, code=75)
+    finally:
+        holder.close()
+    assert (error["error"], error["transient"]) == ("CatalogBusyError", True)
+
+
+def test_a_server_that_does_not_answer_is_to_be_tried_again_and_keeps_its_password_secret(
+    deltasql: Deltasql, engine_name: str
+) -> None:
+    address = "deltasql://postgres/ada:hush-hush@127.0.0.1:1/lake/meta"
+    for line in (("list",), ("list", "--json"), ("doctor",), ("list", "--debug"), ("migrate", "--dry-run")):
+        output = deltasql(*line, "--catalog", address, code=75).output
+        assert "127.0.0.1" in output
+        assert "hush-hush" not in output
+
+
+def test_a_file_that_is_no_database_is_told(deltasql: Deltasql, tmp_path: Path, engine_name: str) -> None:
+    (tmp_path / "text.db").write_text("not a database, but long enough to have a header of some kind" * 20)
+    result = deltasql("list", "--catalog", "deltasql://sqlite/text.db", code=1)
+    assert "is not a SQLite database" in result.stderr
+
+
+def test_debug_shows_where_an_error_comes_from(deltasql: Deltasql, orders: str) -> None:
+    assert "Traceback" not in deltasql("show", "nope", code=1).stderr
+    assert "Traceback" in deltasql("show", "nope", "--debug", code=1).stderr
+
+
+def test_a_schema_newer_than_the_client_is_refused_by_migrate(
+    deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
+) -> None:
+    with sqlite3.connect(parse_uri(catalog_uri).path or "") as connection:
+        connection.execute("INSERT INTO dl_schema_version VALUES (9999, 'from the future', 0)")
+    connection.close()
+    for command in ("migrate", "list"):
+        assert deltasql_json(command, code=1)["error"] == "CatalogVersionError"
+    assert deltasql_json("doctor", code=1)["checks"][-1]["error"]["error"] == "CatalogVersionError"
+
+
+def test_control_characters_are_shown_and_not_obeyed(
+    deltasql: Deltasql, orders: str, catalog_uri: str
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.set_comment(orders, "red \x1b[31m and [bold]marked[/bold]")
+    text = deltasql("show", orders).stdout
+    assert "\x1b" not in text
+    assert r"red \x1b[31m and [bold]marked[/bold]" in text

@@ -1,0 +1,133 @@
+"""The doctor finds what is wrong, says so by its exit code, and changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from deltalakedb import Catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.conftest import Deltasql, DeltasqlJson
+
+
+@pytest.fixture
+def log(catalog_uri: str, tmp_path: Path) -> Path:
+    """The log folder of a table with two versions."""
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [1]}), location=tmp_path / "orders")
+        catalog.write("orders", pa.table({"id": [2]}), mode="append")
+    return tmp_path / "orders" / "_delta_log"
+
+
+def bad(document: dict[str, Any]) -> list[tuple[str, str, str | None]]:
+    return [(c["check"], c["status"], c["finding"]) for c in document["checks"] if c["status"] != "ok"]
+
+
+def test_a_healthy_catalog_passes_every_check(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path
+) -> None:
+    document = deltasql_json("doctor")
+    assert document["ok"]
+    assert bad(document) == []
+    titles = [c["check"] for c in document["checks"]]
+    assert titles == [
+        "address",
+        "driver",
+        "connection",
+        "schema",
+        "rights",
+        "tables",
+        "state",
+        "published",
+        "location",
+        "log",
+        "writers",
+    ]
+    assert "Everything is fine" in deltasql("doctor").stdout
+    assert deltasql("doctor", "--quiet").stdout == ""
+
+
+def test_looking_leaves_no_trace(deltasql: Deltasql, log: Path, catalog_uri: str) -> None:
+    deltasql("doctor")
+    with Catalog(catalog_uri) as catalog:
+        assert catalog.query("SELECT count(*) AS n FROM dl_settings").to_pylist() == [{"n": 0}]
+
+
+def test_a_changed_log_file_has_diverged(deltasql_json: DeltasqlJson, log: Path) -> None:
+    newest = log / f"{1:020}.json"
+    newest.write_bytes(newest.read_bytes() + b"\n")
+    document = deltasql_json("doctor", code=5)
+    assert bad(document) == [("log", "failed", "diverged")]
+
+
+def test_a_commit_around_the_catalog_is_drift(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path
+) -> None:
+    deltalake.write_deltalake(log.parent, pa.table({"id": [3]}), mode="append")
+    assert bad(deltasql_json("doctor", code=3)) == [("writers", "failed", "drift")]
+    assert "deltasql:// address" in deltasql("doctor", code=3).stdout
+
+
+def test_a_removed_log_file_is_drift(deltasql_json: DeltasqlJson, log: Path) -> None:
+    (log / f"{1:020}.json").unlink()
+    assert bad(deltasql_json("doctor", code=3)) == [("log", "failed", "drift")]
+
+
+def test_a_missing_location_is_drift(deltasql_json: DeltasqlJson, log: Path) -> None:
+    shutil.rmtree(log.parent)
+    assert bad(deltasql_json("doctor", code=3)) == [("location", "failed", "drift")]
+
+
+def test_a_table_that_froze_is_told_and_refuses_writes(
+    deltasql_json: DeltasqlJson, log: Path, catalog_uri: str
+) -> None:
+    deltalake.write_deltalake(log.parent, pa.table({"id": [3]}), mode="append")
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [4]}), mode="append")  # its version is taken in the folder
+    document = deltasql_json("doctor", code=5)
+    assert ("state", "failed", "frozen") in bad(document)
+    assert deltasql_json("show", "orders")["state"] == "frozen"
+
+
+def test_commits_that_wait_are_a_warning_with_the_reason(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path, catalog_uri: str
+) -> None:
+    # a plain file where the log folder should be: nothing can be published there, whoever runs the test
+    aside = log.rename(log.with_name("aside"))
+    log.touch()
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [4]}), mode="append")
+    log.unlink()
+    aside.rename(log)
+    document = deltasql_json("doctor")
+    assert bad(document) == [("published", "warning", None)]
+    (waiting,) = [c for c in document["checks"] if c["status"] == "warning"]
+    assert "1 of 3 versions" in waiting["detail"]
+    assert "Error" in waiting["detail"]
+    assert "1 version waiting since" in deltasql("show", "orders").stdout
+    refused = deltasql_json("drop", "orders", "--yes", code=1)
+    assert "would be lost" in refused["message"]
+
+
+def test_a_missing_catalog_is_not_made_by_looking(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path
+) -> None:
+    document = deltasql_json("doctor", code=1)
+    (failure,) = [c for c in document["checks"] if c["status"] == "failed"]
+    assert failure["error"]["error"] == "CatalogNotFoundError"
+    deltasql("list", code=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_named_tables_are_looked_at(deltasql_json: DeltasqlJson, log: Path) -> None:
+    (log / f"{1:020}.json").unlink()
+    deltasql_json("create", "other", "--schema", "a:int", "--location", "other")
+    assert deltasql_json("doctor", "other")["ok"]
+    assert deltasql_json("doctor", "nobody", code=1)["checks"][-1]["error"]["error"] == "TableMissingError"

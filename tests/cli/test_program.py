@@ -1,0 +1,177 @@
+"""The installed program in processes of its own: pipes, terminals, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from cli.conftest import PROGRAM, environment
+from deltalakedb import Catalog
+
+if TYPE_CHECKING:
+    from cli.conftest import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+ESCAPE = "\x1b["
+
+
+@pytest.fixture
+def orders(catalog_uri: str, tmp_path: Path) -> str:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [1]}), location=tmp_path / "orders")
+    return "orders"
+
+
+def on_a_terminal(line: list[str], env: dict[str, str], answer: bytes | None = None) -> tuple[int, str]:
+    """Runs a program on a pseudo-terminal, types an answer once it asks, and returns code and screen."""
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(line, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    try:
+        screen = _converse(ours, answer)
+        return run.wait(timeout=30), screen
+    finally:
+        run.kill()
+        run.wait()
+        os.close(ours)
+
+
+def _converse(terminal: int, answer: bytes | None) -> str:
+    screen, silences = b"", 0
+    while silences < 60:
+        ready, _, _ = select.select([terminal], [], [], 1)
+        if ready:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the other end is closed: the program has ended
+                break
+            screen += piece
+        silences += not ready
+        # Python may miss a ^C that comes while it prepares to read a line; a person presses it again
+        if answer is not None and b"[y/N]" in screen and (not ready or b"[y/N]" in piece):
+            os.write(terminal, answer)
+    return screen.decode()
+
+
+def terminal(catalog_uri: str) -> dict[str, str]:
+    return environment(catalog_uri) | {"TERM": "xterm-256color", "COLUMNS": "120"}
+
+
+def names(catalog_uri: str) -> list[str]:
+    with Catalog(catalog_uri) as catalog:
+        return [table.name for table in catalog.tables()]
+
+
+def test_a_session_of_the_program_on_every_engine(program: Program, tmp_path: Path) -> None:
+    made = program("create", "t", "--schema", "id:long", "--location", str(tmp_path / "t"))
+    assert made.returncode == 0, made.stderr
+    assert json.loads(program("list", "--json").stdout)["tables"][0]["name"] == "t"
+    assert program("drop", "t").returncode == 2
+    assert program("drop", "t", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"], indirect=True)
+class TestOnSqlite:
+    def test_a_pipe_has_no_colour_and_keeps_lines_whole(self, program: Program, orders: str) -> None:
+        listed, failed = program("list", COLUMNS="20"), program("show", "nope", COLUMNS="20")
+        assert ESCAPE not in listed.stdout + failed.stderr
+        (header, row) = listed.stdout.splitlines()
+        assert header.startswith("NAME")
+        assert row.startswith("orders")
+        assert len(failed.stderr.splitlines()) == 3
+
+    def test_a_terminal_has_colour_unless_told_otherwise(self, catalog_uri: str, orders: str) -> None:
+        env = terminal(catalog_uri)
+        assert ESCAPE in on_a_terminal([str(PROGRAM), "list"], env)[1]
+        plain = on_a_terminal([str(PROGRAM), "list"], env | {"NO_COLOR": "1"})[1]
+        assert not re.search(r"\x1b\[[0-9;]*3\d", plain)
+
+    def test_a_person_is_asked_before_a_drop(self, catalog_uri: str, orders: str) -> None:
+        env = terminal(catalog_uri)
+        code, screen = on_a_terminal([str(PROGRAM), "drop", orders], env, b"n\n")
+        assert (code, "Nothing was changed" in screen) == (1, True)
+        assert names(catalog_uri) == ["orders"]
+        code, screen = on_a_terminal([str(PROGRAM), "drop", orders], env, b"y\n")
+        assert (code, "Dropped orders" in screen) == (0, True)
+        assert names(catalog_uri) == []
+
+    def test_ctrl_c_leaves_everything_as_it_was(self, catalog_uri: str, orders: str) -> None:
+        # the terminal must belong to the program for its ^C to arrive
+        line = [sys.executable, "-c", _TAKE_TERMINAL, str(PROGRAM), "drop", orders]
+        code, screen = on_a_terminal(line, terminal(catalog_uri), b"\x03")
+        assert code == 130
+        assert "interrupted" in screen
+        assert "Traceback" not in screen
+        assert names(catalog_uri) == ["orders"]
+
+    def test_a_reader_that_goes_away_is_no_error(self, catalog_uri: str, orders: str) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with subprocess.Popen(
+            [str(PROGRAM), "show", orders],
+            env=terminal(catalog_uri),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as run:
+            os.close(writing)
+            _, errors = run.communicate()
+        assert (run.returncode, errors) == (0, "")
+
+    def test_an_import_shows_a_bar_on_a_terminal(self, catalog_uri: str, orders: str, tmp_path: Path) -> None:
+        with Catalog(catalog_uri) as catalog:
+            catalog.drop_table(orders)
+        line = [str(PROGRAM), "import", str(tmp_path / "orders"), "again"]
+        code, screen = on_a_terminal(line, terminal(catalog_uri))
+        assert code == 0, screen
+        assert "importing again" in screen
+        assert "1/1" in screen
+        assert "Imported" in screen
+
+    def test_version_and_completion(self, program: Program) -> None:
+        assert re.fullmatch(r"deltasql \d+\.\d+\.\S+\n", program("--version").stdout)
+        completion = program(_DELTASQL_COMPLETE="bash_source")
+        assert "_DELTASQL_COMPLETE=bash_complete" in completion.stdout
+
+
+def test_the_tour_ends_well_and_can_be_taken_twice(tmp_path: Path) -> None:
+    for _ in range(2):
+        tour = subprocess.run(
+            [sys.executable, str(ROOT / "examples" / "tour.py"), str(tmp_path / "lake")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert tour.returncode == 0, tour.stderr
+        assert tour.stderr == ""
+        assert "checks passed" in tour.stdout
+        assert ESCAPE not in tour.stdout
+
+
+def test_the_tour_does_not_remove_what_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    tour = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "tour.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tour.returncode == 1
+    assert (tmp_path / "precious").exists()
+
+
+_TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
