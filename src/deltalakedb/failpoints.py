@@ -28,6 +28,9 @@ POINTS: Final = {
     "publish.after_put": "the commit file is there, its note is not",
     "publish.after_mark": "the note that it is published is written",
     "publish.between_tables": "one table of a transaction is published, the next is not",
+    "checkpoint.before_put": "a checkpoint's files are complete, none is in _delta_log",
+    "checkpoint.between_files": "a part or sidecar of a checkpoint is in _delta_log, the rest may not be",
+    "checkpoint.after_put": "a checkpoint is in _delta_log, _last_checkpoint does not name it",
 }
 
 
