@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
-from deltalakedb.catalog.pruning import EngineFacts, Plan, plan_files
+from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.predicate import to_physical
@@ -47,6 +47,19 @@ FILE_SCHEMA = pa.schema(
         ("clustering_provider", pa.string()),
         ("add_extra", pa.string()),
     ]
+)
+#: what a checkpoint keeps of a file
+STREAM_COLUMNS = (
+    "path",
+    "size",
+    "modification_time",
+    "stats",
+    "partition_values",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
 )
 ADD_COLUMNS = tuple(
     n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id")
@@ -138,6 +151,29 @@ def add_from_row(row: dict[str, Any]) -> Add:
         clustering_provider=row["clustering_provider"],
         extra={} if extra is None else decode_json(extra),
     )
+
+
+def stream_files(database: Database, opened: OpenTable, *, page: int = 20_000) -> Iterator[pa.RecordBatch]:
+    """Every file of a version in batches, in the order of their ids, with bounded memory."""
+    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
+    columns = [*STREAM_COLUMNS, "file_id"]
+    shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
+    after = (opened.table.table_id << FILE_ID_BITS) - 1
+    while True:
+        plan = plan_page(
+            table_id=opened.table.table_id,
+            version=opened.snapshot.version,
+            after=after,
+            limit=page,
+            columns=columns,
+            facts=facts,
+        )
+        with database.read() as session:
+            found = session.arrow(plan.sql, plan.params, shape)
+        yield from found.select(list(STREAM_COLUMNS)).to_batches()
+        if found.num_rows < page:
+            return
+        after = found.column("file_id")[-1].as_py()
 
 
 def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:

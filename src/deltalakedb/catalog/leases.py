@@ -1,4 +1,4 @@
-"""Leases: a named right that one holder has for a while, with a token that grows each time it changes hands."""
+"""Leases: a named right that one holder has for a while; its token grows whenever it changes hands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def holder_id() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, holder: str | None = None) -> Lease | None:
+def acquire(
+    database: Database, name: str, *, ttl_ms: int = 60_000, holder: str | None = None
+) -> Lease | None:
     """Take a lease that is free or expired; None where somebody else holds it."""
     me = holder or holder_id()
     with database.write() as session:
@@ -77,7 +79,7 @@ def still_held(database: Database, session: Session, lease: Lease) -> bool:
     if row is None:
         return False
     holder, token, expires_at = row
-    return holder == lease.holder and token == lease.token and expires_at > session.now_ms()
+    return bool(holder == lease.holder and token == lease.token and expires_at > session.now_ms())
 
 
 @contextmanager

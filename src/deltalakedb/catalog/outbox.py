@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Row
     from deltalakedb.catalog.values import Table
 
 
@@ -48,6 +49,13 @@ def mark_published(database: Database, table_id: int, versions: Sequence[int]) -
             database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
         )
         session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+
+
+def advance(database: Database, table_id: int, version: int) -> None:
+    """Note that everything up to a version is in the log."""
+    with database.relaxed_write() as session:
+        now = session.now_ms()
+        session.run(database.sql("outbox", "advance"), (version, now, table_id, version))
 
 
 def mark_failed(database: Database, table_id: int, version: int, error: str, *, retry_in_ms: int) -> None:
@@ -118,25 +126,28 @@ def status(database: Database) -> list[MirrorStatus]:
         now = session.now_ms()
         everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
         rows = session.rows(database.sql("outbox", "status"))
-    return [
-        MirrorStatus(
-            table=name,
-            location=location,
-            state=state,
-            state_reason=reason,
-            version=head,
-            published_version=published,
-            published_at=at,
-            checkpoint_version=checkpoint,
-            paused=bool(paused) or everywhere,
-            versions_behind=behind,
-            seconds_behind=0.0 if oldest is None else max(0, now - oldest) / 1000,
-            attempts=attempts or 0,
-            error=error,
-            table_id=table_id,
-        )
-        for name, state, reason, head, published, at, checkpoint, paused, behind, oldest, attempts, error, table_id, location in rows
-    ]
+    return [_status(row, now, everywhere=everywhere) for row in rows]
+
+
+def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
+    name, state, reason, head, published, at, checkpoint, paused, waiting, oldest, tries, error, *rest = row
+    table_id, location = rest
+    return MirrorStatus(
+        table=name,
+        location=location,
+        state=state,
+        state_reason=reason,
+        version=head,
+        published_version=published,
+        published_at=at,
+        checkpoint_version=checkpoint,
+        paused=bool(paused) or everywhere,
+        versions_behind=waiting,
+        seconds_behind=0.0 if oldest is None else max(0, now - oldest) / 1000,
+        attempts=tries or 0,
+        error=error,
+        table_id=table_id,
+    )
 
 
 def behind(database: Database) -> list[str]:
@@ -149,9 +160,7 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
     """Let publishing of a table stand still, or go on."""
     with database.write() as session:
         session.run(database.sql("outbox", "set paused"), (paused, table.table_id))
-        audit.record(
-            session, "pause" if paused else "resume", table_id=table.table_id, table=table.name
-        )
+        audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
 
 
 def unfreeze(database: Database, table: Table, reason: str) -> None:
@@ -160,9 +169,7 @@ def unfreeze(database: Database, table: Table, reason: str) -> None:
         now = session.now_ms()
         session.run(database.sql("tables", "set state"), ("active", None, now, table.table_id))
         session.run(database.sql("tables", "set frozen"), (False, table.table_id))
-        audit.record(
-            session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason
-        )
+        audit.record(session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason)
 
 
 def set_checkpoint(database: Database, table_id: int, version: int) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.slots import Level, Slot
 
-__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files"]
+__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files", "plan_page"]
 
 #: columns that lie in `dl_file_json` where an engine keeps them apart
 SIDE_COLUMNS: Final = frozenset(
@@ -153,6 +153,16 @@ def plan_files(
         residual,
         None if driver is None else driver.name,
     )
+
+
+def plan_page(
+    *, table_id: int, version: int, after: int, limit: int, columns: Sequence[str], facts: EngineFacts
+) -> Plan:
+    """The statement for the next files of a version in the order of their ids."""
+    last = (table_id + 1) << FILE_ID_BITS
+    alive = _alive(version, version + 1)
+    page = f"f.file_id > ? AND f.file_id < ? AND {alive.sql} ORDER BY f.file_id LIMIT ?"
+    return Plan(f"{_select(columns, facts)} WHERE {page}", (after, last, *alive.params, limit), None)
 
 
 def plan_added(

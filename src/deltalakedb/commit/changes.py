@@ -29,6 +29,15 @@ class NewTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """A commit that another writer put into `_delta_log`, taken over byte for byte."""
+
+    data: bytes
+    timestamp: int
+    origin: str = "adopt"
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """What one table is to become, and what the writer had seen of it.
 
@@ -40,6 +49,7 @@ class TableChange:
         then: Actions of further versions, committed right after in the same transaction.
         isolation: The level to check under; by default the table's own.
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
+        copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
     """
 
@@ -51,6 +61,7 @@ class TableChange:
     isolation: Isolation | None = None
     exact: bool = False
     fresh: bool = False
+    copy: Copy | None = None
 
     @property
     def read_version(self) -> int:

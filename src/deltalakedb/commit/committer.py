@@ -288,11 +288,14 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             root=locked.table.location,
             table=name,
             also=() if change.exact else OURS,
+            made_here=change.copy is None,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
         actions: Sequence[Action] = step
-        if change.exact:
+        if change.copy is not None:
+            timestamp = max(change.copy.timestamp, head.timestamp + 1)
+        elif change.exact:
             timestamp = (
                 own_time(step, after=head.timestamp, table=name, version=version) if in_commit else timestamp
             )
@@ -307,10 +310,12 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 version=version,
                 timestamp=timestamp,
                 actions=actions,
-                data=encode_commit(actions),
+                data=encode_commit(actions) if change.copy is None else change.copy.data,
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
+                origin="sql" if change.copy is None else change.copy.origin,
+                published=change.copy is not None,
                 fresh=change.fresh,
             ),
         )

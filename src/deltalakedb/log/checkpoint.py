@@ -67,16 +67,27 @@ def iter_checkpoint(
 def is_whole(store: Store, checkpoint: Checkpoint) -> bool:
     """Whether all files of a checkpoint are there and end as they should; cheap, so not a full proof."""
     try:
-        sidecars: list[Sidecar] = []
-        for meta in checkpoint.files:
-            for batch in _iter_file(store, meta.path, frozenset({"sidecar"}), BATCH_ROWS):
-                sidecars += [action for action in batch if isinstance(action, Sidecar)]
-        for sidecar in sidecars:
-            with _parquet(store, sidecar_path(sidecar)):
+        for path in named_sidecars(store, checkpoint):
+            with _parquet(store, path):
                 pass
     except LogCorruptError:
         return False
     return True
+
+
+def named_sidecars(store: Store, checkpoint: Checkpoint) -> set[str]:
+    """Where the sidecars lie that a checkpoint names.
+
+    Raises:
+        LogCorruptError: A file of the checkpoint itself is missing or torn.
+    """
+    return {
+        sidecar_path(action)
+        for meta in checkpoint.files
+        for batch in _iter_file(store, meta.path, frozenset({"sidecar"}), BATCH_ROWS)
+        for action in batch
+        if isinstance(action, Sidecar)
+    }
 
 
 def sidecar_path(sidecar: Sidecar) -> str:

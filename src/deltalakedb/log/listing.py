@@ -11,7 +11,7 @@ from deltalakedb.log.names import LAST_CHECKPOINT, LOG_FOLDER, parse_name
 from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.storage import ObjectMeta, Store
 
@@ -140,12 +140,17 @@ def list_log(store: Store, *, start_after: str | None = None) -> LogListing:
         store: The table's root.
         start_after: Only files whose path sorts after this one.
     """
+    return listing_of(store.list(LOG_FOLDER, start_after=start_after))
+
+
+def listing_of(files: Iterable[ObjectMeta]) -> LogListing:
+    """What a log's files are, by their names; other files are passed over."""
     commits: dict[int, ObjectMeta] = {}
     checksums: dict[int, ObjectMeta] = {}
     checkpoints: dict[int, list[Checkpoint]] = {}
     compacted: dict[int, list[tuple[int, ObjectMeta]]] = {}
     parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
-    for meta in store.list(LOG_FOLDER, start_after=start_after):
+    for meta in files:
         if (name := parse_name(meta.name)) is None:
             continue
         if name.kind == "commit":

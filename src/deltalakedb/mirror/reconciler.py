@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox, registry
@@ -144,7 +144,7 @@ class ReconcilerThread:
         except DeltaSqlError:
             logger.exception("the reconciler stopped")
 
-    def __enter__(self) -> ReconcilerThread:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -44,6 +44,7 @@ def check_commit(
     root: str,
     table: str,
     also: Collection[str] = (),
+    made_here: bool = True,
 ) -> tuple[Protocol, Metadata]:
     """Refuse a commit that the protocol forbids.
 
@@ -55,6 +56,7 @@ def check_commit(
         root: The table's location: relative paths stay below it.
         table: The table's name, for messages.
         also: Writer features whose duties the caller fulfils itself.
+        made_here: False for a commit that another writer has made already: only its form is checked.
 
     Returns:
         Protocol and metadata as they are after the commit.
@@ -72,7 +74,8 @@ def check_commit(
     metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
     if protocol is None or metadata is None:
         raise refuse("version 0 must carry protocol and metaData")
-    check_writable(protocol, table=table, also=also)
+    if made_here:
+        check_writable(protocol, table=table, also=also)
     for name, files in (
         ("add", [a for a in actions if isinstance(a, Add)]),
         ("remove", [a for a in actions if isinstance(a, Remove)]),
@@ -84,7 +87,7 @@ def check_commit(
         if isinstance(action, Add | Cdc):
             resolve(root, action.path)
     # the property may not be switched off by the commit that removes rows
-    append_only = any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
+    append_only = made_here and any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
     if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
         raise refuse(
             "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",

@@ -1,0 +1,176 @@
+"""Log clean-up: which files of a log its retention lets go, and their deletion, oldest first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb.exceptions import ConfigError
+from deltalakedb.log.checkpoint import is_whole, named_sidecars
+from deltalakedb.log.listing import Checkpoint, listing_of
+from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
+from deltalakedb.log.times import file_times, newest_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from deltalakedb.protocol.actions import Metadata
+    from deltalakedb.storage import ObjectMeta, Store
+
+LOG_RETENTION = "delta.logRetentionDuration"
+DAY_MS = 86_400_000
+DEFAULT_RETENTION_MS = 30 * DAY_MS
+#: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
+SIDECAR_GRACE_MS = DAY_MS
+
+_UNITS = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": DAY_MS,
+    "week": 7 * DAY_MS,
+}
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPlan:
+    """What may go.
+
+    Attributes:
+        checkpoint: The version whose checkpoint covers everything that goes; None where nothing goes.
+        delete: The files, in the order in which to delete them.
+        reason: Why nothing goes, or why not more.
+    """
+
+    checkpoint: int | None
+    delete: tuple[ObjectMeta, ...]
+    reason: str
+
+
+def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = DEFAULT_RETENTION_MS) -> int:
+    """A duration of the table's properties, such as ``interval 30 days``, in milliseconds.
+
+    Raises:
+        ConfigError: The property is no duration.
+    """
+    if (text := metadata.configuration.get(name)) is None:
+        return default
+    plain = text.strip().lower().removeprefix("interval").strip()
+    parts = _INTERVAL.findall(plain)
+    if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
+        raise ConfigError(
+            f"the property {name} is no duration: {text!r}",
+            suggestion="write it as: interval 30 days",
+        )
+    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def plan_cleanup(
+    files: Iterable[ObjectMeta],
+    *,
+    now_ms: int,
+    retention: int,
+    times: Mapping[int, int] | None = None,
+    needed_from: int | None = None,
+    whole: Callable[[Checkpoint], bool] = lambda _: True,
+) -> CleanupPlan:
+    """Decide which files of a log may go; nothing is read or deleted here.
+
+    Kept are the newest version that is older than the retention and all after it, the newest whole checkpoint
+    at or below that version, and that checkpoint's own commit with all that follow. Without such a checkpoint
+    nothing goes.
+
+    Args:
+        files: What lies in ``_delta_log``.
+        now_ms: Now, in epoch milliseconds.
+        retention: How long versions must stay readable, in milliseconds.
+        times: When versions were committed; by default their files' times.
+        needed_from: Versions from here on must stay whatever their age, such as those that are not
+            published, or that somebody still reads.
+        whole: Whether a checkpoint can be trusted.
+    """
+    found = list(files)
+    listing = listing_of(found)
+    versions = listing.versions
+    if not versions:
+        return CleanupPlan(None, (), "the log holds no version that can be rebuilt")
+    moments = {**file_times(listing), **(times or {})}
+    cutoff = newest_at(versions, now_ms - retention, lambda version: moments[version])
+    if cutoff is None:
+        return CleanupPlan(None, (), "every version is younger than the retention")
+    if needed_from is not None:
+        cutoff = min(cutoff, needed_from)
+    for base in sorted((v for v in listing.checkpoints if v <= cutoff), reverse=True):
+        # a chain with a hole behind the checkpoint is no log to delete anything from
+        if listing.files_between(base, versions[-1]) is None:
+            continue
+        if any(whole(checkpoint) for checkpoint in listing.checkpoints[base]):
+            return CleanupPlan(base, _before(found, base), f"version {base} has a checkpoint")
+    return CleanupPlan(None, (), f"no whole checkpoint covers the versions below {cutoff}")
+
+
+def clean_log(
+    store: Store,
+    *,
+    now_ms: int,
+    retention: int,
+    times: Mapping[int, int] | None = None,
+    needed_from: int | None = None,
+) -> CleanupPlan:
+    """Delete what the retention lets go, and sidecars that no checkpoint names any more.
+
+    A run that dies half-way leaves a log that reads the same; the next one finishes its work.
+
+    Args:
+        store: The table's root.
+        now_ms: Now, in epoch milliseconds.
+        retention: As `retention_ms` gives it.
+        times: As `plan_cleanup`.
+        needed_from: As `plan_cleanup`.
+
+    Returns:
+        What was deleted, and why not more.
+    """
+    plan = plan_cleanup(
+        store.list(LOG_FOLDER),
+        now_ms=now_ms,
+        retention=retention,
+        times=times,
+        needed_from=needed_from,
+        whole=lambda checkpoint: is_whole(store, checkpoint),
+    )
+    for meta in plan.delete:
+        store.delete(meta.path)
+    if plan.checkpoint is None:
+        return plan
+    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS)))
+    for meta in orphans:
+        store.delete(meta.path)
+    return CleanupPlan(plan.checkpoint, plan.delete + orphans, plan.reason)
+
+
+def _before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
+    gone = []
+    for meta in files:
+        if (name := parse_name(meta.name)) is None:
+            continue
+        # a compacted file that begins at or below the checkpoint has lost what it stands for
+        limit = base + 1 if name.kind == "compacted" else base
+        if name.version < limit:
+            gone.append((name.version, meta))
+    return tuple(meta for _, meta in sorted(gone, key=lambda pair: (pair[0], pair[1].path)))
+
+
+def _orphans(store: Store, older_than_ms: int) -> Iterable[ObjectMeta]:
+    sidecars = [meta for meta in store.list(SIDECAR_FOLDER) if meta.modified_ms < older_than_ms]
+    if not sidecars:
+        return []
+    named: set[str] = set()
+    for meta in store.list(LOG_FOLDER):
+        if (name := parse_name(meta.name)) is not None and name.kind in ("checkpoint", "v2"):
+            named |= named_sidecars(store, Checkpoint(name.version, (meta,)))
+    return [meta for meta in sidecars if meta.path not in named]

@@ -1,0 +1,135 @@
+"""The checkpointer: checkpoints of published versions, streamed from SQL."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import files, outbox, registry, snapshots
+from deltalakedb.catalog.leases import leased, still_held
+from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError
+from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
+from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.protocol.properties import duration_ms, whole_number
+from deltalakedb.protocol.rules import is_on
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.protocol.actions import Metadata, Remove
+    from deltalakedb.storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: commits between two checkpoints, where the table does not say
+DEFAULT_INTERVAL = 100
+#: how long the log remembers removed files, where the table does not say
+DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
+#: from so many files on, a checkpoint is split
+_SPLIT_FROM = 500_000
+_LEASE_MS = 15 * 60_000
+
+
+def checkpoint(
+    database: Database,
+    name: str,
+    *,
+    kind: CheckpointKind | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> WrittenCheckpoint:
+    """Write a checkpoint of the newest published version.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        kind: One file, several parts or V2; by default what the table's features and size ask for.
+        storage_options: Options for the object store.
+    """
+    table = registry.find(database, name)
+    if table.state == "frozen":
+        raise TableFrozenError(
+            f"the table is frozen: {table.state_reason}",
+            table=name,
+            suggestion="resolve that first: a checkpoint would seal one side",
+        )
+    version = table.published_version
+    if version < 0:
+        raise InvalidArgumentError("nothing of the table is published yet", table=name)
+    store = open_store(table.location, storage_options)
+    with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
+        written = write_checkpoint_of(database, name, version, store=store, kind=kind)
+        with database.read() as session:
+            mine = still_held(database, session, lease)
+        # a holder that was paused past its lease leaves the hint to its successor
+        if mine:
+            write_last_checkpoint(store, written.hint())
+            outbox.set_checkpoint(database, table.table_id, version)
+    telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
+    return written
+
+
+def write_checkpoint_of(
+    database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None = None
+) -> WrittenCheckpoint:
+    """Write a checkpoint of one version into a store, without telling readers of it."""
+    opened = snapshots.open_table(database, name, version)
+    metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
+    if kind is None:
+        kind = _kind(opened)
+    content = CheckpointContent(
+        version=version,
+        protocol=protocol,
+        metadata=metadata,
+        files=files.stream_files(database, opened),
+        tombstones=_tombstones(database, opened),
+        txns=list(snapshots.txns(database, opened.table, version).values()),
+        domains=list(snapshots.domains(database, opened.table, version).values()),
+    )
+    return write_checkpoint(
+        store,
+        content,
+        kind=kind,
+        stats_as_json=metadata.configuration.get("delta.checkpoint.writeStatsAsJson") != "false",
+        stats_as_struct=is_on(metadata, "delta.checkpoint.writeStatsAsStruct"),
+    )
+
+
+def checkpoint_if_due(
+    database: Database, name: str, *, storage_options: Mapping[str, str] | None = None
+) -> WrittenCheckpoint | None:
+    """Write a checkpoint where the table's interval has passed since the last."""
+    status = next((s for s in outbox.status(database) if s.table == name), None)
+    if status is None or status.paused or status.state == "frozen":
+        return None
+    opened = snapshots.open_table(database, name)
+    if status.published_version - max(status.checkpoint_version, 0) < interval_of(opened.snapshot.metadata):
+        return None
+    return checkpoint(database, name, storage_options=storage_options)
+
+
+def interval_of(metadata: Metadata) -> int:
+    """Commits between two checkpoints."""
+    return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
+
+
+def _kind(opened: OpenTable) -> CheckpointKind:
+    policy = opened.snapshot.metadata.configuration.get("delta.checkpointPolicy")
+    features = opened.snapshot.protocol.writer_features or ()
+    if policy == "v2" and "v2Checkpoint" in features:
+        return "v2"
+    return "multipart" if opened.table.head.num_files >= _SPLIT_FROM else "classic"
+
+
+def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
+    """Removed files whose retention has not ended."""
+    keep = duration_ms(opened.snapshot.metadata, "delta.deletedFileRetentionDuration", DEFAULT_RETENTION_MS)
+    oldest = time.time_ns() // 1_000_000 - keep
+    for remove in files.tombstones(database, opened.table, opened.snapshot.version):
+        if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest:
+            yield remove

@@ -1,0 +1,114 @@
+"""Outside writers: commits in `_delta_log` that the catalog did not make, found before they do harm."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import outbox, registry, snapshots
+from deltalakedb.commit.changes import Copy, TableChange
+from deltalakedb.commit.committer import commit
+from deltalakedb.exceptions import ConflictError, TableFrozenError
+from deltalakedb.log.names import commit_path
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.log import Conflict
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+
+logger = logging.getLogger(__name__)
+
+#: a table's setting: what to do with commits beyond the head that others made
+POLICY = "outside_writers"
+FREEZE, ADOPT = "freeze", "adopt"
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Versions that were taken over from the log."""
+
+    versions: tuple[int, ...] = ()
+
+
+def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether the log holds a version beyond the head that the catalog does not know.
+
+    A version is in the database before it is in the log, so a file beyond the head is of somebody else, or of
+    a time that this database, an older backup, does not remember.
+    """
+    store = open_store(table.location, storage_options)
+    head = table.head.version
+    while store.exists(commit_path(head + 1)):
+        now = registry.find(database, table.name).head.version
+        if now <= head:
+            return True
+        head = now  # another writer of ours was faster
+    return False
+
+
+def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Before a commit: take foreign commits over, or refuse to write, as the table's policy says.
+
+    Returns:
+        True where versions were taken over, and the writer's snapshot is older than it thought.
+
+    Raises:
+        TableFrozenError: The log is ahead and the policy is to freeze.
+    """
+    if not is_ahead(database, table, storage_options):
+        return False
+    if table.settings.get(POLICY, FREEZE) == ADOPT:
+        return bool(adopt(database, table.name, storage_options).versions)
+    reason = f"_delta_log has version {table.head.version + 1}, which the catalog did not make"
+    outbox.freeze(database, table, reason, version=table.head.version)
+    raise TableFrozenError(
+        f"the table is frozen: {reason}",
+        table=table.name,
+        version=table.head.version,
+        suggestion="another engine wrote it, or the database is an older backup: `deltasql mirror recover` "
+        "takes the log's commits over",
+    )
+
+
+def adopt(
+    database: Database,
+    name: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    origin: str = "adopt",
+) -> Adopted:
+    """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path."""
+    table = registry.find(database, name)
+    reader = FileTxnLogReader(table.location, storage_options)
+    done = []
+    version = table.head.version + 1
+    while reader.store.exists(commit_path(version)):
+        data = reader.commit_bytes(version)
+        opened = snapshots.open_table(database, name)
+        change = TableChange(
+            opened.table,
+            decode_commit(data, source=commit_path(version)),
+            opened.snapshot,
+            exact=True,
+            copy=Copy(data, reader.timestamp_of(version), origin),
+        )
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
+        if isinstance(outcome, Conflict):
+            raise ConflictError(
+                f"somebody else committed version {version} while it was taken over",
+                table=name,
+                version=version,
+            )
+        outbox.advance(database, table.table_id, version)
+        done.append(version)
+        version += 1
+    if done:
+        logger.warning("%s: %d commits of other writers were taken over", name, len(done))
+    return Adopted(tuple(done))
