@@ -49,11 +49,13 @@ def main() -> int:
     truth = ensure_log(log, shape)
     catalogs = Catalogs(asked.data, log)
     imports = {s: catalogs.ensure(s, fresh=asked.fresh) for s in asked.systems}
+    before = os.getloadavg()
     raw: dict[str, dict[str, list[float]]] = {s: {} for s in asked.systems}
     peaks: dict[str, list[float]] = {s: [] for s in asked.systems}
     for number in range(asked.rounds):
         for system in asked.systems:
-            for task, repeats in (("range", 0), ("partition", asked.repeats)):
+            cold = [("range", 0), ("partition", 0)] * (asked.cold - 1)
+            for task, repeats in (*cold, ("range", 0), ("partition", asked.repeats)):
                 note = [f"--repeats={repeats}"]
                 done = run_worker(task, system, catalogs.address(system), str(log / "truth.json"), note)
                 for name, values in done["figures"].items():
@@ -62,6 +64,7 @@ def main() -> int:
         print(f"round {number + 1} of {asked.rounds} done", file=sys.stderr, flush=True)
     result = {
         "machine": _machine(),
+        "load": {"before": _load(before), "after": _load(os.getloadavg())},
         "shape": {"files": shape.files, "commits": shape.commits, "versions": truth.version + 1},
         "rounds": asked.rounds,
         "milliseconds": {s: {k: _summary(v) for k, v in raw[s].items()} for s in asked.systems},
@@ -84,7 +87,8 @@ def _options() -> argparse.Namespace:
     options.add_argument("--files", type=int, default=98_000, help="live files at the newest version")
     options.add_argument("--commits", type=int, default=10_000)
     options.add_argument("--checkpoint-every", type=int, default=100)
-    options.add_argument("--rounds", type=int, default=5, help="fresh processes of each kind")
+    options.add_argument("--rounds", type=int, default=5, help="turns of every system")
+    options.add_argument("--cold", type=int, default=3, help="fresh processes of each kind in a round")
     options.add_argument("--repeats", type=int, default=5, help="warm repeats in each process")
     options.add_argument("--systems", type=lambda t: tuple(t.split(",")), default=SYSTEMS)
     options.add_argument("--fresh", action="store_true", help="import again, to measure it")
@@ -97,12 +101,15 @@ def _options() -> argparse.Namespace:
     return asked
 
 
+def _load(averages: tuple[float, ...]) -> list[float]:
+    return [round(x, 2) for x in averages]
+
+
 def _machine() -> dict[str, Any]:
     packages = ("deltalake", "pyarrow", "duckdb", "psycopg")
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "load": [round(x, 2) for x in os.getloadavg()],
         "versions": {p: version(p) for p in packages},
     }
 
@@ -143,7 +150,8 @@ def _print(result: dict[str, Any], systems: tuple[str, ...]) -> None:
     print()
     for row in rows:
         print("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |")
-    print()
+    cores, load = result["machine"]["cores"], result["load"]
+    print(f"\nload average of {cores} cores: before {load['before']}, after {load['after']}")
     for system, done in result["import"].items():
         seconds = done["figures"]["import"][0] / 1000
         versions = int(done["figures"]["versions"][0])
@@ -172,7 +180,9 @@ def _short(value: float) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
+    if ratio is None:
+        return ""
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -81,6 +81,8 @@ def check_table(catalog: Catalog, name: str, *, published: bool = False, since: 
         ratified = log.commit_bytes(version)
         if version in in_log:
             assert in_log[version].read_bytes() == ratified, f"I2: other bytes in version {version} of {name}"
+            modified = in_log[version].stat().st_mtime_ns // 1_000_000
+            assert modified == times[version], f"I8: the log file of version {version} of {name} has {modified}"
         replay.commit(decode_commit(ratified))
         if version not in sampled:
             continue

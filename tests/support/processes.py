@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,28 @@ class Child:
 
     def _told(self) -> Any:
         return json.loads(self._answer.read_text()) if self._answer.exists() else None
+
+
+    def pause(self) -> None:
+        """Wait until it has stopped itself at a failpoint."""
+        until(lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def event() -> Any:
+    """A flag that the test and its children share."""
+    return _context.Event()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that only shows by asking."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
 
 
 def results(children: Sequence[Child]) -> list[Any]:

@@ -173,7 +173,11 @@ class Transaction:
 
     def submit(self, work: Work) -> None:
         """Take an operation's work; it is committed with everything else."""
-        self._writable()
+        try:
+            self._writable()
+        except InvalidArgumentError:
+            undo(work.files)  # a handle that outlived its transaction, or one for reading only
+            raise
         name = work.table.name
         self._files += work.files
         if isinstance(work.table, NewTable):
@@ -191,8 +195,9 @@ class Transaction:
         """Commit everything at once; where somebody else was first, ConflictError, and nothing happened."""
         self._active()
         changes, names, vanished = self._changes()
-        self._end("committed")
+        self._end("rolled back")  # until the opposite is known
         if not self._own and not any(c.steps for c in changes):
+            self._state = "committed"
             return self.commits
         outcome = settle(
             self._database,
@@ -202,10 +207,10 @@ class Transaction:
             repeated=self._given_uuid,
             own=self._own,
         )
+        self._state = "committed"
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
-        gone = self._gone()
-        publish_committed(self._database, [c.table for c in changes if c.steps and c.table.name not in gone])
+        publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
         return self.commits
 
     def rollback(self) -> None:
@@ -237,11 +242,12 @@ class Transaction:
             )
         return changes, names, vanished
 
-    def _gone(self) -> set[str]:
-        """Names that the transaction itself renamed or dropped."""
+    def _as_they_are(self, tables: Sequence[Table | NewTable]) -> Sequence[Table | NewTable]:
+        """Tables after the transaction, which may have renamed or dropped them."""
         if not self._own:
-            return set()
-        return set(self._touched) - {t.name for t in registry.list_tables(self._database)}
+            return tables
+        now = {t.location: t for t in registry.list_tables(self._database)}
+        return [now[t.location] for t in tables if t.location in now]
 
     # ---- inside ----------------------------------------------------------------------------------------
 
