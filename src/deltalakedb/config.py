@@ -122,6 +122,10 @@ class PublishConfig(_Section):
     )
     fsync: bool = Field(default=True, description="flush log file and folder to disk")
     help_predecessors: int = Field(default=32, ge=0, description="earlier versions a writer publishes too")
+    look_ahead: Literal["always", "local", "off"] = Field(
+        default="local",
+        description="look for commits of others before a commit: on every store, on local disks, or never",
+    )
 
 
 class ImportConfig(_Section):

@@ -17,6 +17,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.log.reader import open_file_log
+from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction, backoff
@@ -204,6 +205,11 @@ class Catalog:
     def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
+
+    @property
+    def mirror(self) -> Mirror:
+        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, mending."""
+        return Mirror(self._database)
 
     # ---- transactions ----------------------------------------------------------------------------------
 

@@ -95,6 +95,13 @@ def commit_bytes(database: Database, table: Table, version: int) -> bytes:
     return data
 
 
+def first_with_bytes(database: Database, table: Table) -> int:
+    """The oldest version whose successors all have their bytes."""
+    with database.read() as session:
+        row = session.row(database.sql("commits", "newest without bytes"), (table.table_id,))
+    return table.head.first_version if row is None or row[0] is None else int(row[0])
+
+
 def by_transaction(
     database: Database, session: Session, txn_uuid: str
 ) -> dict[tuple[int, int], Committed] | None:

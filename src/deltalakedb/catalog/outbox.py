@@ -41,6 +41,12 @@ def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublishe
     return [Unpublished(r[0], r[1], bytes(r[2]), r[3]) for r in rows]
 
 
+def waiting_versions(database: Database, table_id: int) -> list[int]:
+    """All unpublished versions of a table, in order."""
+    with database.read() as session:
+        return [r[0] for r in session.rows(database.sql("outbox", "open versions"), (table_id,))]
+
+
 def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
     """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
     newest, now = max(versions), time.time_ns() // 1_000_000

@@ -188,6 +188,24 @@ def set_tags(database: Database, name: str, tags: Mapping[str, str]) -> None:
     _change(database, name, "set tags", encode_json(dict(tags)), tags=dict(tags))
 
 
+def set_table_setting(database: Database, name: str, setting_name: str, value: Any) -> None:
+    """Set one setting of a table."""
+    with database.write() as session:
+        table = _for_change(database, session, name)
+        now = session.now_ms()
+        settings = {**table.settings, setting_name: value}
+        session.run(database.sql("tables", "set settings"), (encode_json(settings), now, table.table_id))
+        audit.record(
+            session,
+            "set setting",
+            table_id=table.table_id,
+            table=name,
+            at=now,
+            setting=setting_name,
+            value=value,
+        )
+
+
 def drop(database: Database, name: str) -> Table:
     """Forget everything about a table. Data files and `_delta_log` stay where they are."""
     with database.write() as session:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.stats import FileStats
 
 _MOST = 2**31 - 1
+#: a decimal of this many digits survives a trip through a double
+_DOUBLE_DIGITS = 15
 
 
 def parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray:
@@ -59,7 +61,8 @@ def _by_arrow(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray
     bounds = tree({leaf.physical_path: _json_type(leaf) for leaf in schema.bounded})
     fields = [pa.field(f.name, bounds if f.name in ("minValues", "maxValues") else f.type) for f in wanted]
     parsed = _parse(texts, pa.schema(fields))
-    arrays = [_typed(parsed.column(f.name).combine_chunks(), f.type) for f in wanted]
+    careful = _long_decimals(texts, schema)
+    arrays = [_typed(parsed.column(f.name).combine_chunks(), f.type, (f.name,), careful) for f in wanted]
     return pa.StructArray.from_arrays(arrays, fields=list(wanted), mask=texts.is_null())
 
 
@@ -90,12 +93,41 @@ def _json_type(leaf: Leaf) -> pa.DataType:
     return pa.int64() if pa.types.is_integer(kind) else pa.float64() if pa.types.is_floating(kind) else kind
 
 
-def _typed(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    if found.type == kind:
+def _long_decimals(texts: pa.StringArray, schema: CheckpointSchema) -> dict[tuple[str, ...], pa.Array]:
+    """Bounds of decimals that some writers round to doubles, made so wide that they hold what was rounded."""
+    leaves = [x for x in schema.bounded if _is_long(x)]
+    if not leaves:
+        return {}
+    stats = [parse_stats(text) for text in texts.to_pylist()]
+    out = {}
+    for leaf in leaves:
+        found = [None if s is None else _bounds(s, leaf) for s in stats]
+        for at, name in enumerate(("minValues", "maxValues")):
+            values = [None if bounds is None else bounds[at] for bounds in found]
+            out[(name, *leaf.physical_path)] = _array(values, arrow_type(leaf.type))
+    return out
+
+
+def _is_long(leaf: Leaf) -> bool:
+    decimal = leaf.type.decimal if isinstance(leaf.type, PrimitiveType) else None
+    return decimal is not None and decimal[0] > _DOUBLE_DIGITS
+
+
+def _typed(
+    found: pa.Array, kind: pa.DataType, path: tuple[str, ...], careful: Mapping[tuple[str, ...], pa.Array]
+) -> pa.Array:
+    if path in careful:
+        return careful[path]
+    if found.type == kind and not careful:
         return found
     if pa.types.is_struct(kind):
-        children = [_typed(c, f.type) for c, f in zip(found.flatten(), kind, strict=True)]
+        children = [
+            _typed(child, field.type, (*path, field.name), careful)
+            for child, field in zip(found.flatten(), kind, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=found.is_null())
+    if found.type == kind:
+        return found
     if pa.types.is_date(kind):
         found = pc.utf8_slice_codeunits(found, 0, 10)
     return found.cast(kind, safe=not pa.types.is_floating(kind))

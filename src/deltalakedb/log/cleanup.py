@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.exceptions import ConfigError
+from deltalakedb.exceptions import ConfigError, LogCorruptError
 from deltalakedb.log.checkpoint import is_whole, named_sidecars
-from deltalakedb.log.listing import Checkpoint, listing_of
+from deltalakedb.log.listing import Checkpoint, last_checkpoint, listing_of
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
 from deltalakedb.log.times import file_times, newest_at
 
@@ -96,8 +96,8 @@ def plan_cleanup(
     found = list(files)
     listing = listing_of(found)
     versions = listing.versions
-    if not versions:
-        return CleanupPlan(None, (), "the log holds no version that can be rebuilt")
+    if not versions or versions[-1] != listing.latest:
+        return CleanupPlan(None, (), "the newest version of the log cannot be rebuilt")
     moments = {**file_times(listing), **(times or {})}
     cutoff = newest_at(versions, now_ms - retention, lambda version: moments[version])
     if cutoff is None:
@@ -135,6 +135,10 @@ def clean_log(
     Returns:
         What was deleted, and why not more.
     """
+    hint = last_checkpoint(store)
+    if hint is not None:
+        # readers that follow the hint must find what it names
+        needed_from = hint if needed_from is None else min(hint, needed_from)
     plan = plan_cleanup(
         store.list(LOG_FOLDER),
         now_ms=now_ms,
@@ -172,5 +176,9 @@ def _orphans(store: Store, older_than_ms: int) -> Iterable[ObjectMeta]:
     named: set[str] = set()
     for meta in store.list(LOG_FOLDER):
         if (name := parse_name(meta.name)) is not None and name.kind in ("checkpoint", "v2"):
-            named |= named_sidecars(store, Checkpoint(name.version, (meta,)))
+            try:
+                named |= named_sidecars(store, Checkpoint(name.version, (meta,)))
+            except LogCorruptError:
+                # what a torn checkpoint names is not known, so every sidecar may be its
+                return []
     return [meta for meta in sidecars if meta.path not in named]

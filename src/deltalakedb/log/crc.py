@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalakedb.protocol.replay import Replay
     from deltalakedb.storage import Store
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import threading
+import time
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,15 +48,28 @@ def publish(
     *,
     storage_options: Mapping[str, str] | None = None,
     limit: int = 32,
+    seconds: float | None = None,
 ) -> Published:
     """Publish up to ``limit`` waiting commits of a table, oldest first.
 
     A failure is noted in the outbox and returned, never raised: the commits stand whatever happens here.
     """
+    with _turn(database, table.table_id):
+        return _publish(database, table, storage_options, limit, seconds)
+
+
+def _publish(
+    database: Database,
+    table: Table,
+    storage_options: Mapping[str, str] | None,
+    limit: int,
+    seconds: float | None,
+) -> Published:
     waiting = outbox.waiting(database, table.table_id, limit=limit)
     done: list[int] = []
     error: DeltaSqlError | None = None
     diverged = False
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
     try:
         store = open_store(table.location, storage_options) if waiting else None
         for commit in waiting:
@@ -62,6 +79,8 @@ def publish(
                 break
             done.append(commit.version)
             failpoint("publish.after_put")
+            if time.monotonic() > deadline:
+                break  # the rest is for the reconciler
     except DeltaSqlError as failure:
         error = failure
     if done:
@@ -72,6 +91,25 @@ def publish(
         failed = waiting[len(done)]
         _note_failure(database, table, failed, error)
     return Published(tuple(done), error, diverged)
+
+
+#: threads of one process publish a table one after the other: the later one finds nothing left to do
+_turns: dict[tuple[Database, int], threading.Lock] = {}
+_turns_lock = threading.Lock()
+
+
+def _turn(database: Database, table_id: int) -> threading.Lock:
+    with _turns_lock:
+        return _turns.setdefault((database, table_id), threading.Lock())
+
+
+def _after_fork() -> None:
+    global _turns_lock
+    _turns_lock = threading.Lock()
+    _turns.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _put(store: Store, commit: Unpublished) -> bool:

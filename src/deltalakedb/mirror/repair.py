@@ -11,7 +11,7 @@ from deltalakedb.catalog.leases import leased
 from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError, VersionMissingError
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.drift import DriftReport, Finding, verify
+from deltalakedb.mirror.drift import Finding, verify
 from deltalakedb.mirror.outside import Adopted, adopt
 from deltalakedb.storage.store import open_store
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ def rebuild(
         raise InvalidArgumentError(
             f"there is a log at {location} already", table=name, suggestion="choose an empty place"
         )
-    first = _first_with_bytes(database, table)
+    first = commits.first_with_bytes(database, table)
     if first > 0:
         write_checkpoint_of(database, name, first, store=store)
     for version in range(first, table.head.version + 1):
@@ -100,19 +99,6 @@ def rebuild(
             continue
         store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
     return first, table.head.version
-
-
-def _first_with_bytes(database: Database, table: Table) -> int:
-    """The oldest version whose successors all have their bytes."""
-    with database.read() as session:
-        have = {
-            r[0]
-            for r in session.rows("SELECT version FROM dl_commit_bytes WHERE table_id = ?", (table.table_id,))
-        }
-    first = table.head.version
-    while first > table.head.first_version and first in have:
-        first -= 1
-    return first
 
 
 def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:
@@ -138,6 +124,3 @@ def recover(database: Database, name: str, *, storage_options: Mapping[str, str]
     if table.state == "frozen":
         outbox.unfreeze(database, table, f"recovered {len(adopted.versions)} versions from the log")
     return adopted
-
-
-__all__ = ["DriftReport", "Repaired", "rebuild", "recover", "repair"]

@@ -10,9 +10,12 @@ from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import CommitUnknownError, ConflictError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.table.places import is_local
 from deltalakedb.table.staging import undo
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ def settle(
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
+        _look_ahead(database, changes)
         outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
@@ -98,9 +102,23 @@ def settle(
     return outcome
 
 
+def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
+    """Look for commits that others put into the log, before ours would collide with them."""
+    config = database.engine.config
+    for change in changes:
+        table = change.table
+        if isinstance(table, NewTable) or not change.steps or config.publish.look_ahead == "off":
+            continue
+        if config.publish.look_ahead == "always" or is_local(table.location):
+            look_ahead(database, table, config.storage_options_for(table.location))
+
+
 def publish_committed(database: Database, tables: Sequence[Table | NewTable]) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit."""
     config = database.engine.config
+    if config.publish.mode == "background":
+        for table in tables:
+            PUBLISHER.soon(database, table.name)
     if config.publish.mode != "sync":
         return
     for number, table in enumerate(tables):
@@ -110,7 +128,8 @@ def publish_committed(database: Database, tables: Sequence[Table | NewTable]) ->
             database,
             registry.find(database, table.name) if isinstance(table, NewTable) else table,
             storage_options=config.storage_options_for(table.location),
-            limit=config.publish.help_predecessors,
+            limit=config.publish.help_predecessors + 1,
+            seconds=1.0,
         )
 
 

@@ -23,6 +23,12 @@ SELECT min(timestamp), max(timestamp) FROM dl_commits WHERE table_id = ?;
 -- name: bytes
 SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
 
+-- name: newest without bytes
+SELECT max(c.version) FROM dl_commits c
+WHERE c.table_id = ? AND NOT EXISTS (
+  SELECT 1 FROM dl_commit_bytes b WHERE b.table_id = c.table_id AND b.version = c.version
+);
+
 -- name: by transaction
 -- what an earlier attempt with the same id achieved
 SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;
@@ -31,4 +37,5 @@ SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? 
 SELECT 1 FROM dl_transactions WHERE txn_uuid = ?;
 
 -- name: insert transaction
-INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?);
+-- it is there already where some of its commits are made again
+INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;

@@ -11,6 +11,9 @@ WHERE o.table_id = ? AND o.state <> 'published'
   AND NOT EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')
 ORDER BY o.version LIMIT ?;
 
+-- name: open versions
+SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
+
 -- name: insert
 INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
 

@@ -42,6 +42,11 @@ UPDATE dl_heads SET head_version = ?, head_timestamp = ?, first_version = ?, num
        files_without_count = ?, next_file_seq = ?, metadata_version = ?, protocol_version = ?, shape = ?
 WHERE table_id = ?;
 
+-- name: state versions
+-- since when the live metadata and protocol hold
+SELECT (SELECT max(add_version) FROM dl_metadata WHERE table_id = ? AND remove_version IS NULL),
+       (SELECT max(add_version) FROM dl_protocol WHERE table_id = ? AND remove_version IS NULL);
+
 -- name: live metadata
 SELECT raw FROM dl_metadata WHERE table_id = ? AND remove_version IS NULL;
 

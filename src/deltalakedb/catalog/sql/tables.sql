@@ -61,6 +61,9 @@ UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
 -- name: set tags
 UPDATE dl_tables SET tags = ?, updated_at = ? WHERE table_id = ?;
 
+-- name: set settings
+UPDATE dl_tables SET settings = ?, updated_at = ? WHERE table_id = ?;
+
 -- name: set state
 UPDATE dl_tables SET state = ?, state_reason = ?, updated_at = ? WHERE table_id = ?;
 

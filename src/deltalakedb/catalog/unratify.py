@@ -1,0 +1,58 @@
+"""Taking back: commits that nobody outside ever saw are undone, so that others can stand in their place."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import audit, registry
+from deltalakedb.catalog.ratify import set_head
+from deltalakedb.catalog.statements import statements
+from deltalakedb.catalog.values import Head, LockedTable
+from deltalakedb.exceptions import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+
+
+def take_back(database: Database, table: Table, first: int) -> None:
+    """Undo every commit of a table from a version on. All of them must be unpublished."""
+    if first <= table.published_version or first <= table.head.first_version:
+        raise InvalidArgumentError(
+            f"version {first} is published or the first one: it cannot be taken back", table=table.name
+        )
+    dialect = database.dialect.name
+    with database.write() as session:
+        locked = registry.lock(session, [table.table_id])[table.table_id]
+        for statement in statements("unratify", dialect).values():
+            if not statement.only or dialect in statement.only:
+                session.run(statement, (table.table_id, first))
+        before = first - 1
+        when = session.row(database.sql("commits", "one"), (table.table_id, before))
+        totals = session.row(database.sql("files", "totals at"), (table.table_id, before, before))
+        since = session.row(database.sql("snapshots", "state versions"), (table.table_id, table.table_id))
+        if when is None or totals is None or since is None:
+            raise InvalidArgumentError(f"the catalog does not have version {before}", table=table.name)
+        head = Head(before, when[1], table.head.first_version, *(int(n) for n in totals))
+        set_head(
+            session,
+            LockedTable(
+                replace(table, head=head),
+                locked.next_file_seq,
+                since[0],
+                since[1],
+                locked.frozen,
+                uuid.uuid4().hex,
+            ),
+        )
+        audit.record(
+            session,
+            "take back",
+            table_id=table.table_id,
+            table=table.name,
+            version=before,
+            first=first,
+            last=locked.table.head.version,
+        )

@@ -1,0 +1,114 @@
+"""The mirror of a catalog, as users hold it: status, publishing, pausing, verifying and mending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.catalog import outbox, registry
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.mirror import checkpointer, drift, outside, reconciler, repair
+from deltalakedb.mirror.resolve import resolve
+
+if TYPE_CHECKING:
+    import os
+    import threading
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import MirrorStatus
+    from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.mirror.drift import DriftReport
+    from deltalakedb.mirror.outside import Adopted
+    from deltalakedb.mirror.reconciler import Pass
+    from deltalakedb.mirror.repair import Repaired
+    from deltalakedb.mirror.resolve import Resolved
+
+_PAUSED = "mirror.paused"
+
+
+class Mirror:
+    """How a catalog's tables reach their `_delta_log`, and what to do when they do not.
+
+    Example:
+        >>> [s.table for s in catalog.mirror.status() if s.versions_behind]
+        []
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def status(self, name: str | None = None) -> list[MirrorStatus]:
+        """How far each table is published, or one of them."""
+        found = outbox.status(self._database)
+        if name is None:
+            return found
+        registry.find(self._database, name)
+        return [s for s in found if s.table == name]
+
+    def publish(self, name: str) -> Pass:
+        """Publish everything that waits of one table, now."""
+        registry.find(self._database, name)
+        return reconciler.reconcile(self._database, name)
+
+    def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
+        """Publish everything that waits of all tables: once, or again and again until told to stop."""
+        if stop is None:
+            return reconciler.run_once(self._database)
+        return reconciler.watch(self._database, stop=stop, interval=interval)
+
+    def thread(self, *, interval: float = 1.0) -> reconciler.ReconcilerThread:
+        """A reconciler for a long-lived process, as a context manager."""
+        return reconciler.ReconcilerThread(self._database, interval=interval)
+
+    def pause(self, name: str | None = None) -> None:
+        """Let publishing stand still, for one table or the whole catalog; commits go on."""
+        self._pause(name, paused=True)
+
+    def resume(self, name: str | None = None) -> Pass:
+        """Let publishing go on, and catch up."""
+        self._pause(name, paused=False)
+        return self.run() if name is None else self.publish(name)
+
+    def _pause(self, name: str | None, *, paused: bool) -> None:
+        if name is None:
+            registry.set_setting(self._database, _PAUSED, "true" if paused else None)
+        else:
+            outbox.set_paused(self._database, registry.find(self._database, name), paused)
+
+    def checkpoint(self, name: str, *, kind: CheckpointKind | None = None) -> WrittenCheckpoint:
+        """Write a checkpoint of the newest published version."""
+        return checkpointer.checkpoint(self._database, name, kind=kind, storage_options=self._options(name))
+
+    def verify(self, name: str, *, replay: bool = True) -> DriftReport:
+        """Compare a table's log with the catalog at every version."""
+        return drift.verify(self._database, name, storage_options=self._options(name), replay=replay)
+
+    def repair(self, name: str, *, dry_run: bool = False) -> Repaired:
+        """Rewrite commit files that are missing or damaged from the catalog."""
+        return repair.repair(self._database, name, storage_options=self._options(name), dry_run=dry_run)
+
+    def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
+        """Make the whole log of a table from the catalog into an empty place."""
+        return repair.rebuild(self._database, name, str(location))
+
+    def recover(self, name: str) -> Adopted:
+        """Catch up with a log that is ahead of the catalog."""
+        return repair.recover(self._database, name, storage_options=self._options(name))
+
+    def resolve(self, name: str, *, keep: Literal["theirs"] = "theirs") -> Resolved:
+        """Decide a divergence: their commits stay, ours that were never published are committed on top."""
+        if keep != "theirs":
+            raise InvalidArgumentError(
+                f"keep={keep!r} is not possible: a log file is never overwritten",
+                suggestion="to keep ours, move their commit files away by hand, then repair",
+            )
+        return resolve(self._database, name, storage_options=self._options(name))
+
+    def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
+        """What to do with commits that others put beyond the head: ``freeze``, or ``adopt`` them."""
+        if policy not in (outside.FREEZE, outside.ADOPT):
+            raise InvalidArgumentError(f"unknown policy {policy!r}", suggestion="use freeze or adopt")
+        registry.set_table_setting(self._database, name, outside.POLICY, policy)
+
+    def _options(self, name: str) -> dict[str, Any] | None:
+        location = registry.find(self._database, name).location
+        return self._database.engine.config.storage_options_for(location)
