@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
         return source
     root = local_root(table.table_uri, table=table.name)
+    begun = time.monotonic()
     failpoint("data.before")
     adds = write_files(
         source,
@@ -58,13 +60,13 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
         for t in (properties.app_transactions or () if properties is not None else ())
     ]
-    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns), *txns, *adds]
+    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
     table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
     return None
 
 
-def _info(adds: Sequence[Add], partition_columns: Sequence[str]) -> CommitInfo:
+def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:
     """The commitInfo of an append, with the keys that delta-rs gives it."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
     return CommitInfo(
@@ -74,7 +76,10 @@ def _info(adds: Sequence[Add], partition_columns: Sequence[str]) -> CommitInfo:
             "operationMetrics": {
                 "num_added_files": len(adds),
                 "num_removed_files": 0,
+                "num_partitions": 0,  # always, as delta-rs has it
                 "num_added_rows": sum(counts),
+                "execution_time_ms": int((time.monotonic() - begun) * 1000),
+                "num_retries": 0,
             },
         }
     )

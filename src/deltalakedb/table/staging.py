@@ -19,6 +19,7 @@ from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS
 from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.storage.local import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,8 +91,12 @@ class Scratch:
         """Write the log that makes this folder the table at the snapshot's version."""
         protocol = _without(snapshot.protocol, SCAN_DROPS if reading else OURS)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
-        actions: list[Action] = [protocol, snapshot.metadata, *map(self._linked, adds)]
-        (self.folder / commit_path(snapshot.version)).write_bytes(encode_commit(actions))
+        path = self.folder / commit_path(snapshot.version)
+        try:
+            actions: list[Action] = [protocol, snapshot.metadata, *map(self._linked, adds)]
+            path.write_bytes(encode_commit(actions))
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
 
     def harvest(self, *, after: int) -> Harvest:
         """The actions of every commit after a version, with paths as the real table spells them."""

@@ -349,16 +349,16 @@ class DuckdbEngine(Engine):
                 f"{self.path} is held by {who}: DuckDB lets only one process at a time in",
                 suggestion="wait for it or stop it; for several processes at once use SQLite or Postgres",
             )
+        if "No space left" in text:  # told as an IOException or as a failed COMMIT
+            return CatalogFullError(
+                f"no space left for {self.path}", suggestion="free some space; nothing was lost"
+            )
         if any(sign in text for sign in _DAMAGE):
             return CatalogCorruptError(
                 f"{self.path} is damaged or is not a DuckDB database ({text})",
                 suggestion="check the address; restore the file from a backup if it was a catalog",
             )
         if isinstance(error, self.driver.IOException):
-            if "No space left" in text:
-                return CatalogFullError(
-                    f"no space left for {self.path}", suggestion="free some space; nothing was lost"
-                )
             return CatalogAccessError(
                 f"DuckDB cannot open or write {self.path} ({text})",
                 suggestion="check the path and the rights of the file and its folder",
