@@ -16,6 +16,7 @@ from deltalakedb.catalog.values import Head, Table
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
+from deltalakedb.mirror.groups import Member, write_manifest
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.reads import NOTHING, ReadSet
@@ -211,7 +212,20 @@ class Transaction:
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
         publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
+        self._tell_group(changes, outcome)
         return self.commits
+
+    def _tell_group(self, changes: Sequence[TableChange], outcome: Sequence[Committed]) -> None:
+        """Tell readers outside which versions belong together."""
+        config = self._database.engine.config
+        members = [
+            Member(change.table.name, change.table.location, done.version)
+            for change, done in zip(changes, outcome, strict=True)
+            if change.steps and not done.replayed
+        ]
+        if len(members) > 1 and config.publish.mode == "sync":
+            options = {m.location: config.storage_options_for(m.location) for m in members}
+            write_manifest(self.uuid, max(c.timestamp for c in outcome), members, options)
 
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
