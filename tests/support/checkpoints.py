@@ -1,0 +1,93 @@
+"""States of tables as the content of checkpoints, for tests that write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltalakedb.log.checkpoint_rows import CheckpointContent
+from deltalakedb.protocol.codec import encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from deltalakedb.log import FileTxnLogReader
+    from deltalakedb.protocol.actions import Add
+
+FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("data_change", pa.bool_()),
+        ("stats", pa.string()),
+        ("partition_values", pa.string()),
+        ("tags", pa.string()),
+        ("deletion_vector", pa.string()),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("clustering_provider", pa.string()),
+        ("add_extra", pa.string()),
+    ]
+)
+
+
+def batches(adds: Iterable[Add], rows: int = 3) -> Iterator[pa.RecordBatch]:
+    """Adds as the batches that a catalog gives, small ones so that there are several."""
+    found = [_row(add) for add in adds]
+    for at in range(0, len(found), rows):
+        yield pa.RecordBatch.from_pylist(found[at : at + rows], schema=FILES)
+
+
+def content(reader: FileTxnLogReader, version: int, **changes: Any) -> CheckpointContent:
+    """What a checkpoint of a version holds."""
+    snapshot = reader.snapshot(version)
+    fields: dict[str, Any] = {
+        "version": version,
+        "protocol": snapshot.protocol,
+        "metadata": snapshot.metadata,
+        "files": batches(reader.files(version)),
+        "tombstones": reader.tombstones(version),
+        "txns": tuple(reader.txns(version).values()),
+        "domains": tuple(reader.domains(version).values()),
+    }
+    return CheckpointContent(**{**fields, **changes})
+
+
+def state(reader: FileTxnLogReader, version: int, *, stats: bool = True) -> dict[str, Any]:
+    """All that a version holds, without what a checkpoint leaves out by rule."""
+    files = [add.to_dict() for add in reader.files(version)]
+    dead = [remove.to_dict() for remove in reader.tombstones(version)]
+    for action in [*files, *dead]:
+        action["dataChange"] = None
+    for action in [*dead, *([] if stats else files)]:
+        action.pop("stats", None)
+    for action in dead:
+        action.pop("tags", None)
+    return {
+        "protocol": reader.snapshot(version).protocol,
+        "metadata": reader.snapshot(version).metadata,
+        "files": sorted(files, key=str),
+        "dead": sorted(dead, key=str),
+        "txns": reader.txns(version),
+        "domains": reader.domains(version),
+    }
+
+
+def _row(add: Add) -> dict[str, Any]:
+    vector = add.deletion_vector
+    return {
+        "path": add.path,
+        "size": add.size,
+        "modification_time": add.modification_time,
+        "data_change": add.data_change,
+        "stats": add.stats,
+        "partition_values": encode_json(add.partition_values),
+        "tags": None if add.tags is None else encode_json(add.tags),
+        "deletion_vector": None if vector is None else encode_json(vector.to_dict()),
+        "base_row_id": add.base_row_id,
+        "default_row_commit_version": add.default_row_commit_version,
+        "clustering_provider": add.clustering_provider,
+        "add_extra": None,
+    }
