@@ -53,6 +53,10 @@ def _lines() -> Iterator[str]:
     for name, command in sorted(cli.commands.items()):
         yield from ("", f"## {name}", "")
         yield from _command(name, command, common)
+        if isinstance(command, click.Group):
+            for below, part in sorted(command.commands.items()):
+                yield from ("", f"### {name} {below}", "")
+                yield from _command(f"{name} {below}", part, common)
 
 
 def _command(name: str, command: click.Command, common: set[str]) -> Iterator[str]:

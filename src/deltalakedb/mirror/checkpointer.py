@@ -7,13 +7,15 @@ import time
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import files, outbox, registry, snapshots
+from deltalakedb.catalog import commits, files, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
 from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
+from deltalakedb.log.cleanup import clean_log, retention_ms
+from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.protocol.properties import duration_ms, whole_number
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import whole_number
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.log.cleanup import CleanupPlan
     from deltalakedb.protocol.actions import Metadata, Remove
     from deltalakedb.storage.store import Store
 
@@ -70,8 +73,50 @@ def checkpoint(
         if mine:
             write_last_checkpoint(store, written.hint())
             outbox.set_checkpoint(database, table.table_id, version)
+            write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
     return written
+
+
+def _checksum(database: Database, name: str, version: int) -> VersionChecksum:
+    """What a version comes to, for readers that check themselves by it."""
+    opened = snapshots.open_table(database, name, version)
+    num_files, size_bytes, _, _ = files.totals(database, opened)
+    return VersionChecksum(
+        table_size_bytes=size_bytes,
+        num_files=num_files,
+        metadata=opened.snapshot.metadata,
+        protocol=opened.snapshot.protocol,
+        in_commit_timestamp=(
+            opened.snapshot.timestamp if is_on(opened.snapshot.metadata, IN_COMMIT_TIMESTAMPS) else None
+        ),
+        set_transactions=tuple(snapshots.txns(database, opened.table, version).values()),
+        domain_metadata=tuple(snapshots.domains(database, opened.table, version).values()),
+    )
+
+
+def clean(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> CleanupPlan:
+    """Delete log files whose retention has ended and that a published checkpoint covers.
+
+    Nothing goes while commits wait to be published: what is not in the log yet cannot be covered.
+    """
+    table = registry.find(database, name)
+    if waiting := outbox.lag(database, table.table_id).versions:
+        raise InvalidArgumentError(
+            f"{waiting} commits are not published yet",
+            table=name,
+            suggestion="run `deltasql mirror run` first",
+        )
+    opened = snapshots.open_table(database, name)
+    store = open_store(table.location, storage_options)
+    times = {row.version: row.timestamp for row in commits.history(database, table)}
+    with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS):
+        return clean_log(
+            store,
+            now_ms=time.time_ns() // 1_000_000,
+            retention=retention_ms(opened.snapshot.metadata),
+            times=times,
+        )
 
 
 def write_checkpoint_of(
@@ -120,15 +165,15 @@ def interval_of(metadata: Metadata) -> int:
 
 def _kind(opened: OpenTable) -> CheckpointKind:
     policy = opened.snapshot.metadata.configuration.get("delta.checkpointPolicy")
-    features = opened.snapshot.protocol.writer_features or ()
-    if policy == "v2" and "v2Checkpoint" in features:
-        return "v2"
-    return "multipart" if opened.table.head.num_files >= _SPLIT_FROM else "classic"
+    large = opened.table.head.num_files >= _SPLIT_FROM
+    if "v2Checkpoint" in (opened.snapshot.protocol.writer_features or ()):
+        return "v2" if policy == "v2" or large else "classic"
+    return "multipart" if large else "classic"
 
 
 def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
     """Removed files whose retention has not ended."""
-    keep = duration_ms(opened.snapshot.metadata, "delta.deletedFileRetentionDuration", DEFAULT_RETENTION_MS)
+    keep = retention_ms(opened.snapshot.metadata, "delta.deletedFileRetentionDuration", DEFAULT_RETENTION_MS)
     oldest = time.time_ns() // 1_000_000 - keep
     for remove in files.tombstones(database, opened.table, opened.snapshot.version):
         if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest:

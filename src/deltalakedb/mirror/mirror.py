@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.log.compaction import write_compaction
 from deltalakedb.mirror import checkpointer, drift, outside, reconciler, repair
 from deltalakedb.mirror.resolve import resolve
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     import os
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.log.cleanup import CleanupPlan
     from deltalakedb.mirror.drift import DriftReport
     from deltalakedb.mirror.outside import Adopted
     from deltalakedb.mirror.reconciler import Pass
@@ -78,6 +81,19 @@ class Mirror:
         """Write a checkpoint of the newest published version."""
         return checkpointer.checkpoint(self._database, name, kind=kind, storage_options=self._options(name))
 
+    def clean(self, name: str) -> CleanupPlan:
+        """Delete log files whose retention has ended and that a published checkpoint covers."""
+        return checkpointer.clean(self._database, name, storage_options=self._options(name))
+
+    def compact(self, name: str, start: int, end: int) -> str | None:
+        """Write a log compaction file over some published versions; its path, or None where it was there."""
+        table = registry.find(self._database, name)
+        if not 0 <= start < end <= table.published_version:
+            raise InvalidArgumentError(
+                f"versions {start} to {end} are not a range of published versions", table=name
+            )
+        return write_compaction(open_store(table.location, self._options(name)), start, end)
+
     def verify(self, name: str, *, replay: bool = True) -> DriftReport:
         """Compare a table's log with the catalog at every version."""
         return drift.verify(self._database, name, storage_options=self._options(name), replay=replay)
@@ -102,6 +118,10 @@ class Mirror:
                 suggestion="to keep ours, move their commit files away by hand, then repair",
             )
         return resolve(self._database, name, storage_options=self._options(name))
+
+    def policy(self, name: str) -> str:
+        """What happens to commits that others put beyond the head: ``freeze`` or ``adopt``."""
+        return registry.find(self._database, name).settings.get(outside.POLICY, outside.FREEZE)
 
     def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
         """What to do with commits that others put beyond the head: ``freeze``, or ``adopt`` them."""
