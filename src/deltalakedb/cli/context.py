@@ -101,6 +101,16 @@ class Invocation:
         with self.open_catalog(address) as catalog:
             yield catalog, address.table or ""
 
+    @contextmanager
+    def open_maybe(self, target: str | None) -> Iterator[tuple[Catalog, str | None]]:
+        """The catalog of a table and its name, or the catalog that is meant where no table is named."""
+        if target is not None:
+            with self.open_table(target) as opened:
+                yield opened
+        else:
+            with self.open_catalog() as catalog:
+                yield catalog, None
+
     # ---- people ----------------------------------------------------------------------------------------
 
     def confirm(self, question: str) -> bool:

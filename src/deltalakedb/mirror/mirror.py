@@ -121,7 +121,7 @@ class Mirror:
 
     def policy(self, name: str) -> str:
         """What happens to commits that others put beyond the head: ``freeze`` or ``adopt``."""
-        return registry.find(self._database, name).settings.get(outside.POLICY, outside.FREEZE)
+        return str(registry.find(self._database, name).settings.get(outside.POLICY, outside.FREEZE))
 
     def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
         """What to do with commits that others put beyond the head: ``freeze``, or ``adopt`` them."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def command(invocation: Invocation, table: str, kind: str | None) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
-    It is streamed from the catalog. Writers and `deltasql mirror run` do this on their own whenever
+    It is streamed from the catalog. `deltasql mirror run` does this on its own whenever
     delta.checkpointInterval commits have passed.
 
     \b

@@ -1,0 +1,128 @@
+"""``deltasql mirror status`` and ``verify``: how the logs stand to the catalog; nothing is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deltalakedb.cli import render
+from deltalakedb.cli.errors import ExitCode
+from deltalakedb.cli.options import common
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.catalog.outbox import MirrorStatus
+    from deltalakedb.cli.context import Invocation
+    from deltalakedb.cli.output import Screen
+    from deltalakedb.mirror.drift import DriftReport, Finding
+
+
+@click.command("status")
+@click.argument("table", required=False)
+@common
+@click.pass_obj
+def status(invocation: Invocation, table: str | None) -> int:
+    """Show how far each log is behind its table, and why. Exit code 5 where a table is frozen.
+
+    \b
+    Examples:
+      deltasql mirror status
+      deltasql mirror status sales.orders --json
+    """
+    with invocation.open_maybe(table) as (catalog, name):
+        found = catalog.mirror.status(name)
+    rows = [s.to_dict() | {"published_at": render.iso(s.published_at)} for s in found]
+    invocation.output.result(
+        {"catalog": catalog.uri, "tables": rows},
+        lambda screen: _view_status(screen, found),
+        brief=[f"{s.table} {s.versions_behind}" for s in found if s.versions_behind],
+    )
+    return ExitCode.FROZEN if any(s.state == "frozen" for s in found) else ExitCode.OK
+
+
+def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
+    if not found:
+        screen.line("The catalog holds no tables.")
+        return
+    headers = ("NAME", "VERSION", "PUBLISHED", "BEHIND", "SECONDS", "CHECKPOINT", "STATE", "WHY")
+    rows = [
+        (
+            s.table,
+            str(s.version),
+            str(s.published_version) if s.published_version >= 0 else "-",
+            render.count(s.versions_behind),
+            f"{s.seconds_behind:.0f}",
+            str(s.checkpoint_version) if s.checkpoint_version >= 0 else "-",
+            "paused" if s.paused and s.state == "active" else s.state,
+            _why(s),
+        )
+        for s in found
+    ]
+    screen.table(headers, rows, right=headers[1:6])
+
+
+def _why(status: MirrorStatus) -> str:
+    if status.state_reason:
+        return status.state_reason
+    if status.error is None:
+        return "-"
+    return f"{status.error} ({render.many(status.attempts, 'attempt')})"
+
+
+@click.command("verify")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.option("--no-replay", is_flag=True, help="Compare bytes only: faster, and blind to wrong checkpoints.")
+@common
+@click.pass_obj
+def verify(invocation: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
+    """Compare log and catalog at every version: bytes, replay, checkpoints. Nothing is changed.
+
+    Without a table all are compared. Exit code 3 for drift, 5 where somebody else's commit stands in the
+    place of ours.
+
+    \b
+    Examples:
+      deltasql mirror verify
+      deltasql mirror verify sales.orders --json
+    """
+    targets = [invocation.table_address(table) for table in tables]
+    address, *others = {t.catalog for t in targets} or {invocation.catalog_address()}
+    if others:
+        raise click.UsageError("the tables lie in several catalogs: compare one at a time")
+    with invocation.open_catalog(address) as catalog:
+        names = [t.table or "" for t in targets] or [t.name for t in catalog.tables()]
+        reports = [catalog.mirror.verify(name, replay=not no_replay) for name in names]
+    findings = [f for report in reports for f in report.findings]
+    invocation.output.result(
+        {"ok": not findings, "tables": [r.to_dict() for r in reports]},
+        lambda screen: _view_reports(screen, reports),
+        brief=[f"{r.table} {f.version} {f.kind}: {f.detail}" for r in reports for f in r.findings],
+    )
+    return code_of(findings)
+
+
+def _view_reports(screen: Screen, reports: Sequence[DriftReport]) -> None:
+    for report in reports:
+        versions = render.many(report.versions_checked, "version")
+        if report.ok:
+            screen.line(f"{report.table}: {versions}, the log is what the catalog says.")
+            continue
+        screen.line(f"{report.table}: {versions}, {render.many(len(report.findings), 'finding')}", "bold red")
+        view_findings(screen, report.findings)
+    if not reports:
+        screen.line("The catalog holds no tables.")
+
+
+def view_findings(screen: Screen, findings: Sequence[Finding]) -> None:
+    """Draw what is not as it should be."""
+    rows = [(str(f.version), f.kind, f.detail) for f in findings]
+    screen.table(("VERSION", "KIND", "DETAIL"), rows, right=("VERSION",))
+
+
+def code_of(findings: Sequence[Finding]) -> ExitCode:
+    """The exit code that findings end a command with."""
+    if any(f.kind == "foreign" for f in findings):
+        return ExitCode.FROZEN
+    return ExitCode.DRIFT if findings else ExitCode.OK

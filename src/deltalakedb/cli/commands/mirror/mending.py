@@ -1,0 +1,174 @@
+"""``deltasql mirror repair``, ``rebuild``, ``recover``, ``resolve``, ``policy``: when both sides differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+import click
+
+from deltalakedb.cli import render
+from deltalakedb.cli.commands.mirror.looking import code_of, view_findings
+from deltalakedb.cli.errors import ExitCode
+from deltalakedb.cli.options import changing, common
+
+if TYPE_CHECKING:
+    from deltalakedb.cli.context import Invocation
+    from deltalakedb.cli.output import Screen
+
+
+@click.command("repair")
+@click.argument("table")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@common
+@click.pass_obj
+def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
+    """Rewrite commit files that are missing or damaged, from the catalog's bytes.
+
+    Commits of others are left alone: exit code 5 where one stands in the place of ours, 3 where other drift
+    is left.
+
+    \b
+    Examples:
+      deltasql mirror repair sales.orders --dry-run
+      deltasql mirror repair sales.orders
+    """
+    with invocation.open_table(table) as (catalog, name):
+        done = catalog.mirror.repair(name, dry_run=dry_run)
+
+    def view(screen: Screen) -> None:
+        verb = "would be rewritten" if dry_run else "rewritten"
+        which = f": {', '.join(map(str, done.rewritten))}" if done.rewritten else ""
+        screen.line(f"{render.many(len(done.rewritten), 'commit file')} {verb}{which}.")
+        if done.left:
+            screen.line("Left alone:")
+            view_findings(screen, done.left)
+
+    left = [{"kind": f.kind, "version": f.version, "detail": f.detail} for f in done.left]
+    document = {"table": name, "dry_run": dry_run, "rewritten": list(done.rewritten), "left": left}
+    invocation.output.result(document, view, brief=[str(v) for v in done.rewritten])
+    return code_of(done.left)
+
+
+@click.command("rebuild")
+@click.argument("table")
+@click.argument("location")
+@common
+@click.pass_obj
+def rebuild(invocation: Invocation, table: str, location: str) -> None:
+    """Make the whole log of a table from the catalog, into a place without one.
+
+    Data files are not copied: put the new _delta_log beside them.
+
+    \b
+    Examples:
+      deltasql mirror rebuild sales.orders /srv/lake/rebuilt
+    """
+    with invocation.open_table(table) as (catalog, name):
+        first, last = catalog.mirror.rebuild(name, location)
+    invocation.output.result(
+        {"table": name, "location": location, "first_version": first, "version": last},
+        lambda screen: screen.line(f"Versions {first} to {last} of {name} are in {location}/_delta_log."),
+    )
+
+
+@click.command("recover")
+@click.argument("table")
+@common
+@click.pass_obj
+def recover(invocation: Invocation, table: str) -> None:
+    """Take over the commits of a log that is ahead of the catalog, and let the table be written again.
+
+    That is the case after the database came back from an older backup, or after another engine wrote.
+
+    \b
+    Examples:
+      deltasql mirror recover sales.orders
+    """
+    with invocation.open_table(table) as (catalog, name):
+        adopted = catalog.mirror.recover(name).versions
+        version = catalog.describe(name).head.version
+    told = render.many(len(adopted), "version")
+    invocation.output.result(
+        {"table": name, "adopted": list(adopted), "version": version},
+        lambda screen: screen.line(f"{told} taken over from the log; {name} is at version {version}."),
+        brief=[str(v) for v in adopted],
+    )
+
+
+@click.command("resolve")
+@click.argument("table")
+@click.option(
+    "--keep-theirs", is_flag=True, required=True, help="Their commits stay; ours go on top with new versions."
+)
+@changing
+@common
+@click.pass_obj
+def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool) -> int:
+    """Decide a divergence: somebody else's commit stands in the log where we committed too.
+
+    Only commits of ours that nobody outside ever saw move. Those that cannot stand beside theirs are lost
+    and named: exit code 4.
+
+    \b
+    Examples:
+      deltasql mirror resolve sales.orders --keep-theirs --dry-run
+      deltasql mirror resolve sales.orders --keep-theirs --yes
+    """
+    del keep_theirs  # the only way there is: it has to be said
+    with invocation.open_table(table) as (catalog, name):
+        (state,) = catalog.mirror.status(name)
+        waiting = render.many(state.versions_behind, "commit")
+        if dry_run:
+            invocation.output.result(
+                {"table": name, "dry_run": True, "waiting": state.versions_behind},
+                lambda screen: screen.line(f"{waiting} of {name} would be made again on top of the log's."),
+            )
+            return ExitCode.OK
+        if not invocation.confirm(f"Take over the log of {name}, and make {waiting} of ours again on top?"):
+            invocation.output.note("Nothing was changed.")
+            return ExitCode.ERROR
+        done = catalog.mirror.resolve(name)
+
+    def view(screen: Screen) -> None:
+        screen.line(f"{render.many(len(done.theirs), 'commit')} of others taken over.")
+        for old, new in done.ours.items():
+            screen.line(f"  our version {old} is now version {new}")
+        for old, why in done.lost.items():
+            screen.line(f"  ✗ our version {old} is lost: {why}", "red")
+
+    document = {
+        "table": name,
+        "dry_run": False,
+        "theirs": list(done.theirs),
+        "ours": {str(old): new for old, new in done.ours.items()},
+        "lost": {str(old): why for old, why in done.lost.items()},
+    }
+    invocation.output.result(document, view, brief=[f"lost {v}: {why}" for v, why in done.lost.items()])
+    return ExitCode.CONFLICT if done.lost else ExitCode.OK
+
+
+@click.command("policy")
+@click.argument("table")
+@click.argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
+@common
+@click.pass_obj
+def policy(invocation: Invocation, table: str, policy: str | None) -> None:
+    """Show or set what happens when another engine commits beyond the catalog's newest version.
+
+    `freeze` refuses writes until a person decides, `adopt` takes such commits over before the next write. A
+    commit in the place of one of ours always freezes the table.
+
+    \b
+    Examples:
+      deltasql mirror policy sales.orders
+      deltasql mirror policy sales.orders adopt
+    """
+    with invocation.open_table(table) as (catalog, name):
+        if policy is not None:
+            catalog.mirror.set_policy(name, cast('Literal["freeze", "adopt"]', policy))
+        now = catalog.mirror.policy(name)
+    invocation.output.result(
+        {"table": name, "policy": now},
+        lambda screen: screen.line(f"Commits of others to {name}: {now}."),
+        brief=[now],
+    )

@@ -1,0 +1,134 @@
+"""``deltasql mirror run``, ``pause`` and ``resume``: publishing what waits, or letting it wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deltalakedb.cli import render
+from deltalakedb.cli.errors import ExitCode
+from deltalakedb.cli.options import common
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.cli.context import Invocation
+    from deltalakedb.cli.output import Screen
+    from deltalakedb.mirror.reconciler import Pass
+
+
+@click.command("run")
+@click.argument("table", required=False)
+@click.option("--watch", is_flag=True, help="Go on until told to stop, by Ctrl-C or SIGTERM.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    help="With --watch, the pause between two rounds.",
+)
+@common
+@click.pass_obj
+def run(invocation: Invocation, table: str | None, watch: bool, interval: float) -> int:
+    """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
+
+    A table whose last attempt failed is left alone until its next try is due; naming it forces one.
+    Exit code 75 where something could not be published yet, 5 where a table diverged.
+
+    \b
+    Examples:
+      deltasql mirror run
+      deltasql mirror run sales.orders
+      deltasql mirror run --watch --interval 5
+    """
+    if watch and table is not None:
+        raise click.UsageError("--watch looks after all tables: leave the name out")
+    with invocation.open_maybe(table) as (catalog, name):
+        if watch:
+            invocation.output.note(f"Publishing the tables of {catalog.uri}; Ctrl-C ends it.")
+            with _until_told() as stop:
+                done = catalog.mirror.run(stop=stop, interval=interval)
+        else:
+            done = catalog.mirror.run() if name is None else catalog.mirror.publish(name)
+    return _tell_pass(invocation, done)
+
+
+@contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, so that the round under way is finished."""
+    stop = threading.Event()
+    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
+    failed, diverged = sorted(set(done.failed)), sorted(set(done.diverged))
+
+    def view(screen: Screen) -> None:
+        made = f", {render.many(done.checkpoints, 'checkpoint')} written" if done.checkpoints else ""
+        screen.line(f"{render.many(done.published, 'version')} published{made}.")
+        for name in failed:
+            screen.line(f"  ! {name} waits: `deltasql mirror status {name}` says why", "yellow")
+        for name in diverged:
+            screen.line(f"  ✗ {name} is frozen: somebody else's commit stands in the place of ours", "red")
+
+    document = {
+        **more,
+        "published": done.published,
+        "checkpoints": done.checkpoints,
+        "failed": failed,
+        "diverged": diverged,
+    }
+    invocation.output.result(document, view, brief=[*failed, *diverged])
+    if diverged:
+        return ExitCode.FROZEN
+    return ExitCode.TRY_AGAIN if failed else ExitCode.OK
+
+
+@click.command("pause")
+@click.argument("table", required=False)
+@common
+@click.pass_obj
+def pause(invocation: Invocation, table: str | None) -> None:
+    """Let publishing stand still, for a table or the whole catalog. Commits go on.
+
+    Readers of _delta_log keep an older, consistent state.
+
+    \b
+    Examples:
+      deltasql mirror pause sales.orders
+      deltasql mirror pause
+    """
+    with invocation.open_maybe(table) as (catalog, name):
+        catalog.mirror.pause(name)
+    what = name or "every table"
+    invocation.output.result(
+        {"table": name, "paused": True},
+        lambda screen: screen.line(f"Publishing of {what} stands still until `deltasql mirror resume`."),
+    )
+
+
+@click.command("resume")
+@click.argument("table", required=False)
+@common
+@click.pass_obj
+def resume(invocation: Invocation, table: str | None) -> int:
+    """Let publishing go on, and catch up. A table that was paused by name is resumed by name.
+
+    \b
+    Examples:
+      deltasql mirror resume sales.orders
+      deltasql mirror resume
+    """
+    with invocation.open_maybe(table) as (catalog, name):
+        done = catalog.mirror.resume(name)
+    return _tell_pass(invocation, done, table=name, paused=False)
