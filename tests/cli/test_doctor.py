@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.exceptions import TableFrozenError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ def test_a_table_that_froze_is_told_and_refuses_writes(
     deltasql_json: DeltasqlJson, log: Path, catalog_uri: str
 ) -> None:
     deltalake.write_deltalake(log.parent, pa.table({"id": [3]}), mode="append")
-    with Catalog(catalog_uri) as catalog:
+    with Catalog(catalog_uri) as catalog, pytest.raises(TableFrozenError):
         catalog.write("orders", pa.table({"id": [4]}), mode="append")  # its version is taken in the folder
     document = deltasql_json("doctor", code=5)
     assert ("state", "failed", "frozen") in bad(document)

@@ -69,7 +69,9 @@ def test_a_foreign_commit_freezes_the_table_and_is_never_overwritten(
     foreign = json.dumps({"commitInfo": {"operation": "FOREIGN"}}) + "\n"
     file = log_of(uri) / f"{1:020}.json"
     file.write_text(foreign)
-    write_deltalake(uri, ids(1), mode="append")
+    # as if it had come a moment after the writer's own look
+    with use_config(Config(publish={"look_ahead": "off"})):
+        write_deltalake(uri, ids(1), mode="append")
     assert file.read_text() == foreign
     assert ids_of(DeltaTable(uri)) == [0, 1]
     row = catalog.describe("t")

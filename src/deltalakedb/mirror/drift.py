@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
-from deltalakedb.exceptions import DeltaSqlError, StorageMissingError
+from deltalakedb.exceptions import DeltaSqlError, StorageMissingError, VersionMissingError
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
@@ -79,13 +79,13 @@ def verify(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table, upto=table.published_version)
-    found = list(_files(store, table, rows))
+    found = list(_files(database, store, table, rows))
     if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
         found += _replays(database, store, table)
     return DriftReport(name, len(rows), tuple(sorted(found, key=lambda f: f.version)))
 
 
-def _files(store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
+def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
     listing = list_log(store)
     covered = max(listing.checkpoints, default=-1)
     for row in rows:
@@ -99,17 +99,22 @@ def _files(store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Findin
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
         if digest(data) != row.sha256:
-            yield Finding(*_other(row.version, data))
+            yield Finding(*_other(database, table, row.version, data))
     if store.exists(commit_path(table.head.version + 1)):
         yield Finding("ahead", table.head.version + 1, "the log has a version that the catalog did not make")
 
 
-def _other(version: int, data: bytes) -> tuple[Kind, int, str]:
+def _other(database: Database, table: Table, version: int, data: bytes) -> tuple[Kind, int, str]:
     """What other bytes are: damage, or somebody's commit."""
     try:
         decode_commit(data, source=commit_path(version))
     except DeltaSqlError as error:
         return "damaged", version, error.message
+    try:
+        if commits.commit_bytes(database, table, version).startswith(data):
+            return "damaged", version, "the commit file is cut short"
+    except VersionMissingError:
+        pass  # pruned: only its digest is known
     return "foreign", version, "another commit stands in the place of ours"
 
 

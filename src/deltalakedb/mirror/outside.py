@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import ConflictError, TableFrozenError
+from deltalakedb.exceptions import ConflictError, StorageError, TableFrozenError
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import decode_commit
@@ -62,7 +62,12 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
     Raises:
         TableFrozenError: The log is ahead and the policy is to freeze.
     """
-    if not is_ahead(database, table, storage_options):
+    try:
+        if not is_ahead(database, table, storage_options):
+            return False
+    except StorageError as error:
+        # trouble with the log never stops a commit; what stands there is found when it is published
+        logger.warning("the log of %s could not be looked at: %s", table.name, error.message)
         return False
     if table.settings.get(POLICY, FREEZE) == ADOPT:
         return bool(adopt(database, table.name, storage_options).versions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import random
 import threading
 import time
 import warnings
@@ -54,8 +55,13 @@ def publish(
 
     A failure is noted in the outbox and returned, never raised: the commits stand whatever happens here.
     """
-    with _turn(database, table.table_id):
-        return _publish(database, table, storage_options, limit, seconds)
+    try:
+        with _turn(database, table.table_id):
+            return _publish(database, table, storage_options, limit, seconds)
+    except DeltaSqlError as failure:
+        # the database itself: what was put is found there by the next publisher
+        logger.warning("publishing %s must wait: %s", table.name, failure.message)
+        return Published(error=failure)
 
 
 def _publish(
@@ -137,6 +143,7 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
     )
     telemetry.emit("publish_total", 1, outcome="failed")
     wait = min(_FIRST_RETRY_MS * 2 ** min(commit.attempts, 20), _LONGEST_RETRY_MS)
+    wait = int(wait * random.uniform(0.8, 1.2))  # noqa: S311 - so that several do not try in step
     try:
         outbox.mark_failed(
             database,

@@ -15,7 +15,10 @@ from deltalakedb.mirror.checkpointer import checkpoint_if_due
 from deltalakedb.mirror.publisher import publish
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import MirrorStatus
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +46,28 @@ class Pass:
         )
 
 
-def run_once(database: Database, *, checkpoints: bool = True) -> Pass:
-    """Publish everything that waits, table by table, the longest waiting first."""
+def run_once(
+    database: Database, *, checkpoints: bool = True, looked_at: dict[int, int] | None = None
+) -> Pass:
+    """Publish everything that waits, table by table, the longest waiting first; then due checkpoints.
+
+    Args:
+        database: The catalog.
+        checkpoints: Write due checkpoints too, also of tables that their writers published.
+        looked_at: Published versions by table for which no checkpoint was due, kept from pass to pass.
+    """
     done = Pass()
     for name in outbox.behind(database):
-        done += reconcile(database, name, checkpoints=checkpoints)
-    report_lag(database)
+        done += reconcile(database, name, checkpoints=False)
+    found = outbox.status(database)
+    report_lag(found)
+    for status in found if checkpoints else ():
+        seen = {} if looked_at is None else looked_at
+        if seen.get(status.table_id) != status.published_version:
+            written = _checkpoint(database, status.table)
+            done += Pass(checkpoints=written or 0)
+            if written is not None:
+                seen[status.table_id] = status.published_version
     return done
 
 
@@ -70,18 +89,26 @@ def reconcile(database: Database, name: str, *, checkpoints: bool = True) -> Pas
         if len(result.versions) < _AT_ONCE:
             break
     if checkpoints:
-        try:
-            written = checkpoint_if_due(database, name, storage_options=options)
-        except DeltaSqlError as error:
-            logger.warning("the checkpoint of %s must wait: %s", name, error.message)
-        else:
-            done += Pass(checkpoints=int(written is not None))
+        done += Pass(checkpoints=_checkpoint(database, name) or 0)
     return done
 
 
-def report_lag(database: Database) -> None:
+def _checkpoint(database: Database, name: str) -> int | None:
+    """Write a table's checkpoint where one is due; how many were written, or None where it must wait."""
+    try:
+        location = registry.find(database, name).location
+        options = database.engine.config.storage_options_for(location)
+        return int(checkpoint_if_due(database, name, storage_options=options) is not None)
+    except TableMissingError:
+        return 0  # dropped a moment ago
+    except DeltaSqlError as error:
+        logger.warning("the checkpoint of %s must wait: %s", name, error.message)
+        return None
+
+
+def report_lag(found: Sequence[MirrorStatus]) -> None:
     """Say how far logs are behind, as signals, and aloud past the alarm."""
-    for status in outbox.status(database):
+    for status in found:
         telemetry.emit("publish_lag_versions", status.versions_behind, table=status.table)
         telemetry.emit("publish_oldest_unpublished_seconds", status.seconds_behind, table=status.table)
         if status.seconds_behind > ALARM_SECONDS and not status.paused:
@@ -97,9 +124,10 @@ def report_lag(database: Database) -> None:
 def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
     """Reconcile until told to stop; trouble with the database is waited out with growing patience."""
     done, trouble = Pass(), 0
+    looked_at: dict[int, int] = {}
     while not stop.is_set():
         try:
-            done += run_once(database)
+            done += run_once(database, looked_at=looked_at)
             trouble = 0
         except DeltaSqlError as error:
             if not error.transient:

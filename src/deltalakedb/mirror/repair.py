@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry
-from deltalakedb.catalog.leases import leased
-from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError, VersionMissingError
+from deltalakedb.catalog.leases import leased, still_held
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    InvalidArgumentError,
+    LogError,
+    TableFrozenError,
+    VersionMissingError,
+)
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, verify
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -52,8 +59,15 @@ def repair(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     done = []
-    with leased(database, f"repair:{table.table_id}"):
+    with leased(database, f"repair:{table.table_id}") as lease:
         for finding in broken:
+            with database.read() as session:
+                if not still_held(database, session, lease):
+                    raise CatalogBusyError(
+                        "the lease ran out before the repair was done",
+                        table=name,
+                        suggestion="repair again: what was rewritten stays",
+                    )
             row = commits.one(database, table, finding.version)
             try:
                 data = commits.commit_bytes(database, table, finding.version)
@@ -113,14 +127,32 @@ def recover(database: Database, name: str, *, storage_options: Mapping[str, str]
             version=foreign[0].version,
             suggestion="decide with `deltasql mirror resolve`",
         )
-    waiting = outbox.lag(database, table.table_id).versions
-    if waiting:
-        raise LogError(
-            f"{waiting} commits of the catalog are not in the log",
-            table=name,
-            suggestion="run `deltasql mirror run` first",
-        )
+    _acknowledge(database, table, open_store(table.location, storage_options))
     adopted = adopt(database, name, storage_options, origin="recover")
     if table.state == "frozen":
         outbox.unfreeze(database, table, f"recovered {len(adopted.versions)} versions from the log")
     return adopted
+
+
+def _acknowledge(database: Database, table: Table, store: Store) -> None:
+    """Note commits as published that are in the log already: an older backup believes that they wait."""
+    known = []
+    for version in outbox.waiting_versions(database, table.table_id):
+        path = commit_path(version)
+        if not store.exists(path):
+            raise LogError(
+                f"version {version} of the catalog is not in the log",
+                table=table.name,
+                version=version,
+                suggestion="publish it with `deltasql mirror run`",
+            )
+        if store.get(path) != commits.commit_bytes(database, table, version):
+            raise TableFrozenError(
+                f"version {version} of the log is not the one in the catalog: both sides went on",
+                table=table.name,
+                version=version,
+                suggestion="decide with `deltasql mirror resolve`",
+            )
+        known.append(version)
+    if known:
+        outbox.mark_published(database, table.table_id, known)

@@ -12,6 +12,7 @@ from deltalakedb.catalog.leases import leased
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.outside import adopt
 from deltalakedb.mirror.publisher import publish
@@ -19,6 +20,7 @@ from deltalakedb.protocol.actions import Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +70,13 @@ def resolve(database: Database, name: str, *, storage_options: Mapping[str, str]
             suggestion="`deltasql mirror recover` takes over commits beyond the head",
         )
     first = waiting[0]
+    store = open_store(table.location, storage_options)
+    if not store.exists(commit_path(first)):
+        raise InvalidArgumentError(
+            f"there is nothing to resolve: version {first} of ours only waits to be published",
+            table=name,
+            suggestion="publish it with `deltasql mirror run`",
+        )
     with leased(database, f"repair:{table.table_id}", ttl_ms=15 * 60_000):
         rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
         bodies = {

@@ -1,0 +1,51 @@
+"""Fixtures of the mirror's tests: a catalog on each engine, a table `t` in it, and its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.catalog.database import close_all
+from deltalakedb.config import Config, use_config
+from support.lake import ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.catalog.database import Database
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_open() -> Iterator[None]:
+    yield
+    close_all()
+
+
+@pytest.fixture
+def catalog(catalog_uri: str) -> Catalog:
+    """An empty catalog, created by opening it."""
+    return Catalog(catalog_uri)
+
+
+@pytest.fixture
+def silent(catalog_uri: str, catalog: Catalog) -> Catalog:
+    """The same catalog for a writer that publishes nothing."""
+    with use_config(Config(publish={"mode": "off"})) as config:
+        return Catalog(catalog_uri, config=config)
+
+
+@pytest.fixture
+def database(catalog: Catalog, root: Path) -> Database:
+    """The catalog's database, for what lies below the face."""
+    return catalog.log("t").database
+
+
+@pytest.fixture
+def root(catalog: Catalog, tmp_path: Path) -> Path:
+    """The folder of a table `t` that holds the row 0."""
+    folder = tmp_path / "lake" / "t"
+    catalog.write("t", ids(0), location=folder)
+    return folder

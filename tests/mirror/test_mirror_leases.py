@@ -1,0 +1,154 @@
+"""Leases: one holder at a time by the database's clock; whoever lost one changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.catalog import leases
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
+from support.mirrors import append
+from support.processes import Child
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.leases import Lease
+
+#: a paused process cannot let go of DuckDB's file, so it must have let go before
+NIMBLE = {"DELTASQL_DUCKDB__IDLE_RELEASE_S": "0"}
+
+
+def held(database: Database, lease: Lease) -> bool:
+    with database.read() as session:
+        return leases.still_held(database, session, lease)
+
+
+def expire(database: Database, name: str) -> None:
+    """Let a lease run out, as if its time had passed."""
+    with database.write() as session:
+        session.run("UPDATE dl_leases SET expires_at = 1 WHERE name = ?", (name,))
+
+
+def test_a_lease_has_one_holder_at_a_time(database: Database) -> None:
+    mine = leases.acquire(database, "x")
+    assert mine is not None
+    assert leases.acquire(database, "x") is None
+    assert leases.acquire(database, "y") is not None, "another name is another right"
+    leases.release(database, mine)
+    theirs = leases.acquire(database, "x")
+    assert theirs is not None
+    assert theirs.token > mine.token
+    assert (held(database, mine), held(database, theirs)) == (False, True)
+
+
+def test_an_expired_lease_is_free_and_its_holder_has_lost_it(database: Database) -> None:
+    late = leases.acquire(database, "x", ttl_ms=0)
+    assert late is not None
+    assert not held(database, late)
+    next_ = leases.acquire(database, "x")
+    assert next_ is not None
+    assert next_.token == late.token + 1
+    assert leases.renew(database, late) is None
+    leases.release(database, late)
+    assert held(database, next_), "what the late one gives back is not its own any more"
+
+
+def test_a_lease_runs_by_the_databases_clock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.acquire(database, "x", ttl_ms=60_000)
+    assert lease is not None
+    with database.read() as session:
+        now = session.now_ms()
+    assert now < lease.expires_at <= now + 60_000
+
+
+def test_renewing_holds_it_for_longer_under_the_same_token(database: Database) -> None:
+    lease = leases.acquire(database, "x", ttl_ms=1_000)
+    assert lease is not None
+    longer = leases.renew(database, lease, ttl_ms=600_000)
+    assert longer is not None
+    assert (longer.token, longer.holder) == (lease.token, lease.holder)
+    assert longer.expires_at > lease.expires_at
+    assert held(database, longer)
+
+
+def test_work_under_a_lease_gives_it_back_also_after_an_error(database: Database) -> None:
+    def broken() -> None:
+        with leases.leased(database, "x"):
+            with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x"):
+                pass
+            assert caught.value.transient
+            raise DeltaSqlError("trouble")
+
+    with pytest.raises(DeltaSqlError, match="trouble"):
+        broken()
+    with leases.leased(database, "x"):
+        pass
+
+
+def test_of_many_contenders_one_wins(database: Database) -> None:
+    won: list[Lease] = []
+    start = threading.Barrier(8)
+
+    def contend() -> None:
+        start.wait()
+        lease = leases.acquire(database, "x")
+        if lease is not None:
+            won.append(lease)
+
+    threads = [threading.Thread(target=contend) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+
+
+def write_checkpoint(uri: str) -> int:
+    return Catalog(uri).mirror.checkpoint("t").version
+
+
+def test_a_checkpointer_that_was_paused_past_its_lease_moves_no_hint(
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    append(catalog, 1, 2)
+    database = catalog.log("t").database
+    name = f"checkpoint:{catalog.describe('t').table_id}"
+    catalog.close()
+    paused = Child(
+        write_checkpoint, catalog_uri, folder=tmp_path, points="checkpoint.after_put=stop", **NIMBLE
+    )
+    paused.pause()
+    with pytest.raises(CatalogBusyError):
+        catalog.mirror.checkpoint("t")
+    expire(database, name)
+    successor = leases.acquire(database, name)
+    assert successor is not None
+    catalog.close()
+    paused.resume()
+    assert paused.result() == 2
+    assert not (root / "_delta_log" / "_last_checkpoint").exists()
+    assert catalog.mirror.status()[0].checkpoint_version == -1
+    assert held(database, successor), "the late one gave back what was not its own"
+    leases.release(database, successor)
+    assert catalog.mirror.checkpoint("t").version == 2
+    assert (root / "_delta_log" / "_last_checkpoint").exists()
+    assert catalog.mirror.verify("t").ok
+
+
+def test_a_checkpointer_in_time_does_move_the_hint(
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    append(catalog, 1)
+    catalog.close()
+    paused = Child(
+        write_checkpoint, catalog_uri, folder=tmp_path, points="checkpoint.after_put=stop", **NIMBLE
+    )
+    paused.pause()
+    paused.resume()
+    assert paused.result() == 1
+    assert (root / "_delta_log" / "_last_checkpoint").exists()
+    assert catalog.mirror.status()[0].checkpoint_version == 1

@@ -1,0 +1,66 @@
+"""Questions about a table's log folder, and troubles for it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+
+from support.lake import ids, ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb import Catalog
+
+
+def commit_file(root: Path, version: int) -> Path:
+    """The file of a commit."""
+    return root / "_delta_log" / f"{version:020}.json"
+
+
+def logged(root: Path) -> list[int]:
+    """The versions whose commit files are in the log."""
+    return sorted(int(p.stem) for p in (root / "_delta_log").glob("*.json") if p.stem.isdigit())
+
+
+def append(catalog: Catalog, *numbers: int, name: str = "t") -> None:
+    """One commit for each number."""
+    for number in numbers:
+        catalog.write(name, ids(number), mode="append")
+
+
+def append_outside(root: Path, *numbers: int) -> None:
+    """One commit for each number, by somebody who does not know the catalog."""
+    for number in numbers:
+        deltalake.write_deltalake(root, ids(number), mode="append")
+
+
+def outside_ids(root: Path, **where: Any) -> list[int]:
+    """The rows that a reader of the folder sees."""
+    return ids_of(deltalake.DeltaTable(root, **where))
+
+
+@contextmanager
+def blocked(root: Path) -> Iterator[None]:
+    """A log folder into which nothing can be put, whoever tries: a plain file stands in its place."""
+    log, aside = root / "_delta_log", root.parent / f"{root.name}.aside"
+    log.rename(aside)
+    log.write_text("in the way")
+    try:
+        yield
+    finally:
+        log.unlink()
+        aside.rename(log)
+
+
+def same_everywhere(catalog: Catalog, root: Path, name: str = "t") -> None:
+    """Assert that the log has every version of the catalog, byte for byte, and stock reads the same of each."""
+    log = catalog.log(name)
+    assert logged(root) == list(log.versions())
+    for version in log.versions():
+        assert commit_file(root, version).read_bytes() == log.commit_bytes(version)
+        stock = deltalake.DeltaTable(root, version=version)
+        assert ids_of(stock) == ids_of(catalog.table(name, version=version)), f"version {version}"
