@@ -1,0 +1,278 @@
+"""The mirror on an object store: in order, once, byte for byte, and whatever the network does, nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import boto3
+import deltalake
+import pytest
+from moto.server import ThreadedMotoServer
+
+from deltalakedb import Catalog
+from deltalakedb.catalog import registry
+from deltalakedb.config import Config
+from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavailableError, TableFrozenError
+from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.publisher import publish
+from support.lake import ids_of
+from support.s3 import SECRET, Proxy, S3Table, proxy_before, queried_ids, s3_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.mirror.publisher import Published
+
+BUCKET = "lake"
+only_sqlite = pytest.mark.parametrize("engine_name", ["sqlite"])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def bucket(server: str) -> str:
+    """The server's address; its bucket is empty."""
+    keys = {"aws_access_key_id": "testing-id", "aws_secret_access_key": SECRET}
+    client = boto3.client("s3", endpoint_url=server, region_name="us-east-1", **keys)
+    client.create_bucket(Bucket=BUCKET)
+    for item in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        client.delete_object(Bucket=BUCKET, Key=item["Key"])
+    return server
+
+
+@pytest.fixture
+def proxy(bucket: str) -> Iterator[Proxy]:
+    with proxy_before(bucket) as found:
+        yield found
+
+
+def lake(catalog_uri: str, options: dict[str, str]) -> Catalog:
+    """A catalog whose settings hold the bucket's options."""
+    return Catalog(catalog_uri, config=Config(storage={f"s3://{BUCKET}": options}))
+
+
+@pytest.fixture
+def table(catalog_uri: str, bucket: str, proxy: Proxy) -> S3Table:
+    """A table of one version in the bucket, nothing published; the mirror goes through the proxy."""
+    catalog = lake(catalog_uri, s3_options(proxy.endpoint))
+    made = S3Table(catalog._database, "t", f"s3://{BUCKET}/tables/t", s3_options(bucket))
+    return made.create()
+
+
+@pytest.fixture
+def s3_catalog(catalog_uri: str, table: S3Table, proxy: Proxy) -> Catalog:
+    return lake(catalog_uri, s3_options(proxy.endpoint))
+
+
+def publish_all(table: S3Table, options: dict[str, str]) -> Published:
+    return publish(table.database, registry.find(table.database, table.name), storage_options=options)
+
+
+def logged(table: S3Table) -> list[int]:
+    names = [meta.name for meta in table.store.list("_delta_log")]
+    return [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit()]
+
+
+def same_everywhere(catalog: Catalog, table: S3Table, truth: list[list[int]]) -> None:
+    """Every version is in the bucket, byte for byte, and stock reads each as it was."""
+    log = catalog.log("t")
+    assert logged(table) == list(log.versions()) == list(range(len(truth)))
+    for version, expected in enumerate(truth):
+        assert table.store.get(commit_path(version)) == log.commit_bytes(version)
+        stock = deltalake.DeltaTable(table.location, version=version, storage_options=table.options)
+        assert ids_of(stock) == expected, f"version {version}"
+
+
+def test_every_version_reaches_the_bucket_in_order_and_stock_reads_it(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    table.append(1, 2, 3)
+    table.delete(2)
+    assert s3_catalog.mirror.status("t")[0].versions_behind == 5
+    assert s3_catalog.mirror.run().published == 5
+    put = [path for method, path in proxy.done if method == "PUT"]
+    assert [p.rpartition("/")[2] for p in put] == [f"{v:020}.json" for v in range(5)]
+    same_everywhere(s3_catalog, table, [[], [1], [1, 2], [1, 2, 3], [1, 3]])
+    status = s3_catalog.mirror.status("t")[0]
+    assert (status.published_version, status.versions_behind, status.error) == (4, 0, None)
+    assert s3_catalog.mirror.verify("t").ok
+    assert s3_catalog.mirror.run().published == 0
+
+
+@only_sqlite
+@pytest.mark.parametrize("kind", ["classic", "multipart", "v2"])
+def test_a_checkpoint_in_the_bucket_carries_readers_without_the_older_commits(
+    catalog_uri: str, bucket: str, kind: str
+) -> None:
+    options = s3_options(bucket)
+    catalog = lake(catalog_uri, options)
+    table = S3Table(catalog._database, "t", f"s3://{BUCKET}/tables/{kind}", options)
+    table.create(*(["v2Checkpoint"] if kind == "v2" else []))
+    table.append(1, 2, 3)
+    table.delete(1)
+    catalog.mirror.run()
+    assert catalog.mirror.checkpoint("t", kind=kind).version == 4
+    for version in range(4):
+        table.store.delete(commit_path(version))
+    table.append(9)
+    catalog.mirror.run()
+    stock = deltalake.DeltaTable(table.location, storage_options=options)
+    assert (stock.version(), queried_ids(stock)) == (5, [2, 3, 9])
+    assert table.store.exists("_delta_log/_last_checkpoint")
+
+
+@only_sqlite
+def test_a_checkpoint_that_fails_half_way_leaves_no_hint_and_works_later(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    table.append(1)
+    s3_catalog.mirror.run()
+    for place in (".checkpoint.parquet", "_last_checkpoint"):
+        proxy.fail("503", path=place)
+        with pytest.raises(StorageUnavailableError):
+            s3_catalog.mirror.checkpoint("t")
+        assert not table.store.exists("_delta_log/_last_checkpoint")
+        stock = deltalake.DeltaTable(table.location, storage_options=table.options)
+        assert ids_of(stock) == [1]
+    assert s3_catalog.mirror.checkpoint("t").version == 1
+    assert table.store.exists("_delta_log/_last_checkpoint")
+    assert s3_catalog.mirror.status("t")[0].checkpoint_version == 1
+
+
+@only_sqlite
+@pytest.mark.parametrize("fault", ["500", "503", "403", "409", "hang", "cut"])
+def test_a_store_in_trouble_delays_the_log_and_loses_nothing(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = s3_options(proxy.endpoint, timeout="300ms")
+    table.append(1, 2)
+    publish_all(table, s3_options(proxy.endpoint))
+    table.append(3, 4)
+    proxy.fail(fault, path=f"{3:020}.json", times=100)  # type: ignore[arg-type]
+    with caplog.at_level(logging.DEBUG):
+        for attempt in (1, 2):
+            result = publish_all(table, options)
+            assert result.versions == ()
+            assert isinstance(result.error, StorageError)
+            status = s3_catalog.mirror.status("t")[0]
+            assert (status.published_version, status.versions_behind) == (2, 2)
+            assert status.attempts == attempt
+            assert status.error
+            assert status.state == "active"
+            assert SECRET not in status.error
+            assert "Signature" not in status.error
+    assert SECRET not in caplog.text
+    assert s3_catalog.log("t").snapshot().version == 4, "the commits stand"
+    assert logged(table) == [0, 1, 2], "nothing overtakes the version that waits"
+    stock = deltalake.DeltaTable(table.location, storage_options=table.options)
+    assert ids_of(stock) == [1, 2], "readers outside see an older state that is whole"
+    view = s3_catalog.query("SELECT version, state, error FROM dl_v_mirror ORDER BY version").to_pylist()
+    assert [(r["version"], r["state"]) for r in view if r["state"] != "published"] == [
+        (3, "failed"),
+        (4, "pending"),
+    ]
+
+    proxy.heal()
+    assert publish_all(table, s3_options(proxy.endpoint)).versions == (3, 4)
+    assert [proxy.puts(f"{v:020}.json") for v in range(5)] == [1] * 5
+    same_everywhere(s3_catalog, table, [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]])
+    assert s3_catalog.mirror.status("t")[0].error is None
+
+
+@only_sqlite
+def test_a_conflict_answer_that_passes_is_no_failure(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    proxy.fail("409", times=2)
+    assert publish_all(table, s3_options(proxy.endpoint)).versions == (0,)
+    assert proxy.puts(f"{0:020}.json") == 1
+    assert s3_catalog.mirror.status("t")[0].attempts == 0
+
+
+@only_sqlite
+@pytest.mark.parametrize("retries", ["0", "3"])
+def test_a_lost_answer_is_no_divergence_and_nothing_is_put_twice(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy, retries: str
+) -> None:
+    options = s3_options(proxy.endpoint, max_retries=retries)
+    table.append(1, 2)
+    proxy.fail("lost answer", path=f"{1:020}.json")
+    first = publish_all(table, options)
+    assert not first.diverged
+    if retries == "0":
+        assert first.versions == (0,)
+        assert s3_catalog.mirror.status("t")[0].attempts == 1
+        assert publish_all(table, options).versions == (1, 2)
+    assert s3_catalog.mirror.status("t")[0].versions_behind == 0
+    assert [proxy.puts(f"{v:020}.json") for v in range(3)] == [1, 1, 1]
+    assert s3_catalog.describe("t").state == "active"
+    same_everywhere(s3_catalog, table, [[], [1], [1, 2]])
+
+
+@only_sqlite
+def test_an_answer_lost_while_comparing_freezes_nothing(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    options = s3_options(proxy.endpoint)
+    proxy.fail("lost answer")
+    assert publish_all(table, options).error is not None
+    proxy.fail("503", method="GET")
+    result = publish_all(table, options)
+    assert (result.versions, result.diverged) == ((), False)
+    assert s3_catalog.describe("t").state == "active"
+    assert publish_all(table, options).versions == (0,)
+
+
+@only_sqlite
+def test_a_foreign_object_freezes_the_table_and_stays_as_it_is(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    table.append(1, 2)
+    foreign = b'{"commitInfo":{"operation":"FOREIGN"}}\n'
+    table.store.put(commit_path(1), foreign)
+    with pytest.warns(DivergedWarning):
+        done = s3_catalog.mirror.run()
+    assert (done.published, done.diverged) == (1, ("t",))
+    assert table.store.get(commit_path(1)) == foreign
+    assert logged(table) == [0, 1]
+    assert s3_catalog.describe("t").state == "frozen"
+    requests = len(proxy.requests)
+    assert s3_catalog.mirror.run().published == 0
+    assert len(proxy.requests) == requests, "a frozen table is left alone"
+    with pytest.raises(TableFrozenError):
+        table.append(3)
+    with pytest.raises(TableFrozenError):
+        s3_catalog.mirror.checkpoint("t")
+
+
+@only_sqlite
+def test_a_missing_bucket_is_a_failure_with_a_reason(catalog_uri: str, bucket: str) -> None:
+    catalog = lake(catalog_uri, s3_options(bucket))
+    table = S3Table(catalog._database, "t", "s3://nowhere/t", s3_options(bucket)).create()
+    result = publish_all(table, s3_options(bucket))
+    assert isinstance(result.error, StorageError)
+    assert catalog.mirror.status("t")[0].attempts == 1
+
+
+@only_sqlite
+def test_the_reconciler_gives_a_store_in_trouble_time_and_comes_at_once_when_asked(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    table.append(*range(1, 6))
+    proxy.fail("503", times=1)
+    assert s3_catalog.mirror.run().failed == ("t",)
+    # its turn has not come yet: the store gets the time that the backoff gives it
+    requests = len(proxy.requests)
+    assert s3_catalog.mirror.run().published == 0
+    assert len(proxy.requests) == requests
+    # on demand at once
+    assert s3_catalog.mirror.publish("t").published == 6
+    same_everywhere(s3_catalog, table, [list(range(1, n + 1)) for n in range(6)])
