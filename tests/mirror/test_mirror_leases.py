@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +14,12 @@ from support.mirrors import append
 from support.processes import Child
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.leases import Lease
 
+AFTER_PUT = "checkpoint.after_put=stop"
 #: a paused process cannot let go of DuckDB's file, so it must have let go before
 NIMBLE = {"DELTASQL_DUCKDB__IDLE_RELEASE_S": "0"}
 

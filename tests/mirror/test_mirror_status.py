@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb import Catalog
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
 from support.lake import ids
 from support.mirrors import append, blocked, logged, outside_ids, same_everywhere
@@ -14,6 +13,7 @@ from support.mirrors import append, blocked, logged, outside_ids, same_everywher
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from deltalakedb import Catalog
     from deltalakedb.catalog.database import Database
 
 

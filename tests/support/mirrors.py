@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -12,6 +11,7 @@ from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from deltalakedb import Catalog
 
@@ -57,7 +57,7 @@ def blocked(root: Path) -> Iterator[None]:
 
 
 def same_everywhere(catalog: Catalog, root: Path, name: str = "t") -> None:
-    """Assert that the log has every version of the catalog, byte for byte, and stock reads the same of each."""
+    """Assert that the log has every version byte for byte, and that stock reads the same of each."""
     log = catalog.log(name)
     assert logged(root) == list(log.versions())
     for version in log.versions():

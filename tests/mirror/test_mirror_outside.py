@@ -1,0 +1,298 @@
+"""Outside writers and older databases: nothing is overtaken, a person decides what both sides did."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.catalog import unratify
+from deltalakedb.config import Config
+from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
+from support.lake import ids, ids_of
+from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
+
+if TYPE_CHECKING:
+    from conftest import TableUri
+
+
+def audit(catalog: Catalog) -> list[str]:
+    found: list[str] = catalog.query("SELECT action FROM dl_audit ORDER BY audit_id")["action"].to_pylist()
+    return found
+
+
+def diverge(catalog: Catalog, root: Path, *numbers: int, outside: tuple[int, ...] = (77,)) -> None:
+    """Commit on both sides: ours wait while the mirror is paused, theirs land in the folder."""
+    catalog.mirror.pause("t")
+    append(catalog, *numbers)
+    append_outside(root, *outside)
+
+
+def resume_diverged(catalog: Catalog) -> None:
+    with pytest.warns(UserWarning, match="frozen"):
+        assert catalog.mirror.resume("t").diverged == ("t",)
+
+
+# ---- beyond the head -----------------------------------------------------------------------------------
+
+
+def test_a_commit_beyond_the_head_freezes_the_table_before_it_is_overtaken(
+    catalog: Catalog, root: Path
+) -> None:
+    append_outside(root, 7)
+    theirs = commit_file(root, 1).read_bytes()
+    with pytest.raises(TableFrozenError, match="version 1") as caught:
+        append(catalog, 1)
+    assert "recover" in (caught.value.suggestion or "")
+    with pytest.raises(TableFrozenError):
+        catalog.table("t").delete("id = 0")
+    status = catalog.mirror.status()[0]
+    assert (status.state, status.version) == ("frozen", 0)
+    assert status.state_reason
+    assert (commit_file(root, 1).read_bytes(), logged(root)) == (theirs, [0, 1])
+    assert ids_of(catalog.table("t")) == [0], "reading goes on"
+    assert catalog.mirror.recover("t").versions == (1,)
+    assert catalog.mirror.status()[0].state == "active"
+    append(catalog, 1)
+    assert ids_of(catalog.table("t")) == [0, 1, 7]
+    same_everywhere(catalog, root)
+    assert {"freeze", "unfreeze"} <= set(audit(catalog))
+
+
+def test_a_table_that_adopts_takes_foreign_commits_over_before_it_writes(
+    catalog: Catalog, root: Path
+) -> None:
+    catalog.mirror.set_policy("t", "adopt")
+    append_outside(root, 7, 8)
+    append(catalog, 1)
+    assert ids_of(catalog.table("t")) == [0, 1, 7, 8]
+    origins = catalog.query("SELECT version, origin FROM dl_commits ORDER BY version").to_pylist()
+    assert [r["origin"] for r in origins] == ["sql", "adopt", "adopt", "sql"]
+    assert catalog.mirror.verify("t").ok
+    same_everywhere(catalog, root)
+    append_outside(root, 9)
+    assert catalog.table("t").delete("id = 7")["num_deleted_rows"] == 1
+    assert outside_ids(root) == [0, 1, 8, 9]
+    same_everywhere(catalog, root)
+
+
+def test_a_look_can_be_left_out_and_the_divergence_is_then_found_when_publishing(
+    catalog_uri: str, catalog: Catalog, root: Path
+) -> None:
+    append_outside(root, 7)
+    blind = Catalog(catalog_uri, config=Config(publish={"look_ahead": "off"}))
+    with pytest.warns(UserWarning, match="frozen"):
+        append(blind, 1)
+    assert catalog.mirror.status()[0].state == "frozen"
+    assert ids_of(catalog.table("t")) == [0, 1], "the commit stands"
+    assert outside_ids(root) == [0, 7], "and so does theirs"
+
+
+def test_nothing_to_recover_is_nothing_done(catalog: Catalog, root: Path) -> None:
+    assert catalog.mirror.recover("t").versions == ()
+    same_everywhere(catalog, root)
+
+
+def test_recovery_refuses_where_ours_are_not_in_the_log(
+    catalog: Catalog, silent: Catalog, root: Path
+) -> None:
+    append(silent, 1)
+    with pytest.raises(LogError, match="version 1"):
+        catalog.mirror.recover("t")
+    assert catalog.mirror.publish("t").published == 1
+
+
+# ---- a database that came back from an older backup ----------------------------------------------------
+
+
+def back_up(uri: str, engine: str, folder: Path) -> None:
+    if engine != "postgres":
+        for file in Path("/" + uri.split("//", 2)[2]).parent.glob("catalog.*"):
+            shutil.copyfile(file, folder / file.name)
+
+
+def restore(uri: str, engine: str, folder: Path, catalog: Catalog, version: int) -> None:
+    """Let the database forget everything after a version: its file of then, or its rows since then."""
+    if engine != "postgres":
+        there = Path("/" + uri.split("//", 2)[2]).parent
+        for file in there.glob("catalog.*"):
+            file.unlink()
+        for file in folder.iterdir():
+            shutil.copyfile(file, there / file.name)
+        return
+    database = catalog.log("t").database
+    with database.write() as session:
+        session.run("UPDATE dl_mirror SET published_version = ?", (version,))
+    unratify.take_back(database, catalog.describe("t"), version + 1)
+    with database.write() as session:
+        session.run("DELETE FROM dl_transactions WHERE txn_uuid NOT IN (SELECT txn_uuid FROM dl_commits)")
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["all published", "one waiting"])
+def test_a_restored_database_refuses_writes_until_the_log_is_recovered(
+    catalog_uri: str, engine_name: str, catalog: Catalog, root: Path, tmp_path: Path, waiting: bool
+) -> None:
+    append(catalog, 1)
+    if waiting:  # the backup is of a moment between committing and publishing
+        catalog.mirror.pause("t")
+        append(catalog, 2)
+    catalog.close()
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    back_up(catalog_uri, engine_name, backup)
+    if waiting:
+        catalog.mirror.resume("t")
+    else:
+        append(catalog, 2)
+    append(catalog, 3)
+    catalog.table("t").delete("id = 1")
+    append(catalog, 4)
+    before = {v: commit_file(root, v).read_bytes() for v in logged(root)}
+    catalog.close()
+    if waiting and engine_name == "postgres":
+        restore(catalog_uri, engine_name, backup, catalog, 2)
+        with catalog.log("t").database.write() as session:
+            session.run("UPDATE dl_mirror SET published_version = 1, paused = TRUE")
+            session.run("UPDATE dl_outbox SET state = 'pending' WHERE version = 2")
+    else:
+        restore(catalog_uri, engine_name, backup, catalog, 1)
+    assert catalog.describe("t").head.version == (2 if waiting else 1)
+    for _ in range(2):
+        with pytest.raises(TableFrozenError):
+            append(catalog, 9)
+    recovered = catalog.mirror.recover("t").versions
+    assert recovered == ((3, 4, 5) if waiting else (2, 3, 4, 5))
+    assert ids_of(catalog.table("t")) == [0, 2, 3, 4]
+    if waiting:
+        catalog.mirror.resume("t")
+    append(catalog, 9)
+    assert ids_of(catalog.table("t")) == [0, 2, 3, 4, 9]
+    assert {v: commit_file(root, v).read_bytes() for v in before} == before, "the log was left alone"
+    same_everywhere(catalog, root)
+    assert catalog.mirror.verify("t").ok
+
+
+# ---- both sides went on --------------------------------------------------------------------------------
+
+
+def test_a_divergence_freezes_and_neither_side_is_lost(catalog: Catalog, root: Path) -> None:
+    diverge(catalog, root, 1, 2)
+    theirs = commit_file(root, 1).read_bytes()
+    resume_diverged(catalog)
+    assert catalog.mirror.status()[0].state == "frozen"
+    assert commit_file(root, 1).read_bytes() == theirs
+    assert (outside_ids(root), ids_of(catalog.table("t"))) == ([0, 77], [0, 1, 2])
+    with pytest.raises(TableFrozenError):
+        append(catalog, 3)
+    with pytest.raises(TableFrozenError, match="both sides"):
+        catalog.mirror.recover("t")
+    assert catalog.mirror.run().published == 0
+
+
+def test_resolving_keeps_theirs_and_makes_our_appends_again(catalog: Catalog, root: Path) -> None:
+    diverge(catalog, root, 1, 2, outside=(77, 78))
+    resume_diverged(catalog)
+    done = catalog.mirror.resolve("t")
+    assert (done.theirs, done.ours, done.lost) == ((1, 2), {1: 3, 2: 4}, {})
+    assert ids_of(catalog.table("t")) == [0, 1, 2, 77, 78]
+    assert catalog.mirror.status()[0].state == "active"
+    same_everywhere(catalog, root)
+    assert catalog.mirror.verify("t").ok
+    append(catalog, 3)
+    assert outside_ids(root) == [0, 1, 2, 3, 77, 78]
+    assert "take back" in audit(catalog)
+    notes = [h.get("recommittedFrom") for h in catalog.table("t").history()]
+    assert notes == [None, 2, 1, None, None, None]
+
+
+def test_resolving_makes_a_delete_again_that_still_applies(catalog: Catalog, root: Path) -> None:
+    append(catalog, 1)
+    catalog.mirror.pause("t")
+    catalog.table("t").delete("id = 0")
+    append_outside(root, 77)
+    resume_diverged(catalog)
+    done = catalog.mirror.resolve("t")
+    assert (done.theirs, done.ours, done.lost) == ((2,), {2: 3}, {})
+    assert ids_of(catalog.table("t")) == [1, 77]
+    same_everywhere(catalog, root)
+
+
+def test_what_cannot_stand_beside_theirs_is_lost_and_named(catalog: Catalog, root: Path) -> None:
+    import deltalake
+
+    append(catalog, 1)
+    catalog.mirror.pause("t")
+    catalog.table("t").delete("id = 0")
+    append(catalog, 5)
+    deltalake.DeltaTable(root).delete("id = 0")
+    resume_diverged(catalog)
+    done = catalog.mirror.resolve("t")
+    assert (done.theirs, done.ours) == ((2,), {3: 3})
+    assert list(done.lost) == [2]
+    assert "gone" in done.lost[2]
+    assert ids_of(catalog.table("t")) == [1, 5]
+    same_everywhere(catalog, root)
+
+
+def test_a_repeated_transaction_answers_with_its_new_version(catalog: Catalog, root: Path) -> None:
+    mine = str(uuid.uuid4())
+    catalog.mirror.pause("t")
+    with catalog.transaction(txn_uuid=mine) as tx:
+        tx.write("t", ids(1))
+    assert tx.commits["t"].version == 1
+    append_outside(root, 77)
+    resume_diverged(catalog)
+    assert catalog.mirror.resolve("t").ours == {1: 2}
+    with catalog.transaction(txn_uuid=mine) as tx:
+        tx.write("t", ids(1))
+    assert (tx.commits["t"].version, tx.commits["t"].replayed) == (2, True)
+    assert ids_of(catalog.table("t")) == [0, 1, 77]
+    same_everywhere(catalog, root)
+
+
+def test_a_transaction_over_two_tables_survives_the_resolution_of_one(
+    catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "u"
+    catalog.write("u", ids(0), location=other)
+    mine = str(uuid.uuid4())
+    catalog.mirror.pause("t")
+    with catalog.transaction(txn_uuid=mine) as tx:
+        tx.write("t", ids(1))
+        tx.write("u", ids(1))
+    append_outside(root, 77)
+    resume_diverged(catalog)
+    assert catalog.mirror.resolve("t").ours == {1: 2}
+    with catalog.transaction(txn_uuid=mine) as tx:
+        tx.write("t", ids(1))
+        tx.write("u", ids(1))
+    assert {n: (c.version, c.replayed) for n, c in tx.commits.items()} == {"t": (2, True), "u": (1, True)}
+    assert (ids_of(catalog.table("t")), ids_of(catalog.table("u"))) == ([0, 1, 77], [0, 1])
+
+
+def test_there_must_be_something_to_resolve(catalog: Catalog, silent: Catalog, root: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="nothing to resolve"):
+        catalog.mirror.resolve("t")
+    append(silent, 1)
+    with pytest.raises(InvalidArgumentError, match="only waits"):
+        catalog.mirror.resolve("t")
+    assert ids_of(catalog.table("t")) == [0, 1]
+    with pytest.raises(InvalidArgumentError, match="never overwritten"):
+        catalog.mirror.resolve("t", keep="ours")  # type: ignore[arg-type]
+    assert catalog.mirror.publish("t").published == 1
+
+
+def test_a_published_version_that_was_overwritten_is_not_resolved_but_told(
+    catalog: Catalog, silent: Catalog, root: Path, table_uri: TableUri
+) -> None:
+    append(catalog, 1)
+    append(silent, 2)
+    commit_file(root, 1).write_bytes(b'{"commitInfo":{"operation":"FOREIGN"}}\n')
+    with pytest.raises(InvalidArgumentError, match="overwritten by somebody"):
+        catalog.mirror.resolve("t")
+    with pytest.raises(TableFrozenError):
+        catalog.mirror.recover("t")
