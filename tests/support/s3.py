@@ -13,8 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-import deltalake
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
@@ -125,7 +123,7 @@ class Proxy:
             def _any(self) -> None:
                 proxy._handle(self)
 
-            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _any
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _any  # noqa: N815 - their names
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -230,10 +228,3 @@ def proxy_before(upstream: str) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def queried_ids(table: deltalake.DeltaTable) -> list[int]:
-    """The numbers in a table by delta-rs's own engine, which reads features that its datasets refuse."""
-    found = deltalake.QueryBuilder().register("t", table).execute("select id from t order by id").read_all()
-    numbers: list[int] = pa.table(found)["id"].to_pylist()
-    return numbers
