@@ -31,6 +31,7 @@ POINTS: Final = {
     "checkpoint.before_put": "a checkpoint's files are complete, none is in _delta_log",
     "checkpoint.between_files": "a part or sidecar of a checkpoint is in _delta_log, the rest may not be",
     "checkpoint.after_put": "a checkpoint is in _delta_log, _last_checkpoint does not name it",
+    "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
 }
 
 

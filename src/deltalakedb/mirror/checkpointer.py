@@ -10,6 +10,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog import commits, files, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
 from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms
 from deltalakedb.log.crc import VersionChecksum, write_checksum
@@ -72,6 +73,7 @@ def checkpoint(
         # a holder that was paused past its lease leaves the hint to its successor
         if mine:
             write_last_checkpoint(store, written.hint())
+            failpoint("checkpoint.after_hint")
             outbox.set_checkpoint(database, table.table_id, version)
             write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)

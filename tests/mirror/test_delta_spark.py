@@ -1,0 +1,218 @@
+"""Tables of the catalog as delta-spark reads their logs: the same rows at every version."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltalakedb.log import checkpoint_writer
+from deltalakedb.log.names import commit_path
+from support.lake import every_type, ids
+from support.mirrors import append
+from support.s3 import S3Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from deltalakedb import Catalog
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'deltalakedb[spark]'")
+delta = pytest.importorskip("delta", reason="delta-spark is not installed: pip install 'deltalakedb[spark]'")
+
+pytestmark = [
+    pytest.mark.parametrize("engine_name", ["sqlite"]),
+    pytest.mark.skipif(shutil.which("java") is None, reason="delta-spark needs Java, and there is none"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with Delta; its jar comes from Maven the first time."""
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    )
+    session = delta.configure_spark_with_delta_pip(builder).getOrCreate()
+    yield session
+    session.stop()
+
+
+def plain(value: Any) -> Any:
+    """A value as both sides spell it."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in sorted(value.items())}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dt.datetime):
+        return ("utc" if value.tzinfo else "local", value.replace(tzinfo=None).isoformat())
+    return value
+
+
+def rows(table: pa.Table) -> list[Any]:
+    return sorted((plain(row) for row in table.to_pylist()), key=lambda row: (row["id"], repr(row)))
+
+
+def read(spark: Any, root: Path, **options: Any) -> list[Any]:
+    """What delta-spark reads, past anything it remembers of the table."""
+    spark.sql("CLEAR CACHE")
+    delta_log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+    delta_log.clearCache()
+    reader = spark.read.format("delta")
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    return rows(reader.load(str(root)).toArrow())
+
+
+def same_at_every_version(spark: Any, catalog: Catalog, root: Path, *, since: int = 0) -> None:
+    newest = catalog.table("t").version()
+    for version in range(since, newest + 1):
+        ours = rows(catalog.table("t", version=version).to_pyarrow_table())
+        assert read(spark, root, versionAsOf=version) == ours, f"version {version}"
+    assert read(spark, root) == ours
+
+
+def forget_before(root: Path, version: int) -> None:
+    """Without older commits nothing but the checkpoint can be read."""
+    for older in range(version + 1):
+        (root / commit_path(older)).unlink()
+
+
+def test_rows_of_every_type_are_the_same_at_every_version(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "lake" / "t"
+    catalog.write("t", every_type(0, 8), location=root, partition_by=["part", "day"])
+    catalog.write("t", every_type(8, 8), mode="append")
+    catalog.table("t").delete("id in (1, 9)")
+    catalog.table("t").update(predicate="id = 3", updates={"text": "'changed'", "money": "money + 1"})
+    source = every_type(14, 6)
+    (
+        catalog.table("t")
+        .merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    same_at_every_version(spark, catalog, root)
+    catalog.mirror.checkpoint("t")
+    catalog.write("t", every_type(30, 2), mode="append")
+    same_at_every_version(spark, catalog, root)
+    forget_before(root, 3)
+    same_at_every_version(spark, catalog, root, since=4)
+
+
+@pytest.mark.parametrize("properties", ["json", "struct", "struct only"])
+def test_a_checkpoint_with_typed_statistics_is_read(
+    spark: Any, catalog: Catalog, tmp_path: Path, properties: str
+) -> None:
+    root = tmp_path / "lake" / "t"
+    configuration = {
+        "delta.checkpoint.writeStatsAsStruct": "false" if properties == "json" else "true",
+        "delta.checkpoint.writeStatsAsJson": "false" if properties == "struct only" else "true",
+    }
+    options: dict[str, Any] = {"partition_by": ["part", "day"], "configuration": configuration}
+    catalog.write("t", every_type(0, 8), location=root, **options)
+    catalog.write("t", every_type(8, 8), mode="append")
+    catalog.table("t").delete("id = 2")
+    catalog.mirror.checkpoint("t")
+    forget_before(root, 1)
+    same_at_every_version(spark, catalog, root, since=2)
+    found = spark.read.format("delta").load(str(root)).where("id = 9 and day = date'2024-01-02'")
+    assert [r["id"] for r in found.select("id").collect()] == [9], "skipping by those statistics"
+
+
+def test_a_checkpoint_in_parts_is_read(
+    spark: Any, catalog: Catalog, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(catalog, *range(1, 8))
+    catalog.table("t").delete("id = 3")
+    defaults = dict(checkpoint_writer.write_checkpoint.__kwdefaults__ or {})
+    monkeypatch.setattr(
+        checkpoint_writer.write_checkpoint, "__kwdefaults__", {**defaults, "rows_per_part": 3}
+    )
+    assert (catalog.mirror.checkpoint("t", kind="multipart").parts or 0) > 1
+    append(catalog, 10)
+    same_at_every_version(spark, catalog, root)
+    forget_before(root, 7)
+    same_at_every_version(spark, catalog, root, since=8)
+
+
+def test_a_v2_checkpoint_is_read(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
+    root = tmp_path / "lake" / "v2"
+    table = S3Table(catalog._database, "t", str(root), {}).create("v2Checkpoint")
+    table.append(1, 2, 3)
+    table.delete(2)
+    catalog.mirror.run()
+    catalog.mirror.checkpoint("t", kind="v2")
+    table.append(4)
+    catalog.mirror.run()
+    expected = [[], [1], [1, 2], [1, 2, 3], [1, 3], [1, 3, 4]]
+    for version, numbers in enumerate(expected):
+        assert [r["id"] for r in read(spark, root, versionAsOf=version)] == numbers
+    forget_before(root, 3)
+    assert [r["id"] for r in read(spark, root)] == [1, 3, 4]
+
+
+def test_times_travel_the_same_by_file_and_by_commit(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
+    for name, configuration in (("plain", {}), ("ict", {"delta.enableInCommitTimestamps": "true"})):
+        root = tmp_path / "lake" / name
+        catalog.write(name, ids(0), location=root, configuration=configuration)
+        append(catalog, 1, 2, 3, name=name)
+        if configuration:
+            # an object store has its own times: only those in the commits are right
+            for version in range(4):
+                os.utime(root / commit_path(version), (1_900_000_000 + version,) * 2)
+        history = {h["version"]: h["timestamp"] for h in catalog.table(name).history()}
+        for version, moment in history.items():
+            # Spark takes whole milliseconds; the moment itself is the version's own
+            text = dt.datetime.fromtimestamp(moment / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            found = read(spark, root, timestampAsOf=text)
+            assert [r["id"] for r in found] == list(range(version + 1)), f"{name} at version {version}"
+        told = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select("version", "timestamp").toArrow()
+        times = dict(zip(told["version"].to_pylist(), told["timestamp"].to_pylist(), strict=True))
+        assert {v: round(t.timestamp() * 1000) for v, t in times.items()} == history
+
+
+def test_spark_goes_on_where_the_catalog_wrote_and_the_catalog_adopts_it(
+    spark: Any, catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1)
+    catalog.mirror.checkpoint("t")
+    catalog.mirror.set_policy("t", "adopt")
+    spark.sql(f"INSERT INTO delta.`{root}` VALUES (7, 'a')")
+    spark.sql(f"DELETE FROM delta.`{root}` WHERE id = 0")
+    catalog.mirror.recover("t")
+    append(catalog, 8)
+    assert [r["id"] for r in read(spark, root)] == [1, 7, 8]
+    same_at_every_version(spark, catalog, root)
+
+
+def test_delta_spark_accepts_the_checksums_beside_checkpoints(
+    spark: Any, catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1, 2)
+    catalog.mirror.checkpoint("t")
+    checksum = json.loads((root / "_delta_log" / f"{2:020}.crc").read_text())
+    assert checksum["numFiles"] == 3
+    same_at_every_version(spark, catalog, root)
+    spark.sql(f"INSERT INTO delta.`{root}` VALUES (7, 'a')")
+    written = json.loads((root / "_delta_log" / f"{3:020}.crc").read_text())
+    assert written["numFiles"] == 4, "Spark counts on from ours"
