@@ -1,14 +1,18 @@
-"""What readers of the folder get beside the versions: times to travel by, and which versions belong together."""
+"""What readers of the folder get beside the versions: times to travel by, and what belongs together."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import deltalake
 import pytest
 
+from deltalakedb.commit.changes import NewTable, TableChange
+from deltalakedb.commit.committer import commit
+from deltalakedb.protocol.actions import Protocol
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, outside_ids
 
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
 
     from deltalakedb import Catalog
     from deltalakedb.catalog.database import Database
+
+
+ICT = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
 
 
 def at(milliseconds: int) -> str:
@@ -55,8 +62,12 @@ def test_travel_by_time_is_the_same_in_the_folder_and_in_sql(
 
 def test_commit_times_in_the_commits_are_those_of_the_catalog(catalog: Catalog, tmp_path: Path) -> None:
     root = tmp_path / "ict"
-    config = {"delta.enableInCommitTimestamps": "true"}
-    catalog.create_table("t", ids(0).schema, location=root, configuration=config)
+    catalog.create_table("model", ids(0).schema, location=tmp_path / "model")
+    model = catalog.log("model")
+    metadata = replace(model.snapshot().metadata, configuration={"delta.enableInCommitTimestamps": "true"})
+    change = TableChange(NewTable("t", str(root)), [ICT, metadata])
+    commit(model.database, [change])
+    catalog.mirror.publish("t")
     append(catalog, 1, 2)
     history = {h["version"]: h["timestamp"] for h in catalog.table("t").history()}
     for version in range(3):

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
-from deltalakedb.exceptions import DeltaSqlError, StorageMissingError, VersionMissingError
+from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, StorageMissingError, VersionMissingError
+from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.actions import Add, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from deltalakedb.catalog.commits import CommitRow
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
+    from deltalakedb.log.listing import Checkpoint
+    from deltalakedb.protocol.log import TxnLogReader
     from deltalakedb.storage.store import Store
 
 Kind = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "state"]
@@ -119,30 +123,65 @@ def _other(database: Database, table: Table, version: int, data: bytes) -> tuple
 
 
 def _replays(database: Database, store: Store, table: Table) -> Iterator[Finding]:
-    """Replay the log from every checkpoint, and compare with SQL."""
-    ours, theirs = SqlTxnLogReader(database, table.name), FileTxnLogReader(table.location, store=store)
+    """Replay every checkpoint, and the newest published version, and compare with SQL."""
+    ours, newest = SqlTxnLogReader(database, table.name), table.published_version
     listing = list_log(store)
-    wanted = {table.published_version, *listing.checkpoints}
-    for version in sorted(v for v in wanted if table.head.first_version <= v <= table.published_version):
-        kind: Kind = "checkpoint" if version in listing.checkpoints else "state"
-        try:
-            differs = _differs(ours, theirs, version)
-        except DeltaSqlError as error:
-            yield Finding(kind, version, error.message)
-        else:
-            if differs:
-                yield Finding(kind, version, differs)
+    for version, found in sorted(listing.checkpoints.items()):
+        for checkpoint in found if table.head.first_version <= version <= newest else ():
+            # each by itself: a reader would pass over a broken one and take another way
+            yield from _compared(
+                "checkpoint",
+                ours,
+                version,
+                lambda c=checkpoint: _of_checkpoint(store, c),  # type: ignore[misc]
+            )
+    theirs = FileTxnLogReader(table.location, store=store)
+    yield from _compared("state", ours, newest, lambda: _of_log(theirs, newest))
 
 
-def _differs(ours: SqlTxnLogReader, theirs: FileTxnLogReader, version: int) -> str | None:
-    mine, other = ours.snapshot(version), theirs.snapshot(version)
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a table is at a version."""
+
+    metadata: Metadata | None
+    protocol: Protocol | None
+    files: frozenset[tuple[str, str]]
+
+
+def _of_log(reader: TxnLogReader, version: int) -> _State:
+    snapshot = reader.snapshot(version)
+    return _State(snapshot.metadata, snapshot.protocol, frozenset(_key(a) for a in reader.files(version)))
+
+
+def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
+    if not is_whole(store, checkpoint):
+        raise LogCorruptError("the checkpoint is torn")
+    actions = [a for batch in iter_checkpoint(store, checkpoint) for a in batch]
+    return _State(
+        next((a for a in actions if isinstance(a, Metadata)), None),
+        next((a for a in actions if isinstance(a, Protocol)), None),
+        frozenset(_key(a) for a in actions if isinstance(a, Add)),
+    )
+
+
+def _key(add: Add) -> tuple[str, str]:
+    return canonical_path(add.path), add.dv_id
+
+
+def _compared(
+    kind: Kind, ours: SqlTxnLogReader, version: int, read: Callable[[], _State]
+) -> Iterator[Finding]:
+    try:
+        mine, other = _of_log(ours, version), read()
+    except DeltaSqlError as error:
+        yield Finding(kind, version, error.message)
+        return
     if mine.metadata != other.metadata:
-        return "the metadata differs"
-    if mine.protocol != other.protocol:
-        return "the protocol differs"
-    left = {(canonical_path(a.path), a.dv_id) for a in ours.files(version)}
-    right = {(canonical_path(a.path), a.dv_id) for a in theirs.files(version)}
-    if left != right:
-        lost, extra = len(left - right), len(right - left)
-        return f"the log lacks {lost} files that the catalog has, and has {extra} that it lacks"
-    return None
+        yield Finding(kind, version, "the metadata differs")
+    elif mine.protocol != other.protocol:
+        yield Finding(kind, version, "the protocol differs")
+    elif mine.files != other.files:
+        lost, extra = len(mine.files - other.files), len(other.files - mine.files)
+        yield Finding(
+            kind, version, f"it lacks {lost} files that the catalog has, and has {extra} that it lacks"
+        )

@@ -1,0 +1,121 @@
+"""Golden tables go on after their import: appends and deletes reach their log, or a feature forbids them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
+from deltalakedb.protocol.paths import canonical_path
+from support.golden import golden_params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.golden import GoldenTable
+
+#: tables with more rows are compared by their files
+LIMIT = 20_000
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    """One catalog for all golden tables; the engines differ in nothing that is asked here."""
+    catalog = Catalog(f"deltasql://sqlite/{tmp_path_factory.mktemp('golden')}/catalog.db")
+    yield catalog
+    catalog.close()
+
+
+def copy_of(table: GoldenTable, folder: Path) -> Path:
+    """The table with links to its data, and a log of its own that can be written."""
+    root = folder / table.path.name
+
+    def put(source: str, target: str) -> None:
+        (shutil.copyfile if "_delta_log" in source else os.symlink)(source, target)
+
+    shutil.copytree(table.path, root, copy_function=put)
+    return root
+
+
+def files_of(table: deltalake.DeltaTable) -> list[tuple[str, int]]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    paths = [canonical_path(p) for p in adds["path"].to_pylist()]
+    return sorted(zip(paths, adds["size_bytes"].to_pylist(), strict=True))
+
+
+def rows_of(table: deltalake.DeltaTable) -> Counter[str] | None:
+    """Rows by a scan, which knows deletion vectors and column mapping; None where stock cannot read them."""
+    try:
+        batches = pa.table(table.scan().read_all())
+    except Exception:
+        if isinstance(table, DeltaTable):
+            raise
+        return None
+    return Counter(repr(sorted(row.items())) for row in batches.to_pylist())
+
+
+def go_on(catalog: Catalog, name: str) -> tuple[list[str], list[DeltaSqlError]]:
+    """Append a row of nulls, then delete every row: what worked, and what was refused."""
+    table = catalog.table(name)
+    schema = pa.schema(table.schema().to_arrow())
+    row = pa.table({f.name: pa.nulls(1, f.type) for f in schema}, schema=schema)
+    done, refused = [], []
+    for operation, work in (
+        ("append", lambda: catalog.write(name, row, mode="append")),
+        ("delete", lambda: catalog.table(name).delete()),
+    ):
+        try:
+            work()
+            done.append(operation)
+        except DeltaSqlError as error:
+            refused.append(error)
+    return done, refused
+
+
+@pytest.mark.parametrize("table", golden_params())
+def test_a_golden_table_goes_on_and_its_log_follows(
+    table: GoldenTable, lake: Catalog, tmp_path: Path
+) -> None:
+    truth: dict[str, Any] = table.truth
+    if truth["expect"] == "must_fail":
+        pytest.skip("it is not a table")
+    root = copy_of(table, tmp_path)
+    name = table.name.replace(".", "_")
+    try:
+        lake.register(name, root)
+    except DeltaSqlError:
+        if truth["expect"] != "may_refuse":
+            raise
+        pytest.skip("refused at import")
+    before = lake.describe(name).head.version
+    untouched = {p.name: p.read_bytes() for p in (root / "_delta_log").glob("*.json")}
+    done, refused = go_on(lake, name)
+    features = lake.log(name).snapshot().protocol.writer_features or ()
+    for error in refused:
+        assert isinstance(error, UnsupportedFeatureError), f"{type(error)}: {error}"
+        assert any(f in error.message for f in features), error.message
+        assert done == [], "a table that refuses one write refuses the other"
+    if not refused:
+        assert done == ["append", "delete"]
+    after = lake.describe(name).head.version
+    assert after <= before + len(done)
+    assert after > before or refused, "an append or a delete changes something"
+    assert lake.mirror.status(name)[0].versions_behind == 0
+    for file, data in untouched.items():
+        assert (root / "_delta_log" / file).read_bytes() == data, "what was there stays as it was"
+    assert lake.mirror.verify(name).ok
+    for version in range(before, after + 1):
+        ours = lake.table(name, version=version)
+        stock = deltalake.DeltaTable(root, version=version)
+        assert files_of(ours) == files_of(stock), f"version {version}"
+        if (truth["versions"][str(before)]["rows"] or 0) <= LIMIT and (wanted := rows_of(stock)) is not None:
+            assert rows_of(ours) == wanted, f"version {version}"
+    lake.drop_table(name)
