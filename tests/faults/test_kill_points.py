@@ -88,7 +88,7 @@ class Expected:
             self.rows["b" if self.operation == "both" else "a"].remove(number)
 
     def went_on(self, number: int, told: dict[str, Any], *, stood: bool) -> None:
-        """The process after number - 1 found what that one left, and repeated it where it had not happened."""
+        """The process after number - 1 found what that one left, and did it where it had not happened."""
         assert told["next"] == {name: self.heads[name] + 1 for name in "ab"}
         if self.operation == "both":
             assert told["again"]["a"] == ([self.heads["a"], True] if stood else [self.heads["a"] + 2, False])
@@ -136,6 +136,7 @@ def test_a_writer_killed_anywhere_leaves_all_or_nothing(
             check_acknowledged(catalog, name, acknowledged(lake))
 
 
+@pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_failpoints_of_the_environment_hold_from_the_first_import(table_uri: TableUri) -> None:
     script = """
         import sys
