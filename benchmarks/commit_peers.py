@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
@@ -115,10 +116,8 @@ class DuckLake:
                 self.append(number)
             self._connection.execute("COMMIT")
         except Exception:
-            try:
+            with suppress(Exception):
                 self._connection.execute("ROLLBACK")
-            except Exception:
-                pass
             raise
 
     def state(self, table: int) -> tuple[int, int]:
