@@ -1,4 +1,4 @@
-"""DuckLake in a virtual environment of its own: it needs an older DuckDB and extensions that come as wheels."""
+"""DuckLake in an environment of its own: it needs an older DuckDB, and its extensions come as wheels."""
 
 from __future__ import annotations
 
