@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,10 +24,11 @@ from support.commits import Bench, file, gone
 from support.lake import files_below, ids, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from conftest import TableUri
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
 
 
 def data_files(table: DeltaTable) -> int:
@@ -245,16 +247,19 @@ def test_a_connection_that_breaks_after_commit_loses_nothing(
 ) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
-    real, broken = PostgresEngine._commit, []
+    real = PostgresEngine.write
+    broken: list[bool] = []
 
-    def cut(self: PostgresEngine, connection: Any) -> None:
-        real(self, connection)
+    @contextmanager
+    def cut(self: PostgresEngine) -> Iterator[Session]:
+        with real(self) as session:
+            yield session
         if not broken:
             broken.append(True)
-            connection.close()
+            cast("Any", session).connection.close()
             raise CommitUnknownError("the connection broke")
 
-    monkeypatch.setattr(PostgresEngine, "_commit", cut)
+    monkeypatch.setattr(PostgresEngine, "write", cut)
     write_deltalake(uri, ids(2), mode="append")
     assert broken
     table = DeltaTable(uri)

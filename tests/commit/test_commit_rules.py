@@ -250,7 +250,7 @@ def test_the_same_table_twice_in_one_commit_is_refused(bench: Bench) -> None:
 
 
 def test_two_new_tables_of_one_name_or_place_are_refused(database: Database, tmp_path: Path) -> None:
-    actions = [info("CREATE"), protocol(), metadata()]
+    actions: list[Any] = [info("CREATE"), protocol(), metadata()]
 
     def new(name: str, place: str) -> TableChange:
         return TableChange(NewTable(name, str(tmp_path / place)), actions, reads=NOTHING)
@@ -326,9 +326,7 @@ def test_an_append_only_table_may_be_compacted(make_bench: Callable[..., Bench])
     bench = make_bench(metadata_=metadata(configuration={"delta.appendOnly": "true"}))
     with pytest.raises(ProtocolError):
         bench.commit(info("DELETE"), gone("a1"))
-    outcome = bench.commit(
-        info("OPTIMIZE"), gone("a1", data_change=False), file("a3", 0, 9, data_change=False)
-    )
+    outcome = bench.commit(info("OPTIMIZE"), gone("a1", data_change=False), file("a3", data_change=False))
     assert isinstance(outcome, Committed)
 
 
@@ -446,7 +444,7 @@ def test_generated_columns_are_computed_and_a_wrong_value_is_refused(
     wrong = pa.table({"id": pa.array([3], pa.int64()), "double": pa.array([7], pa.int64())})
     for mode in ("append", "overwrite"):
         with pytest.raises(Exception):  # noqa: B017
-            write_deltalake(uri, wrong, mode=mode)  # type: ignore[arg-type]
+            write_deltalake(uri, wrong, mode=mode)
     missing = pa.table({"id": pa.array([5], pa.int64())})
     with contextlib.suppress(Exception):  # refused is right too, wrong rows are not
         write_deltalake(uri, missing, mode="append")
@@ -615,7 +613,11 @@ def test_rows_of_a_tracked_table_are_appended_and_never_rewritten(
     write_deltalake(uri, ids(1, 2), mode="append")
     write_deltalake(uri, ids(3), mode="append")
     assert sorted(a.base_row_id or 0 for a in open_log(uri).files()) == [0, 2]
-    for way in (lambda: DeltaTable(uri).delete("id = 1"), lambda: DeltaTable(uri).update({"id": "1"})):
+    ways: list[Callable[[], Any]] = [
+        lambda: DeltaTable(uri).delete("id = 1"),
+        lambda: DeltaTable(uri).update({"id": "1"}),
+    ]
+    for way in ways:
         with pytest.raises(UnsupportedFeatureError):
             way()
     assert ids_of(deltalake.DeltaTable(str(plain))) == [1, 2, 3]

@@ -259,7 +259,7 @@ def test_schema_changes_inside_are_seen_and_become_versions(lake: Catalog) -> No
         tx.write("a", widest, schema_mode="merge")
     table = lake.table("a")
     assert table.version() == 2
-    assert table.schema().to_arrow().names == ["id", "part", "more", "most"]  # type: ignore[attr-defined]
+    assert table.schema().to_arrow().names == ["id", "part", "more", "most"]
     assert ids_of(table) == [0, 9, 10, 11]
     stock = deltalake.DeltaTable(table.table_uri)
     assert (stock.version(), ids_of(stock)) == (2, [0, 9, 10, 11])
