@@ -24,7 +24,7 @@ from deltalakedb.table.places import normal_location
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import undo
-from deltalakedb.table.work import publish_committed, settle
+from deltalakedb.table.work import after_commit, publish_committed, settle
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
@@ -210,7 +210,8 @@ class Transaction:
         self._state = "committed"
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
-        publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
+        with after_commit("its tables could not be found again"):
+            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
         return self.commits
 
     def rollback(self) -> None:
