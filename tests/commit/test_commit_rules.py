@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import threading
 from dataclasses import replace
@@ -15,7 +16,6 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_table, open_log, write_deltalake
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.catalog.engines.base import Session
-from deltalakedb.catalog.engines.postgres import PostgresSession
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -51,7 +51,9 @@ def features(*names: str) -> Any:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The database's clock: what is in the list is the time."""
     now = [1_800_000_000_000]
-    for kind in (Session, PostgresSession):
+    # each engine may have a clock of its own
+    importlib.import_module("deltalakedb.catalog.engines.postgres")
+    for kind in (Session, *Session.__subclasses__()):
         monkeypatch.setattr(kind, "now_ms", lambda self: now[0])
     return now
 
@@ -193,34 +195,29 @@ def _plain_table(folder: Path, protocol_: Any, *, configuration: dict[str, str])
 # ---- rules on one commit --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "actions",
-    [
-        [metadata(), metadata(description="2")],
-        [protocol(), protocol(min_writer_version=3)],
-        [file("x"), file("x")],
-        [file("x%20y"), file("x y")],
-        [gone("a1"), gone("a1")],
-        [file("../x")],
-        [file("%2E%2E/x")],
-        [file("day=1/../../x")],
-        [file("")],
-        [protocol(min_reader_version=4)],
-        [protocol(min_writer_version=8)],
-        [
-            protocol(
-                min_reader_version=3, min_writer_version=7, writer_features=("x",), reader_features=("x",)
-            )
-        ],
-        [features("identityColumns")],
-        [protocol(min_writer_version=6)],
-    ],
-    ids=str,
-)
-def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench, actions: list[Any]) -> None:
-    with pytest.raises(ProtocolError) as caught:
-        bench.commit(info("BAD"), *actions)
-    assert isinstance(caught.value, DeltaProtocolError)
+FORBIDDEN: list[list[Any]] = [
+    [metadata(), metadata(description="2")],
+    [protocol(), protocol(min_writer_version=3)],
+    [file("x"), file("x")],
+    [file("x%20y"), file("x y")],
+    [gone("a1"), gone("a1")],
+    [file("../x")],
+    [file("%2E%2E/x")],
+    [file("day=1/../../x")],
+    [file("")],
+    [protocol(min_reader_version=4)],
+    [protocol(min_writer_version=8)],
+    [protocol(min_reader_version=3, min_writer_version=7, writer_features=("x",), reader_features=("x",))],
+    [features("identityColumns")],
+    [protocol(min_writer_version=6)],
+]
+
+
+def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench) -> None:
+    for actions in FORBIDDEN:
+        with pytest.raises(ProtocolError) as caught:
+            bench.commit(info("BAD"), *actions)
+        assert isinstance(caught.value, DeltaProtocolError)
     assert bench.open().snapshot.version == 0
     assert bench.open().table.head.num_files == 5
 

@@ -392,19 +392,18 @@ def test_a_failed_operation_leaves_no_trace(table_uri: TableUri) -> None:
     write_deltalake(uri, sales(*range(5)), partition_by=["place"])
     root = DeltaTable(uri).table_uri
     before = files_below(root)
-    for number, fail in enumerate(
-        (
-            lambda: DeltaTable(uri).delete("nothing = 1"),
-            lambda: DeltaTable(uri).delete("id ="),
-            lambda: DeltaTable(uri).update({"amount": "'text'::int + place"}),
-            lambda: merge(DeltaTable(uri), sales(1), "t.nothing = s.id").when_matched_delete().execute(),
-            lambda: merge(DeltaTable(uri), sales(1, 1)).when_matched_update_all().execute(),
-            lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="append"),
-            lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="overwrite"),
-            lambda: write_deltalake(uri, sales(1), mode="overwrite", predicate="id = 2"),
-            lambda: write_deltalake(uri, sales(1), mode="append", predicate="id = 1"),
-        )
-    ):
+    ways: list[Callable[[], Any]] = [
+        lambda: DeltaTable(uri).delete("nothing = 1"),
+        lambda: DeltaTable(uri).delete("id ="),
+        lambda: DeltaTable(uri).update({"amount": "'text'::int + place"}),
+        lambda: merge(DeltaTable(uri), sales(1), "t.nothing = s.id").when_matched_delete().execute(),
+        lambda: merge(DeltaTable(uri), sales(1, 1)).when_matched_update_all().execute(),
+        lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="append"),
+        lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="overwrite"),
+        lambda: write_deltalake(uri, sales(1), mode="overwrite", predicate="id = 2"),
+        lambda: write_deltalake(uri, sales(1), mode="append", predicate="id = 1"),
+    ]
+    for number, fail in enumerate(ways):
         try:
             fail()
         except Exception:
