@@ -390,3 +390,15 @@ def _elsewhere(table_uri: TableUri) -> str:
     from deltalakedb.uri import parse_uri
 
     return str(parse_uri(table_uri("elsewhere")).location)
+
+
+def test_a_repeated_transaction_that_creates_a_table_is_done_once(catalog_uri: str, tmp_path: Path) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.set_root(tmp_path / "lake")
+        for _ in range(2):
+            with catalog.transaction(txn_uuid="made-once") as tx:
+                tx.create_table("new", pa.schema([("id", pa.int64())]))
+                tx.write("new", pa.table({"id": [1]}))
+        assert catalog.table("new").version() == 0
+        assert catalog.table("new").to_pyarrow_table().to_pydict() == {"id": [1]}
+        assert tx.commits["new"].replayed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import deltalake
 
 from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog.commits import by_transaction
 from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.catalog.values import Head, Table
 from deltalakedb.commit.changes import NewTable, TableChange
@@ -89,6 +90,7 @@ class Transaction:
         self._files: list[Path] = []
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
+        self._repeats = False
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, by table name, once it is committed
         self.commits: dict[str, Committed] = {}
@@ -270,6 +272,8 @@ class Transaction:
                 taken = True
             except TableMissingError:
                 pass
+        if taken and self._repeats:
+            return  # the first call made it
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
@@ -314,6 +318,8 @@ class Transaction:
             raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
         self._session = self._stack.enter_context(self._database.read_only())
         self._state = "active"
+        if self._given_uuid:
+            self._repeats = by_transaction(self._database, self._session, self.uuid) is not None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
