@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,10 +24,11 @@ from support.commits import Bench, file, gone
 from support.lake import files_below, ids, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from conftest import TableUri
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
 
 
 def data_files(table: DeltaTable) -> int:
@@ -245,16 +247,19 @@ def test_a_connection_that_breaks_after_commit_loses_nothing(
 ) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
-    real, broken = PostgresEngine._commit, []
+    real = PostgresEngine.write
+    broken: list[bool] = []
 
-    def cut(self: PostgresEngine, connection: Any) -> None:
-        real(self, connection)
+    @contextmanager
+    def cut(self: PostgresEngine) -> Iterator[Session]:
+        with real(self) as session:
+            yield session
         if not broken:
             broken.append(True)
-            connection.close()
+            cast("Any", session).connection.close()
             raise CommitUnknownError("the connection broke")
 
-    monkeypatch.setattr(PostgresEngine, "_commit", cut)
+    monkeypatch.setattr(PostgresEngine, "write", cut)
     write_deltalake(uri, ids(2), mode="append")
     assert broken
     table = DeltaTable(uri)
@@ -385,3 +390,15 @@ def _elsewhere(table_uri: TableUri) -> str:
     from deltalakedb.uri import parse_uri
 
     return str(parse_uri(table_uri("elsewhere")).location)
+
+
+def test_a_repeated_transaction_that_creates_a_table_is_done_once(catalog_uri: str, tmp_path: Path) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.set_root(tmp_path / "lake")
+        for _ in range(2):
+            with catalog.transaction(txn_uuid="made-once") as tx:
+                tx.create_table("new", pa.schema([("id", pa.int64())]))
+                tx.write("new", pa.table({"id": [1]}))
+        assert catalog.table("new").version() == 0
+        assert catalog.table("new").to_pyarrow_table().to_pydict() == {"id": [1]}
+        assert tx.commits["new"].replayed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import threading
 from dataclasses import replace
@@ -15,7 +16,6 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_table, open_log, write_deltalake
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.catalog.engines.base import Session
-from deltalakedb.catalog.engines.postgres import PostgresSession
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -51,7 +51,9 @@ def features(*names: str) -> Any:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The database's clock: what is in the list is the time."""
     now = [1_800_000_000_000]
-    for kind in (Session, PostgresSession):
+    # each engine may have a clock of its own
+    importlib.import_module("deltalakedb.catalog.engines.postgres")
+    for kind in (Session, *Session.__subclasses__()):
         monkeypatch.setattr(kind, "now_ms", lambda self: now[0])
     return now
 
@@ -193,34 +195,29 @@ def _plain_table(folder: Path, protocol_: Any, *, configuration: dict[str, str])
 # ---- rules on one commit --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "actions",
-    [
-        [metadata(), metadata(description="2")],
-        [protocol(), protocol(min_writer_version=3)],
-        [file("x"), file("x")],
-        [file("x%20y"), file("x y")],
-        [gone("a1"), gone("a1")],
-        [file("../x")],
-        [file("%2E%2E/x")],
-        [file("day=1/../../x")],
-        [file("")],
-        [protocol(min_reader_version=4)],
-        [protocol(min_writer_version=8)],
-        [
-            protocol(
-                min_reader_version=3, min_writer_version=7, writer_features=("x",), reader_features=("x",)
-            )
-        ],
-        [features("identityColumns")],
-        [protocol(min_writer_version=6)],
-    ],
-    ids=str,
-)
-def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench, actions: list[Any]) -> None:
-    with pytest.raises(ProtocolError) as caught:
-        bench.commit(info("BAD"), *actions)
-    assert isinstance(caught.value, DeltaProtocolError)
+FORBIDDEN: list[list[Any]] = [
+    [metadata(), metadata(description="2")],
+    [protocol(), protocol(min_writer_version=3)],
+    [file("x"), file("x")],
+    [file("x%20y"), file("x y")],
+    [gone("a1"), gone("a1")],
+    [file("../x")],
+    [file("%2E%2E/x")],
+    [file("day=1/../../x")],
+    [file("")],
+    [protocol(min_reader_version=4)],
+    [protocol(min_writer_version=8)],
+    [protocol(min_reader_version=3, min_writer_version=7, writer_features=("x",), reader_features=("x",))],
+    [features("identityColumns")],
+    [protocol(min_writer_version=6)],
+]
+
+
+def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench) -> None:
+    for actions in FORBIDDEN:
+        with pytest.raises(ProtocolError) as caught:
+            bench.commit(info("BAD"), *actions)
+        assert isinstance(caught.value, DeltaProtocolError)
     assert bench.open().snapshot.version == 0
     assert bench.open().table.head.num_files == 5
 
@@ -250,7 +247,7 @@ def test_the_same_table_twice_in_one_commit_is_refused(bench: Bench) -> None:
 
 
 def test_two_new_tables_of_one_name_or_place_are_refused(database: Database, tmp_path: Path) -> None:
-    actions = [info("CREATE"), protocol(), metadata()]
+    actions: list[Any] = [info("CREATE"), protocol(), metadata()]
 
     def new(name: str, place: str) -> TableChange:
         return TableChange(NewTable(name, str(tmp_path / place)), actions, reads=NOTHING)
@@ -326,9 +323,7 @@ def test_an_append_only_table_may_be_compacted(make_bench: Callable[..., Bench])
     bench = make_bench(metadata_=metadata(configuration={"delta.appendOnly": "true"}))
     with pytest.raises(ProtocolError):
         bench.commit(info("DELETE"), gone("a1"))
-    outcome = bench.commit(
-        info("OPTIMIZE"), gone("a1", data_change=False), file("a3", 0, 9, data_change=False)
-    )
+    outcome = bench.commit(info("OPTIMIZE"), gone("a1", data_change=False), file("a3", data_change=False))
     assert isinstance(outcome, Committed)
 
 
@@ -446,7 +441,7 @@ def test_generated_columns_are_computed_and_a_wrong_value_is_refused(
     wrong = pa.table({"id": pa.array([3], pa.int64()), "double": pa.array([7], pa.int64())})
     for mode in ("append", "overwrite"):
         with pytest.raises(Exception):  # noqa: B017
-            write_deltalake(uri, wrong, mode=mode)  # type: ignore[arg-type]
+            write_deltalake(uri, wrong, mode=mode)
     missing = pa.table({"id": pa.array([5], pa.int64())})
     with contextlib.suppress(Exception):  # refused is right too, wrong rows are not
         write_deltalake(uri, missing, mode="append")
@@ -615,7 +610,11 @@ def test_rows_of_a_tracked_table_are_appended_and_never_rewritten(
     write_deltalake(uri, ids(1, 2), mode="append")
     write_deltalake(uri, ids(3), mode="append")
     assert sorted(a.base_row_id or 0 for a in open_log(uri).files()) == [0, 2]
-    for way in (lambda: DeltaTable(uri).delete("id = 1"), lambda: DeltaTable(uri).update({"id": "1"})):
+    ways: list[Callable[[], Any]] = [
+        lambda: DeltaTable(uri).delete("id = 1"),
+        lambda: DeltaTable(uri).update({"id": "1"}),
+    ]
+    for way in ways:
         with pytest.raises(UnsupportedFeatureError):
             way()
     assert ids_of(deltalake.DeltaTable(str(plain))) == [1, 2, 3]

@@ -184,7 +184,7 @@ def test_a_removed_file_conflicts_with_having_read_the_whole_table(bench: Bench)
 
 
 def test_a_removal_without_data_change_conflicts_with_reads_too(bench: Bench) -> None:
-    compaction = [
+    compaction: list[Any] = [
         gone("a1", data_change=False),
         gone("a2", data_change=False),
         file("a3", DAY1, 0, 19, data_change=False),

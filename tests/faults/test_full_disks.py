@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -26,7 +25,9 @@ def small_disk(folder: Path, *, size: str = "4m") -> Iterator[Path]:
     aside = folder.with_name(folder.name + ".aside")
     folder.mkdir(exist_ok=True)
     shutil.copytree(folder, aside)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True
+    )
     if made.returncode:
         pytest.skip(f"no disk can be mounted here: {made.stderr.decode().strip()}")
     try:
@@ -60,7 +61,7 @@ def test_a_catalog_on_a_full_disk_refuses_and_recovers(engine_name: str, tmp_pat
         uri = f"deltasql://{engine_name}/{folder}/catalog.db"
         with Catalog(uri) as catalog:
             catalog.write("t", ids(1), location=tmp_path / "t")
-            before = set(os.listdir(tmp_path / "t"))
+            before = {p.name for p in (tmp_path / "t").iterdir()}
             refused = 0
             with full(folder):
                 for number in range(10, 60):
@@ -77,7 +78,7 @@ def test_a_catalog_on_a_full_disk_refuses_and_recovers(engine_name: str, tmp_pat
             catalog.write("t", ids(2), mode="append")
             found = check_table(catalog, "t", published=True)
             assert found.ids == sorted([*there, 2])
-            files = {f for f in os.listdir(tmp_path / "t") if f.endswith(".parquet")}
+            files = {p.name for p in (tmp_path / "t").glob("*.parquet")}
             assert len(files - before) == found.versions - 1, "the refused append left its file"
 
 

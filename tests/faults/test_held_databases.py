@@ -103,7 +103,9 @@ def hold_sqlite(path: str, held: Any, release: Any) -> None:
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-def test_a_foreign_transaction_on_the_sqlite_file_ends_in_a_typed_error(prepared: str, tmp_path: Path) -> None:
+def test_a_foreign_transaction_on_the_sqlite_file_ends_in_a_typed_error(
+    prepared: str, tmp_path: Path
+) -> None:
     held, release = event(), event()
     foreign = Child(hold_sqlite, str(tmp_path / "catalog.db"), held, release, folder=tmp_path)
     assert held.wait(60)

@@ -88,7 +88,7 @@ class Expected:
             self.rows["b" if self.operation == "both" else "a"].remove(number)
 
     def went_on(self, number: int, told: dict[str, Any], *, stood: bool) -> None:
-        """The process after number - 1 found what that one left, and repeated it where it had not happened."""
+        """The process after number - 1 found what that one left, and did it where it had not happened."""
         assert told["next"] == {name: self.heads[name] + 1 for name in "ab"}
         if self.operation == "both":
             assert told["again"]["a"] == ([self.heads["a"], True] if stood else [self.heads["a"] + 2, False])
@@ -140,6 +140,31 @@ def test_a_writer_killed_anywhere_leaves_all_or_nothing(
             check_acknowledged(catalog, name, acknowledged(lake))
 
 
+PUBLISHING = [p for p in POINTS if p.startswith("publish.")]
+
+
+def operate_in_trouble(uri: str, folder: str) -> None:
+    """Every step after the commit fails once: the commit stands, and nobody is told otherwise."""
+    prepare(uri, folder)
+    for number, point in enumerate(["commit.after", *PUBLISHING], start=1):
+        arm(f"{point}=error@1")
+        assert operate(uri, "both", number)["a"] == [number, False], point
+
+
+def test_what_fails_after_the_commit_does_not_fail_it(catalog_uri: str, tmp_path: Path) -> None:
+    Child(operate_in_trouble, catalog_uri, str(tmp_path), folder=tmp_path).result()
+    with Catalog(catalog_uri) as catalog:
+        for name in "ab":
+            catalog.write(name, ids(5000), mode="append")
+        a, b = (check_table(catalog, name, published=True) for name in "ab")
+        check_transactions(catalog)
+    count = 1 + len(PUBLISHING)
+    assert a.ids == [*SEED, *(1000 + n for n in range(1, count + 1)), 5000]
+    assert b.ids == [*list(SEED)[count:], 5000]
+    assert a.versions == b.versions == count + 2
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_failpoints_of_the_environment_hold_from_the_first_import(table_uri: TableUri) -> None:
     script = """
         import sys

@@ -38,9 +38,7 @@ def append_rows(uri: str, folder: str, writer: int, count: int) -> dict[str, Any
 
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
 @pytest.mark.timeout(1200)
-def test_eight_processes_append_to_one_table(
-    catalog_uri: str, tmp_path: Path, record_property: pytest.Function
-) -> None:
+def test_eight_processes_append_to_one_table(catalog_uri: str, tmp_path: Path) -> None:
     with Catalog(catalog_uri) as catalog:
         catalog.write("t", ids(), location=tmp_path / "t")
     began = time.monotonic()
@@ -58,8 +56,7 @@ def test_eight_processes_append_to_one_table(
     assert found.versions == 1 + WRITERS * APPENDS
     assert found.ids == sorted(w * 10_000 + i for w in range(1, WRITERS + 1) for i in range(APPENDS))
     worst = max(t["worst"] for t in told)
-    record_property("commits_per_second", round(WRITERS * APPENDS / took, 1))
-    record_property("worst_wait_seconds", round(worst, 2))
+    print(f"{WRITERS} x {APPENDS}: {WRITERS * APPENDS / took:.1f} commits/s, worst wait {worst:.2f} s")
     # no one starves: the slowest append of all is bounded by far less than one writer's whole work
     assert worst < 30
 
@@ -145,50 +142,3 @@ def test_threads_share_one_catalog_and_write_across_tables(
         check_transactions(catalog)
     assert a.ids == b.ids == sorted(w * 1000 + i for w in range(threads) for i in range(each))
     assert a.versions == b.versions == 1 + threads * each
-
-
-def fork_while_writing(uri: str, folder: str) -> list[int]:
-    """Write by threads and fork in the middle: children go on with the objects they inherited."""
-    catalog = Catalog(uri)
-    catalog.write("t", ids(), location=f"{folder}/t")
-    table = catalog.table("t")
-    stop = threading.Event()
-    written: list[int] = []
-
-    def busy(first: int) -> None:
-        number = first
-        while not stop.is_set():
-            write_deltalake(table, ids(number), mode="append")
-            written.append(number)
-            number += 1
-
-    threads = [threading.Thread(target=busy, args=(n * 1000,)) for n in (1, 2)]
-    for thread in threads:
-        thread.start()
-    codes = []
-    for child in range(4):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                for i in range(3):
-                    catalog.write("t", ids(100_000 * (child + 1) + i), mode="append")
-                seen = set(ids_of(catalog.table("t")))
-                code = 0 if {100_000 * (child + 1) + i for i in range(3)} <= seen else 2
-            finally:
-                os._exit(code)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    write_deltalake(table, ids(9999), mode="append")
-    assert codes == [0, 0, 0, 0], codes
-    return [*written, 9999, *(100_000 * (c + 1) + i for c in range(4) for i in range(3))]
-
-
-@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
-def test_a_forked_process_goes_on_with_what_it_inherited(catalog_uri: str, tmp_path: Path) -> None:
-    written = Child(fork_while_writing, catalog_uri, str(tmp_path), folder=tmp_path).result()
-    with Catalog(catalog_uri) as catalog:
-        found = check_table(catalog, "t", published=True)
-    assert found.ids == sorted(written)

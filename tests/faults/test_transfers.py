@@ -93,9 +93,7 @@ def test_the_sum_holds_in_every_snapshot_while_processes_transfer(catalog_uri: s
     prepare(catalog_uri, tmp_path)
     stop = tmp_path / "stop"
     readers = [Child(sums_in_process, catalog_uri, str(stop), folder=tmp_path) for _ in range(2)]
-    writers = [
-        Child(transfer_in_process, catalog_uri, w, TRANSFERS, folder=tmp_path) for w in range(WRITERS)
-    ]
+    writers = [Child(transfer_in_process, catalog_uri, w, TRANSFERS, folder=tmp_path) for w in range(WRITERS)]
     try:
         results(writers)
     finally:

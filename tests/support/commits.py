@@ -80,7 +80,12 @@ class Bench:
     ) -> Bench:
         """Create the table at version 0."""
         first = [file(*f) for f in FILES] if adds is None else adds
-        actions = [info("CREATE TABLE"), protocol_ or protocol(), metadata_ or metadata(), *first]
+        actions: list[Action] = [
+            info("CREATE TABLE"),
+            protocol_ or protocol(),
+            metadata_ or metadata(),
+            *first,
+        ]
         made = commit(database, [TableChange(NewTable(name, location), actions, reads=NOTHING)])
         assert isinstance(made, list), made
         assert made[0].version == 0

@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -66,7 +67,7 @@ def check_table(catalog: Catalog, name: str, *, published: bool = False, since: 
     assert versions == list(range(head + 1)), f"I1: versions of {name} are {versions}, its head is {head}"
 
     times = [c.timestamp for c in reversed(log.history())]
-    assert all(a < b for a, b in zip(times, times[1:], strict=False)), f"I8: commit times of {name}: {times}"
+    assert all(a < b for a, b in pairwise(times)), f"I8: commit times of {name}: {times}"
 
     in_log = _log_files(root)
     assert sorted(in_log) == list(range(len(in_log))), f"I6: {name} has the log files {sorted(in_log)}"
@@ -82,7 +83,9 @@ def check_table(catalog: Catalog, name: str, *, published: bool = False, since: 
         if version in in_log:
             assert in_log[version].read_bytes() == ratified, f"I2: other bytes in version {version} of {name}"
             modified = in_log[version].stat().st_mtime_ns // 1_000_000
-            assert modified == times[version], f"I8: the log file of version {version} of {name} has {modified}"
+            assert modified == times[version], (
+                f"I8: the log file of version {version} of {name} has {modified}"
+            )
         replay.commit(decode_commit(ratified))
         if version not in sampled:
             continue
@@ -138,7 +141,9 @@ def acknowledge(path: Path, **what: Any) -> None:
 
 def acknowledged(folder: Path, pattern: str = "*.acks") -> list[dict[str, Any]]:
     """Everything that was acknowledged in a folder."""
-    return [json.loads(line) for file in sorted(folder.glob(pattern)) for line in file.read_text().splitlines()]
+    return [
+        json.loads(line) for file in sorted(folder.glob(pattern)) for line in file.read_text().splitlines()
+    ]
 
 
 def _log_files(root: Path) -> dict[int, Path]:

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["deltalakedb", "duckdb", "psycopg", "pyarrow.dataset", "pyarrow.parquet", "deltalakedb.catalog.engines.postgres"]
+    [
+        "deltalakedb",
+        "duckdb",
+        "psycopg",
+        "pyarrow.dataset",
+        "pyarrow.parquet",
+        "deltalakedb.catalog.engines.postgres",
+    ]
 )
 PATIENCE = 120
 
@@ -70,7 +77,9 @@ class Child:
     def died(self) -> None:
         """Wait until it was killed by its failpoint; assert that it was."""
         self.process.join(self._patience)
-        assert self.process.exitcode == -signal.SIGKILL, f"the child ended with {self.process.exitcode}: {self._told()}"
+        assert self.process.exitcode == -signal.SIGKILL, (
+            f"the child ended with {self.process.exitcode}: {self._told()}"
+        )
 
     def result(self) -> Any:
         """Wait for what its function returned."""
@@ -83,7 +92,6 @@ class Child:
 
     def _told(self) -> Any:
         return json.loads(self._answer.read_text()) if self._answer.exists() else None
-
 
     def pause(self) -> None:
         """Wait until it has stopped itself at a failpoint."""
@@ -119,7 +127,9 @@ def arm(points: str) -> None:
     failpoints._hits.clear()
 
 
-def _run(work: Callable[..., Any], arguments: Sequence[Any], environment: dict[str, str], answer: str) -> None:
+def _run(
+    work: Callable[..., Any], arguments: Sequence[Any], environment: dict[str, str], answer: str
+) -> None:
     os.environ.update(environment)
     arm(environment[failpoints.VARIABLE])
     try:

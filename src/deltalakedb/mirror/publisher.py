@@ -93,9 +93,8 @@ def _publish(
         outbox.mark_published(database, table.table_id, done)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")
-    if error is not None:
-        failed = waiting[len(done)]
-        _note_failure(database, table, failed, error)
+    if error is not None and len(done) < len(waiting):
+        _note_failure(database, table, waiting[len(done)], error)
     return Published(tuple(done), error, diverged)
 
 

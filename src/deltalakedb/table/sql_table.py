@@ -30,7 +30,7 @@ from deltalakedb.table.filters import both, predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.source import LogSource, Source, SqlSource
-from deltalakedb.table.work import AutoCommit
+from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class SqlDeltaTable(DeltaTable):
         self._raw = None
         if outcome is not None and not self._passing:
             self._chosen = False
-            self._open(None)
+            with after_commit(f"{self.name} could not be opened at its new version"):
+                self._open(None)
         return outcome
 
     def update_incremental(self) -> None:

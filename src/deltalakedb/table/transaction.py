@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import deltalake
 
 from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog.commits import by_transaction
 from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.catalog.values import Head, Table
 from deltalakedb.commit.changes import NewTable, TableChange
@@ -25,7 +26,7 @@ from deltalakedb.table.places import normal_location
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import undo
-from deltalakedb.table.work import publish_committed, settle
+from deltalakedb.table.work import after_commit, publish_committed, settle
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
@@ -90,6 +91,7 @@ class Transaction:
         self._files: list[Path] = []
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
+        self._repeats = False
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, by table name, once it is committed
         self.commits: dict[str, Committed] = {}
@@ -211,7 +213,8 @@ class Transaction:
         self._state = "committed"
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
-        publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
+        with after_commit("its tables could not be found again"):
+            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
         self._tell_group(changes, outcome)
         return self.commits
 
@@ -283,6 +286,8 @@ class Transaction:
                 taken = True
             except TableMissingError:
                 pass
+        if taken and self._repeats:
+            return  # the first call made it
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
@@ -327,6 +332,8 @@ class Transaction:
             raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
         self._session = self._stack.enter_context(self._database.read_only())
         self._state = "active"
+        if self._given_uuid:
+            self._repeats = by_transaction(self._database, self._session, self.uuid) is not None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

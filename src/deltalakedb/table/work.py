@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CommitUnknownError, ConflictError
+from deltalakedb.exceptions import CommitUnknownError, ConflictError, DeltaSqlError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.outside import look_ahead
@@ -19,7 +21,7 @@ from deltalakedb.table.places import is_local
 from deltalakedb.table.staging import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +126,25 @@ def publish_committed(database: Database, tables: Sequence[Table | NewTable]) ->
     if config.publish.mode != "sync":
         return
     for number, table in enumerate(tables):
-        if number:
-            failpoint("publish.between_tables")
-        publish(
-            database,
-            registry.find(database, table.name) if isinstance(table, NewTable) else table,
-            storage_options=config.storage_options_for(table.location),
-            limit=config.publish.help_predecessors + 1,
-            seconds=1.0,
-        )
+        with after_commit(f"{table.name} could not be published"):
+            if number:
+                failpoint("publish.between_tables")
+            publish(
+                database,
+                registry.find(database, table.name) if isinstance(table, NewTable) else table,
+                storage_options=config.storage_options_for(table.location),
+                limit=config.publish.help_predecessors + 1,
+                seconds=1.0,
+            )
+
+
+@contextmanager
+def after_commit(trouble: str) -> Iterator[None]:
+    """What follows a commit cannot fail it any more: whoever saw an error would do it a second time."""
+    try:
+        yield
+    except DeltaSqlError as error:
+        logger.warning("the commit stands, but %s: %s", trouble, error.message)
 
 
 def conflict_error(conflict: Conflict) -> ConflictError:

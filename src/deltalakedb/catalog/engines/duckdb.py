@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from deltalakedb import extras
 from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -186,6 +187,7 @@ class DuckdbEngine(Engine):
         self._wait = float(options.get("wait", config.duckdb.wait_s))
         self._idle = float(options.get("idle_release", config.duckdb.idle_release_s))
         self._forget()
+        self._gate = ForkGate(self.close, str(self.path))
 
     def _forget(self) -> None:
         self._pid = os.getpid()
@@ -266,31 +268,32 @@ class DuckdbEngine(Engine):
                 return connection
 
     @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._gate.inside():
+            cursor = self._acquire()
+            try:
+                yield cursor
+            finally:
+                self._release(cursor)
+
+    @contextmanager
     def read(self) -> Iterator[Session]:
         """A cursor in autocommit mode."""
-        cursor = self._acquire()
-        try:
+        with self._cursor() as cursor:
             yield DuckdbSession(self, cursor)
-        finally:
-            self._release(cursor)
 
     @contextmanager
     def read_only(self) -> Iterator[Session]:
         """A transaction that DuckDB keeps read-only."""
-        cursor = self._acquire()
-        try:
-            with self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
-                session = DuckdbSession(self, cursor)
-                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
-                yield session
-        finally:
-            self._release(cursor)
+        with self._cursor() as cursor, self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
+            session = DuckdbSession(self, cursor)
+            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
-        cursor = self._acquire()
-        try:
+        with self._cursor() as cursor:
             if not self._turn.acquire(timeout=self._wait):
                 raise CatalogBusyError(
                     f"another writer of this process held {self.path} for {self._wait:g} s",
@@ -301,8 +304,6 @@ class DuckdbEngine(Engine):
                     yield DuckdbSession(self, cursor)
             finally:
                 self._turn.release()
-        finally:
-            self._release(cursor)
 
     @contextmanager
     def _transaction(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from deltalakedb.catalog.engines.base import Dialect, Engine, Session, rows_to_arrow
+from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
 from deltalakedb.exceptions import (
@@ -124,6 +125,7 @@ class SqliteEngine(Engine):
             check_after=pool.health_check_s,
             idle=pool.idle_s,
         )
+        self._gate = ForkGate(self.close, str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
         mode = "rwc" if self.config.catalog.create else "rw"
@@ -170,11 +172,12 @@ class SqliteEngine(Engine):
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A connection in autocommit mode."""
-        connection = self._pool.take()
-        try:
-            yield SqliteSession(self, connection)
-        finally:
-            self._pool.give(connection)
+        with self._gate.inside():
+            connection = self._pool.take()
+            try:
+                yield SqliteSession(self, connection)
+            finally:
+                self._pool.give(connection)
 
     @contextmanager
     def read_only(self) -> Iterator[Session]:
@@ -192,7 +195,7 @@ class SqliteEngine(Engine):
     @contextmanager
     def write(self) -> Iterator[Session]:
         """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
-        with self._my_turn():
+        with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
             try:
                 with _transaction(self, connection):
