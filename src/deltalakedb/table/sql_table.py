@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -29,13 +28,13 @@ from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import both, predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
+from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
 from deltalakedb.table.source import LogSource, Source, SqlSource
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -49,21 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.work import Sink, Work
     from deltalakedb.uri import Address
-
-
-@dataclass(frozen=True)
-class _MetadataView:
-    """What stock's Metadata reads its answers from."""
-
-    id: str
-    name: str | None
-    description: str | None
-    partition_columns: list[str]
-    created_time: int | None
-    configuration: Mapping[str, str | None]
-
-    def metadata(self) -> _MetadataView:
-        return self
 
 
 class SqlDeltaTable(DeltaTable):
@@ -204,7 +188,7 @@ class SqlDeltaTable(DeltaTable):
         if isinstance(version, int):
             self._open(version)
             return
-        moment = _moment(version)
+        moment = epoch_ms(version)
         try:
             found = snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
@@ -237,7 +221,7 @@ class SqlDeltaTable(DeltaTable):
     def metadata(self) -> StockMetadata:
         """The table's metadata."""
         found = self._source.snapshot.metadata
-        view = _MetadataView(
+        view = MetadataView(
             found.id,
             found.name,
             found.description,
@@ -287,14 +271,14 @@ class SqlDeltaTable(DeltaTable):
             partition_filters: The older name of ``file_pruning_predicate``.
             file_pruning_predicate: A SQL predicate, or filters in disjunctive normal form.
         """
-        where = self._where(_one_of(partition_filters, file_pruning_predicate))
+        where = self._where(one_of(partition_filters, file_pruning_predicate))
         return scan.file_uris(self._source, self._row.location, where)
 
     def partitions(
         self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
     ) -> list[dict[str, str]]:
         """The partitions of the files that may hold what the filters ask for."""
-        where = self._where(_one_of(partition_filters, file_pruning_predicate))
+        where = self._where(one_of(partition_filters, file_pruning_predicate))
         return list(scan.partitions(self._source, where))  # type: ignore[arg-type]  # null values, as in stock
 
     def get_add_actions(self, flatten: bool = False) -> Table:
@@ -342,7 +326,7 @@ class SqlDeltaTable(DeltaTable):
         """
         from deltalakedb.table.dataset import dataset
 
-        where = self._where(_one_of(partitions, file_pruning_predicate, "partitions"))
+        where = self._where(one_of(partitions, file_pruning_predicate, "partitions"))
         return dataset(
             self._source,
             self._row.location,
@@ -371,7 +355,7 @@ class SqlDeltaTable(DeltaTable):
 
         if isinstance(filters, str):
             return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
-        where = both(self._where(_one_of(partitions, None, "partitions")), self._where(filters))
+        where = both(self._where(one_of(partitions, None, "partitions")), self._where(filters))
         rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
@@ -423,25 +407,3 @@ class SqlDeltaTable(DeltaTable):
         # a pickled table must open elsewhere: the password travels, as it does in the address
         uri = self._address.to_uri(redact=False)
         return DeltaTable, (uri, self.version(), self._storage_options)
-
-
-def _one_of(older: Any, newer: Any, name: str = "partition_filters") -> Any:
-    if older is None:
-        return newer
-    if newer is not None:
-        raise InvalidArgumentError(f"{name} is the older name of file_pruning_predicate: pass only one")
-    return older
-
-
-def _moment(when: str | datetime) -> int:
-    """A time as epoch milliseconds."""
-    if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"{when!r} is not a time", suggestion="write it as 2026-11-15T12:00:00Z"
-            ) from error
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)

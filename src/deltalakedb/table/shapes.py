@@ -1,0 +1,51 @@
+"""Arguments and answers of the face, in the shapes that stock gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class MetadataView:
+    """What stock's Metadata reads its answers from."""
+
+    id: str
+    name: str | None
+    description: str | None
+    partition_columns: list[str]
+    created_time: int | None
+    configuration: Mapping[str, str | None]
+
+    def metadata(self) -> MetadataView:
+        """Itself, which is what stock asks a raw table for."""
+        return self
+
+
+def one_of(older: Any, newer: Any, name: str = "partition_filters") -> Any:
+    """The filters of an argument that has an older and a newer name."""
+    if older is None:
+        return newer
+    if newer is not None:
+        raise InvalidArgumentError(f"{name} is the older name of file_pruning_predicate: pass only one")
+    return older
+
+
+def epoch_ms(when: str | datetime) -> int:
+    """A time as epoch milliseconds."""
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"{when!r} is not a time", suggestion="write it as 2026-11-15T12:00:00Z"
+            ) from error
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return int(when.timestamp() * 1000)
