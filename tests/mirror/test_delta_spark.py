@@ -8,10 +8,13 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb.log import checkpoint_writer
 from deltalakedb.log.names import commit_path
+from support.actions import add, info, metadata, protocol
+from support.commits import Bench
 from support.lake import every_type, ids
 from support.mirrors import append
 from support.s3 import S3Table
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb import Catalog
+    from deltalakedb.protocol.actions import Add
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'deltalakedb[spark]'")
 delta = pytest.importorskip("delta", reason="delta-spark is not installed: pip install 'deltalakedb[spark]'")
@@ -171,24 +175,60 @@ def test_a_v2_checkpoint_is_read(spark: Any, catalog: Catalog, tmp_path: Path) -
     assert [r["id"] for r in read(spark, root)] == [1, 3, 4]
 
 
-def test_times_travel_the_same_by_file_and_by_commit(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
-    for name, configuration in (("plain", {}), ("ict", {"delta.enableInCommitTimestamps": "true"})):
-        root = tmp_path / "lake" / name
-        catalog.write(name, ids(0), location=root, configuration=configuration)
-        append(catalog, 1, 2, 3, name=name)
-        if configuration:
-            # an object store has its own times: only those in the commits are right
-            for version in range(4):
-                os.utime(root / commit_path(version), (1_900_000_000 + version,) * 2)
-        history = {h["version"]: h["timestamp"] for h in catalog.table(name).history()}
-        for version, moment in history.items():
-            # Spark takes whole milliseconds; the moment itself is the version's own
-            text = dt.datetime.fromtimestamp(moment / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-            found = read(spark, root, timestampAsOf=text)
-            assert [r["id"] for r in found] == list(range(version + 1)), f"{name} at version {version}"
-        told = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select("version", "timestamp").toArrow()
-        times = dict(zip(told["version"].to_pylist(), told["timestamp"].to_pylist(), strict=True))
-        assert {v: round(t.timestamp() * 1000) for v, t in times.items()} == history
+def history_of(catalog: Catalog, name: str) -> dict[int, int]:
+    found = catalog.query(
+        "SELECT c.version, c.timestamp FROM dl_commits c JOIN dl_tables t ON t.table_id = c.table_id"
+        " WHERE t.name = ?",
+        (name,),
+    )
+    return {row["version"]: row["timestamp"] for row in found.to_pylist()}
+
+
+def travels_the_same(spark: Any, root: Path, history: dict[int, int]) -> None:
+    """Each commit's own moment leads to its version, and Spark tells the same moments."""
+    for version, moment in history.items():
+        text = dt.datetime.fromtimestamp(moment / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        found = [r["id"] for r in read(spark, root, timestampAsOf=text)]
+        assert found == list(range(version + 1)), f"version {version}"
+    told = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select("version", "timestamp").toArrow()
+    times = dict(zip(told["version"].to_pylist(), told["timestamp"].to_pylist(), strict=True))
+    assert {v: round(t.timestamp() * 1000) for v, t in times.items()} == history
+
+
+def test_times_of_files_travel_the_same(spark: Any, catalog: Catalog, root: Path) -> None:
+    append(catalog, 1, 2, 3)
+    travels_the_same(spark, root, history_of(catalog, "t"))
+
+
+def test_times_in_commits_travel_the_same_whatever_the_files_say(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "lake" / "ict"
+    root.mkdir(parents=True)
+
+    def file(number: int) -> Add:
+        at = root / f"{number}.parquet"
+        pq.write_table(ids(number), at)
+        return add(at.name, partition_values={}, size=at.stat().st_size, stats='{"numRecords":1}')
+
+    fields = [
+        {"name": n, "type": t, "nullable": True, "metadata": {}}
+        for n, t in (("id", "long"), ("part", "string"))
+    ]
+    meta = metadata(
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=(),
+        configuration={"delta.enableInCommitTimestamps": "true"},
+    )
+    modern = protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
+    bench = Bench.make(catalog._database, "ict", str(root), protocol_=modern, metadata_=meta, adds=[file(0)])
+    for number in (1, 2, 3):
+        bench.commit(info("WRITE"), file(number))
+    assert catalog.mirror.publish("ict").published == 4
+    # an object store has its own times: only those in the commits are right
+    for version in range(4):
+        os.utime(root / commit_path(version), (1_900_000_000 - version,) * 2)
+    travels_the_same(spark, root, history_of(catalog, "ict"))
 
 
 def test_spark_goes_on_where_the_catalog_wrote_and_the_catalog_adopts_it(
