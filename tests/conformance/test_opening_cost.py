@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.ratify import Counts, Ratification, set_head, write_commits
 from deltalakedb.telemetry import count_statements
@@ -44,7 +46,9 @@ def long_table(table_uri: TableUri, engine_name: str) -> str:
         ]
         write_commits(session, head.table_id, commits)
         counts = Counts(head.head.num_files, head.head.size_bytes, head.head.num_records)
-        set_head(session, head.table_id, counts.head(length - 1, commits[-1].timestamp, 0), 2)
+        locked = registry.lock(session, [head.table_id])[head.table_id]
+        moved = replace(locked.table, head=counts.head(length - 1, commits[-1].timestamp, 0))
+        set_head(session, replace(locked, table=moved))
     return uri
 
 

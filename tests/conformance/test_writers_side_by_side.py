@@ -221,21 +221,20 @@ def test_a_forked_child_reads_and_writes(table_uri: TableUri, engine_name: str) 
     assert len(before.file_uris()) == 1
 
 
-class Interloper:
+def interloper(rows: pa.Table, meanwhile: Callable[[], object]) -> pa.RecordBatchReader:
     """Data whose reading lets somebody else commit first: the race, without a clock."""
 
-    def __init__(self, rows: pa.Table, meanwhile: Callable[[], object]) -> None:
-        self._rows, self._meanwhile = rows, meanwhile
+    def batches() -> Iterator[pa.RecordBatch]:
+        meanwhile()
+        yield from rows.to_batches()
 
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        self._meanwhile()
-        return self._rows.__arrow_c_stream__(requested_schema)
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def test_a_blind_append_rebases_over_a_concurrent_append(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0))
-    late = Interloper(ids(2), lambda: write_deltalake(uri, ids(1), mode="append"))
+    late = interloper(ids(2), lambda: write_deltalake(uri, ids(1), mode="append"))
     write_deltalake(uri, late, mode="append")
     assert_whole(uri, {0, 1, 2}, 3)
     newest = DeltaTable(uri).history(1)[0]
@@ -245,7 +244,7 @@ def test_a_blind_append_rebases_over_a_concurrent_append(table_uri: TableUri) ->
 def test_a_blind_append_rebases_over_a_concurrent_overwrite(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0))
-    late = Interloper(ids(2), lambda: write_deltalake(uri, ids(1), mode="overwrite"))
+    late = interloper(ids(2), lambda: write_deltalake(uri, ids(1), mode="overwrite"))
     write_deltalake(uri, late, mode="append")
     assert_whole(uri, {1, 2}, 3)
 
@@ -254,7 +253,7 @@ def test_a_blind_append_rebases_over_a_concurrent_overwrite(table_uri: TableUri)
 def test_a_concurrent_overwrite_loses_and_leaves_no_files(table_uri: TableUri, winner: Any) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0), partition_by=["part"])
-    late = Interloper(ids(2, part="z"), lambda: write_deltalake(uri, ids(1), mode=winner))
+    late = interloper(ids(2, part="z"), lambda: write_deltalake(uri, ids(1), mode=winner))
     with pytest.raises(ConflictError) as caught:
         write_deltalake(uri, late, mode="overwrite")
     assert (caught.value.table, caught.value.version) == ("t", 1)
@@ -269,7 +268,7 @@ def test_an_append_loses_to_a_change_of_schema(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0))
     wider = pa.table({"id": [1], "part": ["a"], "more": [1.0]})
-    late = Interloper(ids(2), lambda: write_deltalake(uri, wider, mode="append", schema_mode="merge"))
+    late = interloper(ids(2), lambda: write_deltalake(uri, wider, mode="append", schema_mode="merge"))
     before = files_below(DeltaTable(uri).table_uri)
     with pytest.raises(ConflictError):
         write_deltalake(uri, late, mode="append")
@@ -283,7 +282,7 @@ def test_a_table_dropped_in_the_meantime_is_told(catalog: Catalog, table_uri: Ta
     write_deltalake(uri, ids(0))
     before = files_below(DeltaTable(uri).table_uri)
     root = DeltaTable(uri).table_uri
-    late = Interloper(ids(1), lambda: catalog.drop_table("t"))
+    late = interloper(ids(1), lambda: catalog.drop_table("t"))
     with pytest.raises(Exception, match="dropped"):
         write_deltalake(uri, late, mode="append")
     assert files_below(root) == before

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: beside the data, in a folder that Delta's readers and vacuums leave alone
-FOLDER = "_deltasql/transactions"
+FOLDER = "_delta_transactions"
 
 
 @dataclass(frozen=True, slots=True)
