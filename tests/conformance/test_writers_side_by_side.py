@@ -225,7 +225,8 @@ def interloper(rows: pa.Table, meanwhile: Callable[[], object]) -> pa.RecordBatc
     """Data whose reading lets somebody else commit first: the race, without a clock."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        meanwhile()
+        with ThreadPoolExecutor(1) as other:  # delta-rs cannot run inside of delta-rs
+            other.submit(meanwhile).result()
         yield from rows.to_batches()
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
