@@ -111,7 +111,8 @@ def test_a_migrated_catalog_equals_a_fresh_one(
             "VALUES ('old', '/lake/old', 'active', '{}', '{}', 1, 1)"
         )
         table_id = (session.row("SELECT table_id FROM dl_tables") or [0])[0]
-        session.run("INSERT INTO dl_heads VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, '')", (table_id, False))
+        heads = "INSERT INTO dl_heads VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, '')"
+        session.run(heads, (table_id, False))
         session.run("INSERT INTO dl_mirror VALUES (?, 4, NULL, -1, ?)", (table_id, False))
         session.run("INSERT INTO dl_settings VALUES ('root', '/lake')")
     migrations.migrate(engine)
