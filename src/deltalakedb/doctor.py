@@ -17,6 +17,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.log.names import LOG_FOLDER, commit_path
+from deltalakedb.mirror.drift import judge
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -165,7 +166,10 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
 def _state(table: Table) -> Check:
     if table.state == "frozen":
         reason = table.state_reason or "no reason was given"
-        hint = "writes are refused until somebody decides which side is right: compare both"
+        hint = (
+            "writes are refused until somebody decides: `deltasql mirror recover` takes over a log that is "
+            "ahead, `deltasql mirror resolve` decides where both sides committed"
+        )
         return Check("state", "failed", f"frozen: {reason}", hint, table.name, "frozen")
     if table.state != "active":
         return Check("state", "warning", table.state, table=table.name)
@@ -178,7 +182,8 @@ def _lag(database: Database, table: Table) -> Check:
         return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
     error = outbox.last_error(database, table.table_id)
     detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
-    hint = "the next write publishes them" if error is None else "mend that; the next write publishes them"
+    go_on = "`deltasql mirror run` publishes them, and so does the next write"
+    hint = go_on if error is None else f"mend that; {go_on}"
     return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
 
 
@@ -187,7 +192,9 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
     if table.published_version < 0:
         return
     if next(iter(store.list(LOG_FOLDER)), None) is None:
-        hint = "was the folder moved, or is its disk not mounted?"
+        hint = (
+            "was the folder moved, or its disk not mounted? `deltasql mirror repair` writes a lost log anew"
+        )
         detail = f"there is no {LOG_FOLDER} at {table.location}"
         yield Check("location", "failed", detail, hint, table.name, "drift")
         return
@@ -206,9 +213,13 @@ def _head(database: Database, table: Table, store: Store) -> Check:
     try:
         theirs = store.get(name)
     except StorageMissingError:
-        hint = "somebody removed it; other readers now see an older table"
+        hint = "other readers now see an older table: `deltasql mirror repair` writes it again"
         return Check("log", "failed", f"{name} was published and is gone", hint, table.name, "drift")
     if ours != theirs:
+        found = judge(database, table, version, theirs)
+        if found.kind == "damaged":
+            hint = "`deltasql mirror repair` writes it again"
+            return Check("log", "failed", f"{name}: {found.detail}", hint, table.name, "drift")
         hint = "somebody changed the file, or committed around the catalog: write only through the catalog"
         detail = f"{name} has other bytes than the catalog"
         return Check("log", "failed", detail, hint, table.name, "diverged")
@@ -220,7 +231,10 @@ def _strangers(table: Table, store: Store) -> Check:
     # a commit of ours may have been published since the head was read; then the head has moved as well
     if not store.exists(name):
         return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
-    hint = "stop writers that use the folder's path; let them write to the table's deltasql:// address"
+    hint = (
+        "let writers use the table's deltasql:// address instead of the folder's path; "
+        "`deltasql mirror recover` takes their commits over"
+    )
     return Check("writers", "failed", f"{name} is there and not in the catalog", hint, table.name, "drift")
 
 

@@ -68,6 +68,17 @@ def test_a_changed_log_file_has_diverged(deltasql_json: DeltasqlJson, log: Path)
     assert bad(document) == [("log", "failed", "diverged")]
 
 
+def test_a_damaged_log_file_is_drift_that_can_be_repaired(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path
+) -> None:
+    newest = log / f"{1:020}.json"
+    newest.write_bytes(newest.read_bytes()[:40])
+    assert bad(deltasql_json("doctor", code=3)) == [("log", "failed", "drift")]
+    assert "deltasql mirror repair" in deltasql("doctor", code=3).stdout
+    deltasql("mirror", "repair", "orders")
+    assert bad(deltasql_json("doctor")) == []
+
+
 def test_a_commit_around_the_catalog_is_drift(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
-from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
+from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError, UnsupportedFeatureError
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 
@@ -90,6 +91,20 @@ def test_a_look_can_be_left_out_and_the_divergence_is_then_found_when_publishing
     assert catalog.mirror.status()[0].state == "frozen"
     assert ids_of(catalog.table("t")) == [0, 1], "the commit stands"
     assert outside_ids(root) == [0, 7], "and so does theirs"
+
+
+def test_what_another_engine_did_is_taken_over_even_where_we_could_not_have_done_it(
+    catalog: Catalog, root: Path
+) -> None:
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening", "rowTracking"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commit_file(root, 1).write_text('{"commitInfo":{"operation":"UPGRADE"}}\n' + json.dumps(protocol) + "\n")
+    assert catalog.mirror.recover("t").versions == (1,)
+    assert catalog.log("t").snapshot().protocol.writer_features == ("typeWidening", "rowTracking")
+    assert ids_of(catalog.table("t")) == [0]
+    with pytest.raises(UnsupportedFeatureError, match="typeWidening"):
+        append(catalog, 1)
+    assert catalog.mirror.verify("t").ok
 
 
 def test_nothing_to_recover_is_nothing_done(catalog: Catalog, root: Path) -> None:

@@ -103,23 +103,23 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
         if digest(data) != row.sha256:
-            yield Finding(*_other(database, table, row.version, data))
+            yield judge(database, table, row.version, data)
     if store.exists(commit_path(table.head.version + 1)):
         yield Finding("ahead", table.head.version + 1, "the log has a version that the catalog did not make")
 
 
-def _other(database: Database, table: Table, version: int, data: bytes) -> tuple[Kind, int, str]:
-    """What other bytes are: damage, or somebody's commit."""
+def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:
+    """What other bytes than ours in a commit file are: damage, or somebody's commit."""
     try:
         decode_commit(data, source=commit_path(version))
     except DeltaSqlError as error:
-        return "damaged", version, error.message
+        return Finding("damaged", version, error.message)
     try:
         if commits.commit_bytes(database, table, version).startswith(data):
-            return "damaged", version, "the commit file is cut short"
+            return Finding("damaged", version, "the commit file is cut short")
     except VersionMissingError:
         pass  # pruned: only its digest is known
-    return "foreign", version, "another commit stands in the place of ours"
+    return Finding("foreign", version, "another commit stands in the place of ours")
 
 
 def _replays(database: Database, store: Store, table: Table) -> Iterator[Finding]:

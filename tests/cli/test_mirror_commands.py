@@ -1,0 +1,244 @@
+"""The mirror on the command line: what it shows, what it does, and the exit codes of each end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli.conftest import PROGRAM, environment
+from deltalakedb import Catalog
+from deltalakedb.catalog.database import close_all
+from deltalakedb.config import Config
+from support.lake import ids, ids_of
+from support.mirrors import append, append_outside, blocked, commit_file, logged, outside_ids
+from support.processes import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.conftest import Deltasql, DeltasqlJson
+
+pytestmark = pytest.mark.filterwarnings("ignore::deltalakedb.exceptions.DivergedWarning")
+
+
+@pytest.fixture
+def deltasql_json(deltasql: Deltasql) -> DeltasqlJson:
+    """One document on stdout; what the mirror logs meanwhile goes to stderr."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        return json.loads(deltasql(*words, "--json", code=code).stdout)
+
+    return run
+
+
+@pytest.fixture
+def root(catalog_uri: str, tmp_path: Path) -> Path:
+    """The folder of a table `t` at version 1."""
+    folder = tmp_path / "lake" / "t"
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(0), location=folder)
+        append(catalog, 1)
+    return folder
+
+
+def append_silently(uri: str, *numbers: int) -> None:
+    with Catalog(uri, config=Config(publish={"mode": "off"})) as catalog:
+        append(catalog, *numbers)
+
+
+def diverge(uri: str, root: Path) -> None:
+    append_silently(uri, 2)
+    append_outside(root, 77)
+
+
+def table_ids(uri: str) -> list[int]:
+    with Catalog(uri) as catalog:
+        return ids_of(catalog.table("t"))
+
+
+def test_status_shows_how_far_each_log_is(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    (row,) = deltasql_json("mirror", "status")["tables"]
+    assert (row["table"], row["version"], row["published_version"], row["versions_behind"]) == ("t", 1, 1, 0)
+    assert row["published_at"].endswith("Z")
+    append_silently(catalog_uri, 2, 3)
+    (row,) = deltasql_json("mirror", "status", "t")["tables"]
+    assert (row["version"], row["published_version"], row["versions_behind"]) == (3, 1, 2)
+    text = deltasql("mirror", "status").stdout
+    assert "BEHIND" in text
+    assert deltasql("mirror", "status", "--quiet").stdout == "t 2\n"
+    assert deltasql_json("mirror", "status", "nothing", code=1)["error"] == "TableMissingError"
+
+
+def test_an_empty_catalog_has_nothing_to_show(deltasql: Deltasql, catalog_uri: str) -> None:
+    Catalog(catalog_uri).close()
+    assert "no tables" in deltasql("mirror", "status").stdout
+    assert "no tables" in deltasql("mirror", "verify").stdout
+
+
+def test_run_publishes_what_waits(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    append_silently(catalog_uri, 2, 3)
+    assert logged(root) == [0, 1]
+    done = deltasql_json("mirror", "run")
+    assert done == {"published": 2, "checkpoints": 0, "failed": [], "diverged": []}
+    assert outside_ids(root) == [0, 1, 2, 3]
+    append_silently(catalog_uri, 4)
+    assert "1 version published" in deltasql("mirror", "run", "t").stdout
+    assert logged(root) == [0, 1, 2, 3, 4]
+
+
+def test_what_cannot_be_published_is_to_be_tried_again(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    append_silently(catalog_uri, 2)
+    with blocked(root):
+        assert deltasql_json("mirror", "run", "t", code=75)["failed"] == ["t"]
+        assert "1 attempt" in deltasql("mirror", "status").stdout
+    assert deltasql_json("mirror", "run", "t")["published"] == 1
+
+
+def test_a_divergence_ends_with_the_code_of_a_frozen_table(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    diverge(catalog_uri, root)
+    result = deltasql("mirror", "run", code=5)
+    assert "frozen" in result.stdout
+    assert deltasql_json("mirror", "status", code=5)["tables"][0]["state"] == "frozen"
+    assert deltasql_json("checkpoint", "t", code=5)["error"] == "TableFrozenError"
+    assert deltasql_json("mirror", "recover", "t", code=5)["error"] == "TableFrozenError"
+
+
+def test_a_service_runs_until_it_is_told_to_stop(catalog_uri: str, root: Path) -> None:
+    close_all()
+    command = [str(PROGRAM), "mirror", "run", "--watch", "--interval", "0.05", "--json"]
+    env = environment(catalog_uri) | {"DELTASQL_DUCKDB__IDLE_RELEASE_S": "0"}
+    service = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        append_silently(catalog_uri, 2)
+        close_all()
+        until(lambda: commit_file(root, 2).exists())
+        service.send_signal(signal.SIGTERM)
+        out, err = service.communicate(timeout=60)
+    finally:
+        service.kill()
+    assert service.returncode == 0, err
+    assert '"published": 1' in out
+
+
+def test_watching_is_for_all_tables(deltasql: Deltasql, root: Path) -> None:
+    assert "leave the name out" in deltasql("mirror", "run", "t", "--watch", code=2).stderr
+
+
+def test_pause_and_resume(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    assert deltasql_json("mirror", "pause", "t") == {"table": "t", "paused": True}
+    with Catalog(catalog_uri) as catalog:
+        append(catalog, 2)
+    assert logged(root) == [0, 1]
+    assert "paused" in deltasql("mirror", "status").stdout
+    assert deltasql_json("mirror", "resume", "t")["published"] == 1
+    deltasql("mirror", "pause")
+    with Catalog(catalog_uri) as catalog:
+        append(catalog, 3)
+    assert "1 version published" in deltasql("mirror", "resume").stdout
+    assert logged(root) == [0, 1, 2, 3]
+
+
+def test_verify_and_repair(deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path) -> None:
+    assert "the log is what the catalog says" in deltasql("mirror", "verify").stdout
+    commit_file(root, 0).unlink()
+    report = deltasql_json("mirror", "verify", "t", code=3)
+    assert (report["ok"], report["tables"][0]["findings"][0]["kind"]) == (False, "missing")
+    assert deltasql("mirror", "verify", "--quiet", "--no-replay", code=3).stdout.startswith("t 0 missing")
+    assert "would be rewritten: 0" in deltasql("mirror", "repair", "t", "--dry-run").stdout
+    assert logged(root) == [1]
+    assert deltasql_json("mirror", "repair", "t")["rewritten"] == [0]
+    assert deltasql_json("mirror", "verify")["ok"]
+
+
+def test_a_foreign_commit_is_left_alone_by_repair(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path
+) -> None:
+    commit_file(root, 1).write_bytes(b'{"commitInfo":{"operation":"FOREIGN"}}\n')
+    assert deltasql_json("mirror", "verify", code=5)["ok"] is False
+    assert "Left alone" in deltasql("mirror", "repair", "t", code=5).stdout
+
+
+def test_rebuild_makes_a_log_in_an_empty_place(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "rebuilt"
+    made = deltasql_json("mirror", "rebuild", "t", str(place))
+    assert (made["first_version"], made["version"]) == (0, 1)
+    assert logged(place) == [0, 1]
+    assert "empty place" in deltasql("mirror", "rebuild", "t", str(place), code=2).stderr
+
+
+def test_recover_takes_over_what_another_engine_wrote(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    append_outside(root, 77)
+    assert deltasql_json("mirror", "recover", "t") == {"table": "t", "adopted": [2], "version": 2}
+    assert table_ids(catalog_uri) == [0, 1, 77]
+    assert "0 versions" in deltasql("mirror", "recover", "t").stdout
+
+
+def test_resolve_asks_first_and_keeps_theirs(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    diverge(catalog_uri, root)
+    assert "--keep-theirs" in deltasql("mirror", "resolve", "t", code=2).stderr
+    assert "nobody is there to ask" in deltasql("mirror", "resolve", "t", "--keep-theirs", code=2).stderr
+    assert deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--dry-run")["waiting"] == 1
+    assert outside_ids(root) == [0, 1, 77]
+    done = deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--yes")
+    assert (done["theirs"], done["ours"], done["lost"]) == ([2], {"2": 3}, {})
+    assert outside_ids(root) == table_ids(catalog_uri) == [0, 1, 2, 77]
+    assert "nothing to resolve" in deltasql("mirror", "resolve", "t", "--keep-theirs", "-y", code=2).stderr
+
+
+def test_resolve_names_what_is_lost(deltasql: Deltasql, catalog_uri: str, root: Path) -> None:
+    import deltalake
+
+    with Catalog(catalog_uri) as catalog:
+        catalog.mirror.pause("t")
+        catalog.table("t").delete("id = 0")
+    deltalake.DeltaTable(root).delete("id = 0")
+    assert "our version 2 is lost" in deltasql("mirror", "resolve", "t", "--keep-theirs", "-y", code=4).stdout
+
+
+def test_the_policy_is_shown_and_set(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    assert deltasql_json("mirror", "policy", "t")["policy"] == "freeze"
+    assert "adopt" in deltasql("mirror", "policy", "t", "adopt").stdout
+    append_outside(root, 77)
+    with Catalog(catalog_uri) as catalog:
+        append(catalog, 2)
+    assert table_ids(catalog_uri) == [0, 1, 2, 77]
+    deltasql("mirror", "policy", "t", "ignore", code=2)
+
+
+def test_a_checkpoint_is_written_on_demand(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path
+) -> None:
+    made: dict[str, Any] = deltasql_json("checkpoint", "t")
+    assert (made["version"], made["kind"], made["num_add_files"]) == (1, "classic", 2)
+    assert [(root / p).exists() for p in made["paths"]] == [True]
+    assert "at version 1" in deltasql("checkpoint", "t").stdout
+    assert deltasql("checkpoint", "t", "--quiet").stdout.strip() == made["paths"][0]
+    assert "v2Checkpoint" in deltasql("checkpoint", "t", "--kind", "v2", code=1).stderr
+
+
+def test_nothing_is_created_by_looking(deltasql: Deltasql, tmp_path: Path) -> None:
+    for words in (["status"], ["run"], ["verify"], ["pause"]):
+        assert "there is no catalog" in deltasql("mirror", *words, code=1).stderr
+    assert not list(tmp_path.glob("catalog*"))
