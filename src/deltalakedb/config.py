@@ -236,6 +236,8 @@ class Config(BaseSettings):
     def fingerprint(self) -> str:
         """A digest of what connections are made and kept by: equal settings may share a pool."""
         values = self.model_dump(mode="json", exclude={"catalog": {"uri"}, "storage": True})
+        # publishing goes by a database's settings, so stores with other options need a database of their own
+        values["storage"] = {p: {k: _revealed(v) for k, v in o.items()} for p, o in self.storage.items()}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> list[Setting]:
@@ -256,6 +258,10 @@ class Config(BaseSettings):
         origin = next((layer.origin_of(path) for layer in self._layers if layer.has(path)), "default")
         shown = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
         return Setting(".".join(path), shown, origin, variable(path), description or "")
+
+
+def _revealed(value: Any) -> str:
+    return str(value.get_secret_value() if hasattr(value, "get_secret_value") else value)
 
 
 def _known_keys() -> dict[str, frozenset[str] | None]:

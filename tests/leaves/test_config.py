@@ -359,7 +359,10 @@ def test_the_process_config_is_loaded_once_and_again_on_request(monkeypatch: pyt
 
 def test_equal_settings_have_one_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Config().fingerprint()
-    assert Config(storage={"s3://b": {"k": SECRET}}, catalog="deltasql://sqlite/x.db").fingerprint() == plain
+    assert Config(catalog="deltasql://sqlite/x.db").fingerprint() == plain
+    stored = Config(storage={"s3://b": {"k": SECRET}}).fingerprint()
+    assert stored not in (plain, Config(storage={"s3://b": {"k": "another"}}).fingerprint())
+    assert SECRET not in stored
     changed = Config(pool={"max_size": 3}).fingerprint()
     monkeypatch.setenv("DELTASQL_POOL__MAX_SIZE", "3")
     assert Config().fingerprint() == changed != plain
