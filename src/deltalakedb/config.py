@@ -8,6 +8,7 @@ import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -235,6 +236,10 @@ class Config(BaseSettings):
 
     def fingerprint(self) -> str:
         """A digest of what connections are made and kept by: equal settings may share a pool."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         values = self.model_dump(mode="json", exclude={"catalog": {"uri"}, "storage": True})
         # publishing goes by a database's settings, so stores with other options need a database of their own
         values["storage"] = {p: {k: _revealed(v) for k, v in o.items()} for p, o in self.storage.items()}

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, cast
 from urllib.parse import quote, unquote_to_bytes
 
@@ -92,7 +92,7 @@ class Address:
 
     def resolved(self) -> Address:
         """The same address with an absolute path, free of symbolic links: what connections are kept by."""
-        return self if self.path is None else replace(self, path=str(Path(self.path).resolve()))
+        return self if self.path is None else replace(self, path=os.path.realpath(self.path))
 
     def is_remote(self, environ: Mapping[str, str] | None = None) -> bool:
         """True where a Postgres connection may leave this machine, libpq's environment considered."""
@@ -200,6 +200,12 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
         scheme, colon, _ = raw.partition(":")
         shown = f", not {scheme}:" if colon and _WORD.fullmatch(scheme) else ""
         raise _wrong(f"the address does not begin with deltasql://{shown}")
+    # a text with references to variables means something else when these change
+    return _Parser(raw).address() if "$" in raw else _parsed(raw)
+
+
+@lru_cache(maxsize=512)
+def _parsed(raw: str) -> Address:
     return _Parser(raw).address()
 
 

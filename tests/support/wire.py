@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME = ".s.PGSQL.5432"
+#: the server is ready for a query, and in no transaction
+_COMMITTED = b"Z\x00\x00\x00\x05I"
 
 
 class Wire:
@@ -67,14 +69,25 @@ class Wire:
                     if not data:
                         return
                     if end is client and self.lose and b"COMMIT" in data:
-                        self._lose(server, data)
+                        self._lose(client, server, data)
                         return
                     (server if end is client else client).sendall(data)
 
-    def _lose(self, server: socket.socket, data: bytes) -> None:
+    def _lose(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
         how, self.lose = self.lose, None
         self.lost += 1
         self._dead = self.then_dead
-        if how == "answer":
-            server.sendall(data)
-            server.recv(1 << 16)  # the server has answered: it is committed
+        if how == "request":
+            return
+        server.sendall(data)
+        answers = b""
+        while _COMMITTED not in answers:
+            # a pipelined COMMIT takes effect only with what the client sends after it
+            for end in select.select([client, server], [], [])[0]:
+                more = end.recv(1 << 16)
+                if not more:
+                    return
+                if end is client:
+                    server.sendall(more)
+                else:
+                    answers += more

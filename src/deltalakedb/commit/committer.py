@@ -152,15 +152,16 @@ def _attempt(
                 raise _Stop(done_before)
             for one, change in zip(locked, changes, strict=True):
                 _check(session, one, change)
-            results = [
-                _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
-            ]
+            with session.batch(1):
+                results = [
+                    _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
+                ]
+                session.run(
+                    statements("commits", database.dialect.name)["insert transaction"],
+                    (txn, session.now_ms(), audit.actor(), len(results)),
+                )
             for work in own:
                 work(session)
-            session.run(
-                statements("commits", database.dialect.name)["insert transaction"],
-                (txn, session.now_ms(), audit.actor(), len(results)),
-            )
             failpoint("commit.before_commit")
     except _Stop as stop:
         return stop.outcome

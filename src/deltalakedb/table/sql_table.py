@@ -31,7 +31,7 @@ from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
 from deltalakedb.table.source import LogSource, Source, SqlSource
 from deltalakedb.table.work import AutoCommit, after_commit
-from deltalakedb.uri import parse_uri
+from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.work import Sink, Work
-    from deltalakedb.uri import Address
 
 
 class SqlDeltaTable(DeltaTable):
@@ -58,7 +57,7 @@ class SqlDeltaTable(DeltaTable):
 
     def __init__(
         self,
-        table_uri: str | Path | os.PathLike[str],
+        table_uri: str | Path | os.PathLike[str] | Address,
         version: int | None = None,
         storage_options: dict[str, str] | None = None,
         without_files: bool = False,
@@ -72,7 +71,7 @@ class SqlDeltaTable(DeltaTable):
         ):
             if given:
                 warnings.warn(f"{name!r} is ignored: files are always read lazily", DeprecationWarning, 2)
-        address = parse_uri(str(table_uri))
+        address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
         if address.table is None:
             raise InvalidArgumentError(
                 f"{address.to_uri()} is a catalog's address, not a table's",

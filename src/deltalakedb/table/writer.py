@@ -195,7 +195,7 @@ def open_existing(address: Address) -> SqlDeltaTable | None:
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table).to_uri(redact=False))._pass_by()
+        return SqlDeltaTable(address.catalog.with_table(address.table))._pass_by()
     except TableMissingError:
         return None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import weakref
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalakedb import extras
-from deltalakedb.catalog.engines.base import Dialect, Engine, Row, Session, rows_to_arrow, update_by_key
+from deltalakedb.catalog.engines.base import Dialect, Engine, Row, Session
 from deltalakedb.catalog.engines.pool import Pool
+from deltalakedb.catalog.engines.postgres_session import PostgresSession
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -18,17 +18,14 @@ from deltalakedb.exceptions import (
     CatalogFullError,
     CatalogNotFoundError,
     CatalogUnavailableError,
-    CommitUnknownError,
     DeltaSqlError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     import psycopg
-    import pyarrow as pa
 
-    from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
     from deltalakedb.uri import Address
 
@@ -62,106 +59,6 @@ DIALECT = Dialect(
     lock_rows=" FOR UPDATE OF h",
 )
 
-#: from here on COPY beats a pipelined INSERT
-_COPY_FROM = 64
-
-
-class PostgresSession(Session):
-    """A connection to the server, in autocommit mode or inside one transaction."""
-
-    engine: PostgresEngine
-
-    def __init__(
-        self,
-        engine: PostgresEngine,
-        connection: psycopg.Connection[Row],
-        *,
-        retry: bool = False,
-        single: bool = False,
-    ) -> None:
-        self.engine = engine
-        self.connection = connection
-        self._retry = retry
-        self._now: int | None = None
-        # a prepared statement is one statement: the server refuses a second one after a semicolon
-        self._prepare = True if single else None
-
-    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
-        text, values = (_placeholders(sql), params) if params else (sql, None)
-        try:
-            return self.connection.execute(text, values, prepare=self._prepare)
-        except self.engine.driver.Error as error:
-            if not (self._retry and self.connection.closed):
-                raise self.engine.translate(error) from error
-        # a read on a connection that died while it rested: the server may have been restarted
-        self.connection = self.engine.replace(self.connection)
-        try:
-            return self.connection.execute(text, values, prepare=self._prepare)
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-
-    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        """Rows fetched by the driver, then turned into columns."""
-        return rows_to_arrow(self.rows(statement, params), schema)
-
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Pipelined INSERT for a few rows, COPY for many."""
-        names = ", ".join(columns)
-        if len(rows) < _COPY_FROM:
-            marks = ", ".join("?" * len(columns))
-            self.update_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
-            return
-        self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
-
-    def update_rows(
-        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
-    ) -> None:
-        """Pipelined UPDATEs for a few rows, a join with a copied temporary table for many."""
-        if len(rows) < _COPY_FROM:
-            self.update_many(update_by_key(table, columns, key), rows)
-            return
-        names = ", ".join([*columns, key])
-        self.run(f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false")  # noqa: S608
-        self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        self.run(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
-        self.run("DROP TABLE dl_incoming")
-
-    def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
-        try:
-            with self.connection.cursor() as cursor, cursor.copy(command) as copy:
-                for row in rows:
-                    copy.write_row(row)
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-
-    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
-        """The driver pipelines the statements: one round trip for all."""
-        try:
-            with self.connection.cursor() as cursor:
-                cursor.executemany(_placeholders(str(statement)), params)
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-
-    @contextmanager
-    def batch(self, rows: int) -> Iterator[None]:
-        """One round trip for all statements; COPY, which many rows take, cannot be part of it."""
-        if rows >= _COPY_FROM:
-            yield
-            return
-        try:
-            with self.connection.pipeline():
-                yield
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-
-    def now_ms(self) -> int:
-        """The server's clock; one moment stands for a whole transaction."""
-        if self._now is None or self._retry:
-            row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-            self._now = int(row[0]) if row else super().now_ms()
-        return self._now
-
 
 class PostgresEngine(Engine):
     """A catalog in a schema of a Postgres database."""
@@ -172,6 +69,9 @@ class PostgresEngine(Engine):
         super().__init__(address, config)
         self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
         self.schema = address.schema or "public"
+        self._cursors: weakref.WeakKeyDictionary[psycopg.Connection[Row], psycopg.Cursor[Row]] = (
+            weakref.WeakKeyDictionary()
+        )
         pool = config.pool
         self._pool: Pool[psycopg.Connection[Row]] = Pool(
             self._connect,
@@ -204,11 +104,23 @@ class PostgresEngine(Engine):
         settings["options"] = " ".join(server_options)
         given = {k: v for k, v in settings.items() if v is not None}
         try:
-            connection: psycopg.Connection[Row] = self.driver.connect(autocommit=True, **given)
+            connection: psycopg.Connection[Row] = self.driver.connect(
+                autocommit=True, cursor_factory=self.driver.RawCursor, **given
+            )
         except self.driver.Error as error:
             raise self.translate(error, connecting=True) from error
         connection.prepare_threshold = 3
         return connection
+
+    def changes(self, connection: psycopg.Connection[Row]) -> psycopg.Cursor[Row]:
+        """A connection's cursor for our own changes: whole numbers always have one type.
+
+        The driver's choice by their size would make many prepared statements of one.
+        """
+        if (cursor := self._cursors.get(connection)) is None:
+            cursor = self._cursors[connection] = connection.cursor()
+            cursor.adapters.register_dumper(int, self.driver.types.numeric.Int8Dumper)
+        return cursor
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -252,8 +164,9 @@ class PostgresEngine(Engine):
                     connection.execute(begin)
                 except self.driver.Error as again:
                     raise self.translate(again) from again
+            session = PostgresSession(self, connection, single=asking)
             try:
-                yield PostgresSession(self, connection, single=asking)
+                yield session
             except BaseException:
                 with suppress(self.driver.Error):
                     connection.execute("ROLLBACK")
@@ -263,20 +176,9 @@ class PostgresEngine(Engine):
                 with suppress(self.driver.Error):
                     connection.execute("ROLLBACK")
             else:
-                self._commit(connection)
+                session.send("COMMIT")
         finally:
             self._give(connection)
-
-    def _commit(self, connection: psycopg.Connection[Row]) -> None:
-        try:
-            connection.execute("COMMIT")
-        except self.driver.Error as error:
-            if connection.closed:
-                raise CommitUnknownError(
-                    "the connection broke while the transaction was being committed",
-                    suggestion="ask again with the same commit id: it tells whether it happened",
-                ) from error
-            raise self.translate(error) from error
 
     def _give(self, connection: psycopg.Connection[Row]) -> None:
         if connection.closed or connection.info.transaction_status != 0:
@@ -373,17 +275,3 @@ def quote_name(name: str) -> str:
 def _option(value: str) -> str:
     """A value for libpq's ``options``, where spaces and backslashes are escaped."""
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
-
-
-_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[?%]", re.DOTALL)
-
-
-@lru_cache(maxsize=512)
-def _placeholders(sql: str) -> str:
-    """``?`` as psycopg's ``%s``; question marks inside literals, names and comments stay."""
-
-    def swap(match: re.Match[str]) -> str:
-        found = match[0]
-        return "%s" if found == "?" else found.replace("%", "%%")
-
-    return _LITERAL_OR_MARK.sub(swap, sql)

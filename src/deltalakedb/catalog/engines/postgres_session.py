@@ -1,0 +1,205 @@
+"""A session on Postgres: changes are gathered and sent together, since every round trip is a wait."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog.engines.base import Row, Session, rows_to_arrow, update_by_key
+from deltalakedb.exceptions import CommitUnknownError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import psycopg
+    import pyarrow as pa
+
+    from deltalakedb.catalog.engines.postgres import PostgresEngine
+    from deltalakedb.catalog.statements import Statement
+
+#: from here on COPY beats a pipelined INSERT
+_COPY_FROM = 64
+#: changes that become one statement at the most
+_MOST_TOGETHER = 16
+
+
+class PostgresSession(Session):
+    """A connection to the server, in autocommit mode or inside one transaction."""
+
+    engine: PostgresEngine
+
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        connection: psycopg.Connection[Row],
+        *,
+        retry: bool = False,
+        single: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.connection = connection
+        self._retry = retry
+        self._now: int | None = None
+        #: statements whose answers nobody waits for, in groups that touch no row twice
+        self._waiting: list[list[tuple[str, Sequence[Any]]]] = []
+        self._depth = 0
+        # a prepared statement is one statement: the server refuses a second one after a semicolon
+        self._prepare = True if single else None
+
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        """Run a statement, or put it by while a batch is gathered."""
+        if not self._depth:
+            return super().run(statement, params)
+        self._count(statement)
+        self._later(str(statement), params)
+        return -1
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        if self._waiting:
+            self.send()
+        text, values = (_placeholders(sql), params) if params else (sql, None)
+        try:
+            return self.connection.execute(text, values, prepare=self._prepare)
+        except self.engine.driver.Error as error:
+            if not (self._retry and self.connection.closed):
+                raise self.engine.translate(error) from error
+        # a read on a connection that died while it rested: the server may have been restarted
+        self.connection = self.engine.replace(self.connection)
+        try:
+            return self.connection.execute(text, values, prepare=self._prepare)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """Rows fetched by the driver, then turned into columns."""
+        return rows_to_arrow(self.rows(statement, params), schema)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Pipelined INSERT for a few rows, COPY for many."""
+        names = ", ".join(columns)
+        if len(rows) < _COPY_FROM:
+            marks = ", ".join("?" * len(columns))
+            self.update_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
+            return
+        self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
+
+    def update_rows(
+        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Pipelined UPDATEs for a few rows, a join with a copied temporary table for many."""
+        if len(rows) < _COPY_FROM:
+            self.update_many(update_by_key(table, columns, key), rows)
+            return
+        names = ", ".join([*columns, key])
+        self.run(f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false")  # noqa: S608
+        self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
+        changes = ", ".join(f"{c} = i.{c}" for c in columns)
+        self.run(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
+        self.run("DROP TABLE dl_incoming")
+
+    def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
+        if self._waiting:
+            self.send()
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(command) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """The driver pipelines the statements: one round trip for all."""
+        if self._depth:
+            for one in params:
+                self._later(str(statement), one)
+            return
+        if self._waiting:
+            self.send()
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(_placeholders(str(statement)), params)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    @contextmanager
+    def batch(self, rows: int) -> Iterator[None]:
+        """Changes are put by until a question is asked or the transaction ends, then sent together.
+
+        Those of one batch become one statement, so they must not change the same row twice. COPY, which many
+        rows take, cannot be part of it.
+        """
+        if rows >= _COPY_FROM:
+            yield
+            return
+        self._waiting.append([])
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self._waiting.append([])
+
+    def _later(self, sql: str, params: Sequence[Any]) -> None:
+        if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
+            self._waiting.append([])
+        self._waiting[-1].append((sql, params))
+
+    def send(self, end: str | None = None) -> None:
+        """Send what was put by, and the transaction's end where it is given, in one round trip.
+
+        Raises:
+            CommitUnknownError: The connection broke, and the end may have been reached.
+        """
+        groups, self._waiting = [g for g in self._waiting if g], []
+        try:
+            with self.connection.pipeline() if len(groups) + bool(end) > 1 else nullcontext():
+                for group in groups:
+                    values = [value for _, params in group for value in params]
+                    self.engine.changes(self.connection).execute(
+                        _one_statement(tuple(s for s, _ in group)), values
+                    )
+                if end is not None:
+                    self.connection.execute(end)
+        except self.engine.driver.Error as error:
+            if end is not None and (self.connection.closed or _lost(error)):
+                raise CommitUnknownError(
+                    "the connection broke while the transaction was being committed",
+                    suggestion="ask again with the same commit id: it tells whether it happened",
+                ) from error
+            raise self.engine.translate(error) from error
+
+    def now_ms(self) -> int:
+        """The server's clock; one moment stands for a whole transaction."""
+        if self._now is None or self._retry:
+            row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+            self._now = int(row[0]) if row else super().now_ms()
+        return self._now
+
+
+def _lost(error: psycopg.Error) -> bool:
+    """Whether the answer was lost: an ended backend may have committed, and says so no more."""
+    state = error.sqlstate
+    return state is None or state.startswith(("08", "57P"))
+
+
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+
+
+@lru_cache(maxsize=512)
+def _placeholders(sql: str) -> str:
+    """``?`` as Postgres's ``$1``; question marks inside literals, names and comments stay."""
+    numbers = count(1)
+    return _LITERAL_OR_MARK.sub(lambda m: f"${next(numbers)}" if m[0] == "?" else m[0], sql)
+
+
+@lru_cache(maxsize=512)
+def _one_statement(parts: tuple[str, ...]) -> str:
+    """Changes as one statement: the server parses, plans and answers once."""
+    *first, last = parts
+    if not first:
+        return _placeholders(last)
+    named = ", ".join(f"dl_{number} AS ({part})" for number, part in enumerate(first))
+    return _placeholders(f"WITH {named} {last}")
