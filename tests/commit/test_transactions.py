@@ -646,3 +646,26 @@ def test_handles_outside_see_the_commit_when_they_look_again(lake: Catalog, tabl
     outside.update_incremental()
     assert ids_of(outside) == [0, 5]
     assert isinstance(outside, DeltaTable)
+
+
+def test_a_table_dropped_in_a_transaction_is_gone_for_the_rest_of_it(lake: Catalog) -> None:
+    with pytest.raises(Exception, match="dropped|taken"), lake.transaction() as tx:
+        tx.drop_table("a")
+        with pytest.raises(TableMissingError):
+            tx.table("a")
+        tx.write("a", ids(9), mode="append")
+    assert contents(lake)["a"] == [0]
+
+
+def test_a_table_renamed_in_a_transaction_goes_by_its_new_name(lake: Catalog) -> None:
+    with lake.transaction() as tx:
+        tx.rename_table("a", "z")
+        tx.write("z", ids(9), mode="append")
+        assert ids_of(tx.table("z")) == [0, 9]
+    assert ids_of(lake.table("z")) == [0, 9]
+    assert lake.find("a") is None
+
+
+def test_an_unknown_isolation_level_is_refused(lake: Catalog) -> None:
+    with pytest.raises(InvalidArgumentError, match="isolation"):
+        lake.transaction(isolation="sometimes")  # type: ignore[arg-type]

@@ -82,11 +82,12 @@ def verify(
     """
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
-    rows = commits.history(database, table, upto=table.published_version)
+    rows = commits.history(database, table)
     found = list(_files(database, store, table, rows))
     if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
         found += _replays(database, store, table)
-    return DriftReport(name, len(rows), tuple(sorted(found, key=lambda f: f.version)))
+    checked = sum(r.version <= table.published_version for r in rows)
+    return DriftReport(name, checked, tuple(sorted(found, key=lambda f: f.version)))
 
 
 def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
@@ -99,7 +100,7 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
             data = store.get(commit_path(row.version))
         except StorageMissingError:
             # cleaning up is every engine's right, below a checkpoint
-            if row.version >= covered:
+            if covered <= row.version <= table.published_version:
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
         if digest(data) != row.sha256:

@@ -82,6 +82,10 @@ class Transaction:
     ) -> None:
         self._database = database
         self._address = address
+        if isolation not in (None, "Serializable", "WriteSerializable"):
+            raise InvalidArgumentError(
+                f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
+            )
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
         self._read_only = read_only
@@ -92,6 +96,9 @@ class Transaction:
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
+        #: names after this transaction -> names before it
+        self._renamed: dict[str, str] = {}
+        self._gone_here: set[str] = set()
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, by table name, once it is committed
         self.commits: dict[str, Committed] = {}
@@ -101,6 +108,13 @@ class Transaction:
     def table(self, name: str) -> SqlDeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top."""
         session = self._active()
+        name = self._renamed.get(name, name)
+        if name in self._gone_here:
+            raise TableMissingError(
+                f"the table {name!r} was dropped or renamed in this transaction",
+                table=name,
+                suggestion="use its new name, or another name for a new table",
+            )
         if (touched := self._touched.get(name)) is not None:
             return touched.handle
         opened = snapshots.open_in(self._database, session, name)
@@ -157,10 +171,16 @@ class Transaction:
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name, when the transaction commits."""
         validate_table_name(new_name)
+        self.table(name)
+        self._renamed = {k: v for k, v in self._renamed.items() if k != name} | {
+            new_name: self._renamed.get(name, name)
+        }
         self._queue(lambda session: registry.rename_in(self._database, session, name, new_name))
 
     def drop_table(self, name: str) -> None:
         """Forget a table, when the transaction commits. Its files and `_delta_log` stay."""
+        self.table(name)
+        self._gone_here.add(self._renamed.pop(name, name))
         self._queue(lambda session: registry.drop_in(self._database, session, name))
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
@@ -279,6 +299,12 @@ class Transaction:
     ) -> None:
         self._writable()
         validate_table_name(name)
+        if name in self._gone_here:
+            raise TableExistsError(
+                f"the table {name!r} was dropped in this transaction: its name is taken until it commits",
+                table=name,
+                suggestion="create it after the transaction, or under another name",
+            )
         taken = name in self._touched
         if not taken:
             try:
