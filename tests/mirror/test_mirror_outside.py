@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
-from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError, UnsupportedFeatureError
-from support.lake import ids, ids_of
+from deltalakedb.exceptions import LogError, TableFrozenError, UnsupportedFeatureError
+from support.lake import ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
-
-if TYPE_CHECKING:
-    from conftest import TableUri
 
 
 def audit(catalog: Catalog) -> list[str]:
     found: list[str] = catalog.query("SELECT action FROM dl_audit ORDER BY audit_id")["action"].to_pylist()
     return found
-
-
-def diverge(catalog: Catalog, root: Path, *numbers: int, outside: tuple[int, ...] = (77,)) -> None:
-    """Commit on both sides: ours wait while the mirror is paused, theirs land in the folder."""
-    catalog.mirror.pause("t")
-    append(catalog, *numbers)
-    append_outside(root, *outside)
-
-
-def resume_diverged(catalog: Catalog) -> None:
-    with pytest.warns(UserWarning, match="frozen"):
-        assert catalog.mirror.resume("t").diverged == ("t",)
 
 
 # ---- beyond the head -----------------------------------------------------------------------------------
@@ -189,125 +172,3 @@ def test_a_restored_database_refuses_writes_until_the_log_is_recovered(
     assert {v: commit_file(root, v).read_bytes() for v in before} == before, "the log was left alone"
     same_everywhere(catalog, root)
     assert catalog.mirror.verify("t").ok
-
-
-# ---- both sides went on --------------------------------------------------------------------------------
-
-
-def test_a_divergence_freezes_and_neither_side_is_lost(catalog: Catalog, root: Path) -> None:
-    diverge(catalog, root, 1, 2)
-    theirs = commit_file(root, 1).read_bytes()
-    resume_diverged(catalog)
-    assert catalog.mirror.status()[0].state == "frozen"
-    assert commit_file(root, 1).read_bytes() == theirs
-    assert (outside_ids(root), ids_of(catalog.table("t"))) == ([0, 77], [0, 1, 2])
-    with pytest.raises(TableFrozenError):
-        append(catalog, 3)
-    with pytest.raises(TableFrozenError, match="both sides"):
-        catalog.mirror.recover("t")
-    assert catalog.mirror.run().published == 0
-
-
-def test_resolving_keeps_theirs_and_makes_our_appends_again(catalog: Catalog, root: Path) -> None:
-    diverge(catalog, root, 1, 2, outside=(77, 78))
-    resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
-    assert (done.theirs, done.ours, done.lost) == ((1, 2), {1: 3, 2: 4}, {})
-    assert ids_of(catalog.table("t")) == [0, 1, 2, 77, 78]
-    assert catalog.mirror.status()[0].state == "active"
-    same_everywhere(catalog, root)
-    assert catalog.mirror.verify("t").ok
-    append(catalog, 3)
-    assert outside_ids(root) == [0, 1, 2, 3, 77, 78]
-    assert "take back" in audit(catalog)
-    notes = [h.get("recommittedFrom") for h in catalog.table("t").history()]
-    assert notes == [None, 2, 1, None, None, None]
-
-
-def test_resolving_makes_a_delete_again_that_still_applies(catalog: Catalog, root: Path) -> None:
-    append(catalog, 1)
-    catalog.mirror.pause("t")
-    catalog.table("t").delete("id = 0")
-    append_outside(root, 77)
-    resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
-    assert (done.theirs, done.ours, done.lost) == ((2,), {2: 3}, {})
-    assert ids_of(catalog.table("t")) == [1, 77]
-    same_everywhere(catalog, root)
-
-
-def test_what_cannot_stand_beside_theirs_is_lost_and_named(catalog: Catalog, root: Path) -> None:
-    import deltalake
-
-    append(catalog, 1)
-    catalog.mirror.pause("t")
-    catalog.table("t").delete("id = 0")
-    append(catalog, 5)
-    deltalake.DeltaTable(root).delete("id = 0")
-    resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
-    assert (done.theirs, done.ours) == ((2,), {3: 3})
-    assert list(done.lost) == [2]
-    assert "gone" in done.lost[2]
-    assert ids_of(catalog.table("t")) == [1, 5]
-    same_everywhere(catalog, root)
-
-
-def test_a_repeated_transaction_answers_with_its_new_version(catalog: Catalog, root: Path) -> None:
-    mine = str(uuid.uuid4())
-    catalog.mirror.pause("t")
-    with catalog.transaction(txn_uuid=mine) as tx:
-        tx.write("t", ids(1))
-    assert tx.commits["t"].version == 1
-    append_outside(root, 77)
-    resume_diverged(catalog)
-    assert catalog.mirror.resolve("t").ours == {1: 2}
-    with catalog.transaction(txn_uuid=mine) as tx:
-        tx.write("t", ids(1))
-    assert (tx.commits["t"].version, tx.commits["t"].replayed) == (2, True)
-    assert ids_of(catalog.table("t")) == [0, 1, 77]
-    same_everywhere(catalog, root)
-
-
-def test_a_transaction_over_two_tables_survives_the_resolution_of_one(
-    catalog: Catalog, root: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "u"
-    catalog.write("u", ids(0), location=other)
-    mine = str(uuid.uuid4())
-    catalog.mirror.pause("t")
-    with catalog.transaction(txn_uuid=mine) as tx:
-        tx.write("t", ids(1))
-        tx.write("u", ids(1))
-    append_outside(root, 77)
-    resume_diverged(catalog)
-    assert catalog.mirror.resolve("t").ours == {1: 2}
-    with catalog.transaction(txn_uuid=mine) as tx:
-        tx.write("t", ids(1))
-        tx.write("u", ids(1))
-    assert {n: (c.version, c.replayed) for n, c in tx.commits.items()} == {"t": (2, True), "u": (1, True)}
-    assert (ids_of(catalog.table("t")), ids_of(catalog.table("u"))) == ([0, 1, 77], [0, 1])
-
-
-def test_there_must_be_something_to_resolve(catalog: Catalog, silent: Catalog, root: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="nothing to resolve"):
-        catalog.mirror.resolve("t")
-    append(silent, 1)
-    with pytest.raises(InvalidArgumentError, match="only waits"):
-        catalog.mirror.resolve("t")
-    assert ids_of(catalog.table("t")) == [0, 1]
-    with pytest.raises(InvalidArgumentError, match="never overwritten"):
-        catalog.mirror.resolve("t", keep="ours")  # type: ignore[arg-type]
-    assert catalog.mirror.publish("t").published == 1
-
-
-def test_a_published_version_that_was_overwritten_is_not_resolved_but_told(
-    catalog: Catalog, silent: Catalog, root: Path, table_uri: TableUri
-) -> None:
-    append(catalog, 1)
-    append(silent, 2)
-    commit_file(root, 1).write_bytes(b'{"commitInfo":{"operation":"FOREIGN"}}\n')
-    with pytest.raises(InvalidArgumentError, match="overwritten by somebody"):
-        catalog.mirror.resolve("t")
-    with pytest.raises(TableFrozenError):
-        catalog.mirror.recover("t")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pytest
 
 from support.lake import ids, ids_of
 
@@ -64,3 +65,15 @@ def same_everywhere(catalog: Catalog, root: Path, name: str = "t") -> None:
         assert commit_file(root, version).read_bytes() == log.commit_bytes(version)
         stock = deltalake.DeltaTable(root, version=version)
         assert ids_of(stock) == ids_of(catalog.table(name, version=version)), f"version {version}"
+
+
+def diverge(catalog: Catalog, root: Path, *numbers: int, outside: tuple[int, ...] = (77,)) -> None:
+    """Commit on both sides: ours wait while the mirror is paused, theirs land in the folder."""
+    catalog.mirror.pause("t")
+    append(catalog, *numbers)
+    append_outside(root, *outside)
+
+
+def resume_diverged(catalog: Catalog) -> None:
+    with pytest.warns(UserWarning, match="frozen"):
+        assert catalog.mirror.resume("t").diverged == ("t",)

@@ -169,9 +169,11 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
         audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
 
 
-def unfreeze(database: Database, table: Table, reason: str) -> None:
-    """Let a frozen table be written again."""
+def unfreeze(database: Database, table: Table, reason: str, *, note: str | None = None) -> None:
+    """Let a frozen table be written again, and forget a note of what was left to do."""
     with database.write() as session:
+        if note is not None:
+            session.run(database.sql("tables", "delete setting"), (note,))
         now = session.now_ms()
         session.run(database.sql("tables", "set state"), ("active", None, now, table.table_id))
         session.run(database.sql("tables", "set frozen"), (False, table.table_id))

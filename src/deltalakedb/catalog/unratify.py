@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit, registry
@@ -17,8 +17,25 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import Table
 
 
-def take_back(database: Database, table: Table, first: int) -> None:
-    """Undo every commit of a table from a version on. All of them must be unpublished."""
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What must not be forgotten about commits that were taken back."""
+
+    name: str
+    value: str
+    reason: str
+
+
+def take_back(database: Database, table: Table, first: int, *, note: Note | None = None) -> None:
+    """Undo every commit of a table from a version on. All of them must be unpublished.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        first: The first version to undo.
+        note: What is left to do with them, kept in the same transaction; the table is frozen until it is
+            done (``outbox.unfreeze``).
+    """
     if first <= table.published_version or first <= table.head.first_version:
         raise InvalidArgumentError(
             f"version {first} is published or the first one: it cannot be taken back", table=table.name
@@ -47,6 +64,12 @@ def take_back(database: Database, table: Table, first: int) -> None:
                 uuid.uuid4().hex,
             ),
         )
+        if note is not None:
+            session.run(database.sql("tables", "insert setting"), (note.name, note.value))
+            session.run(
+                database.sql("tables", "set state"), ("frozen", note.reason, session.now_ms(), table.table_id)
+            )
+            session.run(database.sql("tables", "set frozen"), (True, table.table_id))
         audit.record(
             session,
             "take back",

@@ -50,6 +50,7 @@ class TableChange:
         isolation: The level to check under; by default the table's own.
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
         copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
+        again: A commit of ours is made again while its table is frozen for everybody else.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
     """
 
@@ -62,6 +63,7 @@ class TableChange:
     exact: bool = False
     fresh: bool = False
     copy: Copy | None = None
+    again: bool = False
 
     @property
     def read_version(self) -> int:

@@ -236,7 +236,7 @@ def _applications(
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
-    if locked.frozen and change.steps and change.copy is None:
+    if locked.frozen and change.steps and change.copy is None and not change.again:
         raise TableFrozenError(
             f"the table is frozen: {_reason(session, table)}",
             table=table.name,

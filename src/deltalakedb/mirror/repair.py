@@ -19,6 +19,7 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, verify
 from deltalakedb.mirror.outside import Adopted, adopt
+from deltalakedb.mirror.resolve import is_under_way
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -118,6 +119,12 @@ def rebuild(
 def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:
     """Catch up with a log that is ahead of the catalog, after the database came back from an older backup."""
     table = registry.find(database, name)
+    if is_under_way(database, table):
+        raise TableFrozenError(
+            "commits of ours still wait to be made again",
+            table=name,
+            suggestion="finish `deltasql mirror resolve` first",
+        )
     report = verify(database, name, storage_options=storage_options, replay=False)
     foreign = [f for f in report.findings if f.kind == "foreign"]
     if foreign:

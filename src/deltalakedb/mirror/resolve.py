@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +18,8 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.outside import adopt
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.actions import Add, CommitInfo, Remove
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltalakedb.protocol.codec import decode_commit, decode_json, encode_json
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 from deltalakedb.storage.store import open_store
@@ -25,11 +27,14 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.commits import CommitRow
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Snapshot
 
 logger = logging.getLogger(__name__)
+
+_LEASE_MS = 15 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,79 +52,175 @@ class Resolved:
     lost: dict[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """A commit of ours that was taken back."""
+
+    version: int
+    txn_uuid: str
+    is_blind_append: bool
+    data: bytes
+
+    @property
+    def actions(self) -> list[Action]:
+        return decode_commit(self.data, source=f"version {self.version}")
+
+
 def resolve(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Resolved:
     """Keep their commits where both sides have one, and commit ours again on top, with new versions.
 
     Only commits that were never published move; each keeps its transaction's id, so that a repeated call
-    answers with the new version. Every step is in the audit.
+    answers with the new version. Every step is in the audit. What is left to do is kept in the catalog and
+    the table stays frozen until it is done: a resolution that was interrupted goes on when it is repeated.
     """
     table = registry.find(database, name)
-    report = verify(database, name, storage_options=storage_options, replay=False)
-    waiting = outbox.waiting_versions(database, table.table_id)
-    published_twice = [f.version for f in report.findings if f.kind == "foreign"]
-    if published_twice:
+    with leased(database, f"repair:{table.table_id}", ttl_ms=_LEASE_MS):
+        ours = _noted(database, table)
+        if ours is None:
+            ours = _take_back(database, table, storage_options)
+        first = ours[0].version
+        adopt(database, name, storage_options)
+        made = [r for r in commits.history(database, registry.find(database, name)) if r.version >= first]
+        theirs = sorted(r.version for r in made if r.origin == "adopt")
+        done = _made_before(ours, [(r.version, r.txn_uuid) for r in reversed(made) if r.origin != "adopt"])
+        again, lost = _again(database, name, ours, done, theirs)
+        reason = f"{len(again)} commits from version {first} on were made again, {len(lost)} were lost"
+        outbox.unfreeze(database, table, reason, note=_note(table))
+    publish(database, registry.find(database, name), storage_options=storage_options)
+    return Resolved(tuple(theirs), again, lost)
+
+
+def is_under_way(database: Database, table: Table) -> bool:
+    """Whether a resolution was begun, and commits of ours wait to be made again."""
+    return registry.setting(database, _note(table)) is not None
+
+
+# ---- taking back ---------------------------------------------------------------------------------------
+
+
+def _take_back(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[_Ours]:
+    """Take our unpublished commits back, noting them in the same transaction."""
+    report = verify(database, table.name, storage_options=storage_options, replay=False)
+    foreign = [f.version for f in report.findings if f.kind == "foreign"]
+    if foreign:
         raise InvalidArgumentError(
-            f"version {published_twice[0]} was published by us and overwritten by somebody else",
-            table=name,
+            f"version {foreign[0]} was published by us and overwritten by somebody else",
+            table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
+    waiting = outbox.waiting_versions(database, table.table_id)
     if not waiting:
         raise InvalidArgumentError(
             "there is nothing to resolve: every commit of ours is in the log",
-            table=name,
+            table=table.name,
             suggestion="`deltasql mirror recover` takes over commits beyond the head",
         )
     first = waiting[0]
-    store = open_store(table.location, storage_options)
-    if not store.exists(commit_path(first)):
+    if not open_store(table.location, storage_options).exists(commit_path(first)):
         raise InvalidArgumentError(
             f"there is nothing to resolve: version {first} of ours only waits to be published",
-            table=name,
+            table=table.name,
             suggestion="publish it with `deltasql mirror run`",
         )
-    with leased(database, f"repair:{table.table_id}", ttl_ms=15 * 60_000):
-        rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
-        bodies = {
-            r.version: decode_commit(
-                commits.commit_bytes(database, table, r.version), source=f"version {r.version}"
-            )
-            for r in rows
-        }
-        unratify.take_back(database, table, first)
-        outbox.unfreeze(database, table, f"versions from {first} on are taken from the log")
-        theirs = adopt(database, name, storage_options)
-        again, lost = _again(database, name, rows, bodies)
-    publish(database, registry.find(database, name), storage_options=storage_options)
-    return Resolved(theirs.versions, again, lost)
+    rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
+    ours = [
+        _Ours(r.version, r.txn_uuid, r.is_blind_append, commits.commit_bytes(database, table, r.version))
+        for r in rows
+    ]
+    value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
+    reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
+    unratify.take_back(database, table, first, note=unratify.Note(_note(table), encode_json(value), reason))
+    return ours
+
+
+def _note(table: Table) -> str:
+    return f"mirror.resolve.{table.table_id}"
+
+
+def _noted(database: Database, table: Table) -> list[_Ours] | None:
+    """What an interrupted resolution took back."""
+    value = registry.setting(database, _note(table))
+    if value is None:
+        return None
+    return [_Ours(v, txn, blind, base64.b64decode(data)) for v, txn, blind, data in decode_json(value)]
+
+
+# ---- making again --------------------------------------------------------------------------------------
+
+
+def _made_before(ours: Sequence[_Ours], made: Sequence[tuple[int, str]]) -> dict[int, int]:
+    """Our commits that an interrupted resolution made again already: old version -> new version."""
+    done: dict[int, int] = {}
+    for txn in dict.fromkeys(o.txn_uuid for o in ours):
+        old = [o.version for o in ours if o.txn_uuid == txn]
+        done.update(zip(old, [version for version, by in made if by == txn], strict=False))
+    return done
 
 
 def _again(
-    database: Database, name: str, rows: Sequence[CommitRow], bodies: Mapping[int, Sequence[Action]]
+    database: Database, name: str, ours: Sequence[_Ours], done: Mapping[int, int], theirs: Sequence[int]
 ) -> tuple[dict[int, int], dict[int, str]]:
-    done: dict[int, int] = {}
+    made = dict(done)
     lost: dict[int, str] = {}
-    for row in rows:
-        opened = snapshots.open_table(database, name)
-        actions = bodies[row.version]
-        removed = frozenset(a.key for a in actions if isinstance(a, Remove))
-        live = {a.key for a in _live(database, name, removed)}
-        if removed - live:
-            lost[row.version] = "a file that it removes is gone"
+    reshaped = False
+    before = snapshots.open_table(database, name, ours[0].version - 1).snapshot
+    after = snapshots.open_table(database, name, theirs[-1]).snapshot if theirs else before
+    # the versions of one transaction stand or fall together
+    for txn, group in itertools.groupby(ours, key=lambda o: o.txn_uuid):
+        parts = list(group)
+        if parts[0].version in made:
             continue
-        info = next((a for a in actions if isinstance(a, CommitInfo)), CommitInfo())
-        rest = [a for a in actions if not isinstance(a, CommitInfo)]
-        noted = CommitInfo(extra={**info.extra, "recommittedFrom": row.version})
-        reads = NOTHING if row.is_blind_append else ReadSet(files=removed)
-        change = TableChange(opened.table, [noted, *rest], opened.snapshot, reads)
+        steps = [p.actions for p in parts]
+        opened = snapshots.open_table(database, name)
+        removed = frozenset(a.key for step in steps for a in step if isinstance(a, Remove))
+        removed -= frozenset(a.key for step in steps for a in step if isinstance(a, Add))
+        every = [a for step in steps for a in step]
+        why = "it follows a change of ours that is lost" if reshaped else _unfit(every, before, after)
+        if why is None and removed - {a.key for a in _live(database, name, removed)}:
+            why = "a file that it removes is gone"
+        if why is not None:
+            lost.update((p.version, why) for p in parts)
+            reshaped = reshaped or any(_reshapes(a, before) for a in every)
+            continue
+        noted = [_with_note(step, p.version) for step, p in zip(steps, parts, strict=True)]
+        reads = NOTHING if all(p.is_blind_append for p in parts) else ReadSet(files=removed)
+        change = TableChange(opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True)
         # its own id, so that a repeated call of its writer finds it; the answer must be a new one here
-        outcome = commit(database, [change], txn_uuid=row.txn_uuid, repeated=False)
+        outcome = commit(database, [change], txn_uuid=txn, repeated=False)
         if isinstance(outcome, Conflict):
-            lost[row.version] = outcome.detail
+            lost.update((p.version, outcome.detail) for p in parts)
         else:
-            done[row.version] = outcome[0].version
+            newest = outcome[0].version
+            made.update((p.version, newest - len(parts) + 1 + n) for n, p in enumerate(parts))
     if lost:
         logger.error("%s: %d commits could not be made again: %s", name, len(lost), lost)
-    return done, lost
+    return made, lost
+
+
+def _unfit(actions: Sequence[Action], before: Snapshot, after: Snapshot) -> str | None:
+    """Why actions that were made for one table cannot stand on what others made of it."""
+    was, now = before.metadata, after.metadata
+    if (was.schema_string, was.partition_columns) != (now.schema_string, now.partition_columns):
+        return "others changed the table's schema"
+    if before.protocol != after.protocol:
+        return "others changed the table's protocol"
+    if was != now and any(isinstance(a, Metadata | Protocol) for a in actions):
+        return "others changed the table's properties too"
+    return None
+
+
+def _reshapes(action: Action, before: Snapshot) -> bool:
+    """Whether files that were written after an action may not fit without it."""
+    if isinstance(action, Metadata):
+        was = before.metadata
+        return (action.schema_string, action.partition_columns) != (was.schema_string, was.partition_columns)
+    return isinstance(action, Protocol)
+
+
+def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
+    info = next((a for a in actions if isinstance(a, CommitInfo)), CommitInfo())
+    rest = [a for a in actions if not isinstance(a, CommitInfo)]
+    return [CommitInfo(extra={**info.extra, "recommittedFrom": version}), *rest]
 
 
 def _live(database: Database, name: str, keys: frozenset[tuple[str, str]]) -> list[Add]:
