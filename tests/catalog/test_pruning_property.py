@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any
 
 import duckdb
+import psycopg
 import pytest
 
 from deltalakedb.catalog.pruning import EngineFacts, plan_files
@@ -329,15 +330,24 @@ def _ddl(engine: str) -> list[str]:
         side = ", stats VARCHAR, partition_values VARCHAR" if engine == "duckdb" else ""
         body = body.replace("{files_side_columns}", side)
         body = body.replace("{file_id}", "INTEGER PRIMARY KEY" if engine == "sqlite" else "BIGINT")
+        if engine == "postgres":
+            body = body.replace("{ctext}", 'TEXT COLLATE "C"')
         found.append(re.sub(r"\{(\w+)\}", lambda m: "TEXT" if "text" in m[1] else "BIGINT", body))
     return found
 
 
 class Engine:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, request: pytest.FixtureRequest) -> None:
         self.name = name
-        self.db: Any = sqlite3.connect(":memory:") if name == "sqlite" else duckdb.connect()
-        self.facts = EngineFacts(indexed=name == "sqlite", side_table=name == "sqlite")
+        if name == "postgres":
+            self.db: Any = psycopg.connect(request.getfixturevalue("pg_dsn"), autocommit=True)
+            schema = request.getfixturevalue("pg_schema")
+            self.db.execute(f'CREATE SCHEMA "{schema}"')
+            self.db.execute(f'SET search_path = "{schema}"')
+        else:
+            self.db = sqlite3.connect(":memory:") if name == "sqlite" else duckdb.connect()
+        request.addfinalizer(self.db.close)
+        self.facts = EngineFacts(indexed=name != "duckdb", side_table=name != "duckdb")
         for statement in _ddl(name):
             self.db.execute(statement)
 
@@ -357,14 +367,12 @@ class Engine:
             ((table << 40) | n, table, f.added, f.removed, 1, 0, f.add.path, "", 1, 0, 1, *row)
             for n, (f, row) in enumerate(zip(files, rows, strict=True))
         ]
-        if self.name == "sqlite":
+        if self.name != "duckdb":
             side = [
                 (d[0], f.add.stats, json.dumps(dict(f.add.partition_values)))
                 for d, f in zip(data, files, strict=True)
             ]
-            self.db.executemany(
-                "INSERT INTO dl_file_json (file_id, stats, partition_values) VALUES (?, ?, ?)", side
-            )
+            self._many("INSERT INTO dl_file_json (file_id, stats, partition_values) VALUES (?, ?, ?)", side)
         else:
             names += ["stats", "partition_values"]
             data = [
@@ -372,19 +380,27 @@ class Engine:
                 for d, f in zip(data, files, strict=True)
             ]
         marks = ", ".join("?" * len(names))
-        self.db.executemany(f"INSERT INTO dl_files ({', '.join(names)}) VALUES ({marks})", data)
+        self._many(f"INSERT INTO dl_files ({', '.join(names)}) VALUES ({marks})", data)
+
+    def _many(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        if self.name == "postgres":
+            with self.db.cursor() as cursor:
+                cursor.executemany(sql.replace("?", "%s"), rows)
+        else:
+            self.db.executemany(sql, rows)
 
     def run(self, plan: Any) -> list[tuple[Any, ...]]:
-        return self.db.execute(plan.sql, plan.params).fetchall()
+        sql = plan.sql.replace("%", "%%").replace("?", "%s") if self.name == "postgres" else plan.sql
+        return self.db.execute(sql, plan.params).fetchall()
 
 
 def _schema() -> StructType:
     return StructType(tuple(StructField(n, PrimitiveType(k)) for n, k in ALL.items()))
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb", "postgres"])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_matching_row_is_ever_lost(engine, seed):
+def test_no_matching_row_is_ever_lost(engine, seed, request):
     files = _table(seed, 60)
     schema = _schema()
     types = column_types(schema)
@@ -394,7 +410,7 @@ def test_no_matching_row_is_ever_lost(engine, seed):
     encoder = SlotEncoder(slots, types)
     rows = [encoder.encode(f.add) for f in files]
     levels = count_levels(rows)
-    db = Engine(engine)
+    db = Engine(engine, request)
     db.load(files, rows)
     db.load(files, rows, table=TABLE + 1)  # a neighbour that must never appear
     values = Values(1000 + seed)
