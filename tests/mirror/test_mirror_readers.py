@@ -79,7 +79,7 @@ def test_commit_times_in_the_commits_are_those_of_the_catalog(catalog: Catalog, 
 
 
 def manifests(root: Path) -> list[dict[str, object]]:
-    return [json.loads(p.read_text()) for p in (root / "_deltasql" / "transactions").glob("*.json")]
+    return [json.loads(p.read_text()) for p in (root / "_delta_transactions").glob("*.json")]
 
 
 def test_a_manifest_names_the_versions_of_one_transaction(catalog: Catalog, tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def is_under_way(database: Database, table: Table) -> bool:
 def _take_back(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[_Ours]:
     """Take our unpublished commits back, noting them in the same transaction."""
     report = verify(database, table.name, storage_options=storage_options, replay=False)
-    foreign = [f.version for f in report.findings if f.kind == "foreign"]
+    published = registry.find(database, table.name).published_version
+    foreign = [f.version for f in report.findings if f.kind == "foreign" and f.version <= published]
     if foreign:
         raise InvalidArgumentError(
             f"version {foreign[0]} was published by us and overwritten by somebody else",
