@@ -16,9 +16,9 @@ from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.staging import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Add, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.source import Source
@@ -44,14 +44,14 @@ def _maps_columns(protocol: Protocol) -> bool:
 class RawScan:
     """delta-rs's own table over a scratch log that names only the candidate files."""
 
-    def __init__(self, source: Source, root: str, where: Expr | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, adds: Iterable[Add], root: str) -> None:
         self._scratch = Scratch.for_reading(root)
         weakref.finalize(self, self._scratch.remove)
-        self._scratch.lay(source.snapshot, source.adds(where), reading=True)
+        self._scratch.lay(snapshot, adds, reading=True)
         try:
             self.raw = RawDeltaTable(str(self._scratch.folder), version=None, storage_options=None)
         except BaseException as error:
-            raise readable_error(error, source.snapshot) from error
+            raise readable_error(error, snapshot) from error
 
     def batches(
         self, schema: pa.Schema, columns: list[str] | None, predicate: str | None
@@ -59,10 +59,10 @@ class RawScan:
         """Record batches in the table's own types; the scratch folder lives as long as the iterator."""
         reader = pa.RecordBatchReader.from_stream(self.raw.scan(columns=columns, predicate=predicate))
         for batch in reader:
-            yield _conform(batch, schema)
+            yield conform(batch, schema)
 
 
-def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in the table's own types: delta-rs answers with view types."""
     columns = [
         column if column.type == field.type else column.cast(field.type)
@@ -105,7 +105,7 @@ def scan(
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    raw = RawScan(source, root, where)
+    raw = RawScan(source.snapshot, source.adds(where), root)
     return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
 
 
