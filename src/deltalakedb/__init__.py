@@ -14,7 +14,6 @@ from deltalake import (
     Field,
     Metadata,
     PostCommitHookProperties,
-    QueryBuilder,
     Schema,
     TableFeatures,
     Transaction,
@@ -29,6 +28,7 @@ from deltalake import (
 from deltalakedb._version import __version__
 from deltalakedb.lake import Catalog, open_log
 from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.query_builder import QueryBuilder
 from deltalakedb.table.writer import write_deltalake
 from deltalakedb.transfer.importer import ImportReport, import_table
 

@@ -14,13 +14,16 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
-from deltalakedb.table.scan import RawScan, conform, known
+from deltalakedb.table.filters import names_of, sql_text
+from deltalakedb.table.scan import conform, known, raw_table
 from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
+
+    from deltalake._internal import RawDeltaTable
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.log import Snapshot
@@ -75,19 +78,16 @@ def load_cdf(
         VersionMissingError: The range begins after the newest version, or where nothing is kept any more.
         ProtocolError: Changes were not recorded in the range.
     """
-    if predicate is not None and not isinstance(predicate, str):
-        raise ArgumentTypeError(f"a predicate is a text, not {predicate!r}", suggestion="write it in SQL")
-    if columns is not None and (isinstance(columns, str) or not all(isinstance(c, str) for c in columns)):
-        raise ArgumentTypeError(f"columns is a list of names, not {columns!r}")
+    predicate, columns = sql_text(predicate), names_of(columns)
     snapshot = table._source.snapshot
     schema = _feed_schema(snapshot.metadata)
     if columns:
-        schema = pa.schema([schema.field(c) for c in known(list(columns), schema)])
+        schema = pa.schema([schema.field(c) for c in known(columns, schema)])
     found = _changes(table, wanted)
-    tables = _laid(snapshot, found, table.table_uri)
+    tables = _laid(snapshot, found, table.table_uri, table._storage_options)
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     reader = _query(tables, snapshot.metadata, schema.names, predicate)
-    return pa.RecordBatchReader.from_batches(schema, _conformed(reader, schema, tables))
+    return pa.RecordBatchReader.from_batches(schema, _conformed(reader, schema))
 
 
 def _changes(table: SqlReads, wanted: Range) -> list[Change]:
@@ -146,7 +146,9 @@ def _outside(
     return None
 
 
-def _laid(snapshot: Snapshot, changes: Iterable[Change], root: str) -> list[RawScan]:
+def _laid(
+    snapshot: Snapshot, changes: Iterable[Change], root: str, options: Mapping[str, str] | None
+) -> list[RawDeltaTable]:
     """Scratch tables over the files, where the feed's columns are partition columns: delta-rs does the rest.
 
     A log has each file once, and a file may be added in one version and removed in another: then it lies in
@@ -162,7 +164,7 @@ def _laid(snapshot: Snapshot, changes: Iterable[Change], root: str) -> list[RawS
             groups.append(free := {})
         free[path] = change
     return [
-        RawScan(_as_feed(snapshot, typed=typed), (_stamped(c) for c in group.values()), root)
+        raw_table(_as_feed(snapshot, typed=typed), map(_stamped, group.values()), root, options)
         for typed, groups in ((True, data), (False, written))
         for group in groups
     ]
@@ -223,7 +225,7 @@ def _feed_schema(metadata: Metadata) -> pa.Schema:
 
 
 def _query(
-    tables: Sequence[RawScan], metadata: Metadata, columns: Sequence[str], predicate: str | None
+    tables: Sequence[RawDeltaTable], metadata: Metadata, columns: Sequence[str], predicate: str | None
 ) -> pa.RecordBatchReader:
     names = [f.name for f in parse_schema(metadata.schema_string).fields]
     # as in stock, names may be written in any case; where case tells columns apart they are taken as written
@@ -232,7 +234,7 @@ def _query(
     parts = []
     every = ", ".join([*map(quoted, names), quoted(CHANGE_TYPE), *_CASTS])
     for number, table in enumerate(tables):
-        builder.register(f"changes_{number}", table.raw)
+        builder.register(f"changes_{number}", table)
         parts.append(f"SELECT {every} FROM changes_{number}")  # noqa: S608 - our own scratch tables
     wanted, union = ", ".join(map(quoted, columns)), " UNION ALL ".join(parts)
     sql = f"SELECT {wanted} FROM ({union}) AS source"  # noqa: S608
@@ -241,13 +243,9 @@ def _query(
     return pa.RecordBatchReader.from_stream(builder.execute(sql))
 
 
-def _conformed(
-    reader: pa.RecordBatchReader, schema: pa.Schema, tables: Sequence[RawScan]
-) -> Iterator[pa.RecordBatch]:
-    """The batches in the feed's types; the scratch tables live until the last one is read."""
+def _conformed(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         yield conform(batch, schema)
-    del tables
 
 
 def quoted(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import InvalidArgumentError
 
@@ -26,15 +26,6 @@ class MetadataView:
     def metadata(self) -> MetadataView:
         """Itself, which is what stock asks a raw table for."""
         return self
-
-
-def one_of(older: Any, newer: Any, name: str = "partition_filters") -> Any:
-    """The filters of an argument that has an older and a newer name."""
-    if older is None:
-        return newer
-    if newer is not None:
-        raise InvalidArgumentError(f"{name} is the older name of file_pruning_predicate: pass only one")
-    return older
 
 
 def epoch_ms(when: str | datetime) -> int:

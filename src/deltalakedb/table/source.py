@@ -50,6 +50,10 @@ class Source(Protocol):
         """An application's own version."""
         ...
 
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SqlSource:
@@ -83,6 +87,10 @@ class SqlSource:
         found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
         return None if found is None else found.version
 
+    def num_records(self) -> int:
+        """The rows that statistics tell, from the table's counters."""
+        return files.totals(self.database, self.opened)[2]
+
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
@@ -114,6 +122,15 @@ class LogSource:
         """An application's own version."""
         found = self.reader.txns(self.snapshot.version).get(app_id)
         return None if found is None else found.version
+
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        return counted(self)
+
+
+def counted(source: Source) -> int:
+    """The rows that the statistics of a source's files tell."""
+    return sum(n for n in source.scan(("num_records",)).column(0).to_pylist() if n is not None)
 
 
 def add_row(add: Add) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,8 +12,15 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.table import add_actions, change_feed, scan
 from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.delta_table import DeltaTable
-from deltalakedb.table.filters import both, predicate_of
-from deltalakedb.table.shapes import one_of
+from deltalakedb.table.filters import (
+    both,
+    merged,
+    names_of,
+    predicate_of,
+    pruning_filters,
+    sql_text,
+    typed_filtering,
+)
 from deltalakedb.table.vectors import VECTOR_SCHEMA, Vectors
 
 if TYPE_CHECKING:
@@ -48,6 +56,10 @@ class SqlReads(DeltaTable):
         metadata = self._source.snapshot.metadata
         return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string))
 
+    def _pruning(self, predicate: Any) -> Expr | None:
+        """What the filters of files ask for, whose values are written as partition values are."""
+        return self._where(pruning_filters(predicate, self._source.snapshot.metadata))
+
     def _predicate_or_all(self, predicate: str | None) -> Expr | None:
         """What an operation reads; None, for every row, also where only delta-rs understands it."""
         try:
@@ -62,14 +74,14 @@ class SqlReads(DeltaTable):
             partition_filters: The older name of ``file_pruning_predicate``.
             file_pruning_predicate: A SQL predicate, or filters in disjunctive normal form.
         """
-        where = self._where(one_of(partition_filters, file_pruning_predicate))
+        where = self._pruning(merged(partition_filters, file_pruning_predicate, "partition_filters"))
         return scan.file_uris(self._source, self._row.location, where)
 
     def partitions(
         self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
     ) -> list[dict[str, str]]:
         """The partitions of the files that may hold what the filters ask for."""
-        where = self._where(one_of(partition_filters, file_pruning_predicate))
+        where = self._pruning(merged(partition_filters, file_pruning_predicate, "partition_filters"))
         return list(scan.partitions(self._source, where))  # type: ignore[arg-type]  # null values, as in stock
 
     def get_add_actions(self, flatten: bool = False) -> Table:
@@ -83,6 +95,10 @@ class SqlReads(DeltaTable):
             add_actions.add_actions(found, self._source.snapshot.metadata, flatten=flatten)
         )
 
+    def count(self) -> int:
+        """The number of rows that the files' statistics tell, deletion vectors not minded."""
+        return self._source.num_records()
+
     # ---- rows ------------------------------------------------------------------------------------------
 
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> RecordBatchReader:
@@ -90,9 +106,10 @@ class SqlReads(DeltaTable):
         reader = scan.scan(
             self._source,
             self._row.location,
-            where=self._where(predicate),
-            columns=columns,
+            where=self._where(sql_text(predicate)),
+            columns=names_of(columns),
             predicate=predicate,
+            storage_options=self._storage_options,
         )
         return RecordBatchReader.from_arrow(reader)
 
@@ -151,7 +168,7 @@ class SqlReads(DeltaTable):
         """
         from deltalakedb.table.dataset import dataset
 
-        where = self._where(one_of(partitions, file_pruning_predicate, "partitions"))
+        where = self._pruning(merged(partitions, file_pruning_predicate, "partitions"))
         return dataset(
             self._source,
             self._row.location,
@@ -179,14 +196,17 @@ class SqlReads(DeltaTable):
 
         if isinstance(filters, str):
             return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
-        where = both(self._where(one_of(partitions, None, "partitions")), self._where(filters))
+        if partitions is not None:
+            note = "`partitions` is deprecated; use `filters` instead"
+            warnings.warn(note, DeprecationWarning, stacklevel=2)
+        where = both(self._pruning(partitions), self._where(filters))
         rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
-        expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
-        if isinstance(expression, list):
-            expression = None
         if isinstance(columns, list):
             scan.known(columns, rows.schema)
-        with typed_reading(self.name, self.version()):
+        with typed_reading(self.name, self.version()), typed_filtering():
+            expression = filters
+            if isinstance(filters, list | tuple):
+                expression = pq.filters_to_expression(filters) if filters else None
             return rows.to_table(columns=columns, filter=expression)
 
     def to_pandas(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from deltalake.table import ProtocolVersions
 from deltalakedb.catalog import registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     InvalidArgumentError,
     LogError,
     UnsupportedOperationError,
@@ -20,10 +22,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.table import scan
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
+from deltalakedb.table.scan import raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
 from deltalakedb.table.source import LogSource, Source, SqlSource
 from deltalakedb.table.sql_reads import SqlReads
@@ -33,6 +35,8 @@ from deltalakedb.uri import Address, parse_uri
 if TYPE_CHECKING:
     import os
     from pathlib import Path
+
+    from deltalake._internal import RawDeltaTable
 
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.catalog.values import Table as TableRow
@@ -97,8 +101,10 @@ class SqlDeltaTable(SqlReads):
             )
 
     def _open(self, version: int | None) -> None:
-        if version is not None and (not isinstance(version, int) or version < 0):
-            raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
+        if version is not None and version < 0:
+            raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version}")
         try:
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
@@ -107,7 +113,7 @@ class SqlDeltaTable(SqlReads):
         else:
             self._use(opened)
         check_readable(self._source.snapshot.protocol, table=self.name)
-        self._raw: scan.RawScan | None = None
+        self._raw_found: RawDeltaTable | None = None
 
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
@@ -125,6 +131,9 @@ class SqlDeltaTable(SqlReads):
 
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
+        # stock's QueryBuilder hands this on to Rust, which takes nothing but the real thing
+        if sys._getframe(1).f_globals.get("__name__") == "deltalake.query":
+            return self._raw()
         return RawProxy(self)
 
     @property
@@ -132,11 +141,19 @@ class SqlDeltaTable(SqlReads):
         """Whether newer versions can be seen: not so inside a transaction."""
         return isinstance(self._sink, AutoCommit)
 
-    def _raw_scan(self) -> scan.RawScan:
-        """delta-rs's own table over a scratch log of the open version."""
-        if self._raw is None:
-            self._raw = scan.RawScan(self._source.snapshot, self._source.adds(), self._row.location)
-        return self._raw
+    def _raw(self) -> RawDeltaTable:
+        """delta-rs's own table at the open version, for reading."""
+        if self._raw_found is None:
+            self._raw_found = raw_table(
+                self._source.snapshot, self._source.adds(), self._row.location, self._storage_options
+            )
+        return self._raw_found
+
+    def _newest_version(self) -> int:
+        """The newest version that can be seen from here."""
+        if not self._moves:
+            return self.version()
+        return registry.find(self._database, self.name).head.version
 
     def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
@@ -151,7 +168,7 @@ class SqlDeltaTable(SqlReads):
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
-        self._raw = None
+        self._raw_found = None
         if outcome is not None and not self._passing:
             self._chosen = False
             with after_commit(f"{self.name} could not be opened at its new version"):
@@ -234,6 +251,8 @@ class SqlDeltaTable(SqlReads):
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Commits up to the open version, newest first, as their writers described them."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise ArgumentTypeError(f"a limit is a whole number, not {limit!r}")
         if limit is not None and limit < 0:
             raise InvalidArgumentError(f"a limit is a whole number from 0 on, not {limit}")
         out = []
@@ -244,6 +263,8 @@ class SqlDeltaTable(SqlReads):
 
     def transaction_version(self, app_id: str) -> int | None:
         """The version that an application recorded for itself."""
+        if not isinstance(app_id, str):
+            raise ArgumentTypeError(f"an application's id is a text, not {app_id!r}")
         return self._source.txn_version(app_id)
 
     # ---- as an object ----------------------------------------------------------------------------------
@@ -266,11 +287,17 @@ class SqlDeltaTable(SqlReads):
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
-        made._row, made._source, made._sink, made._raw = row, source, sink, None
+        made._row, made._source, made._sink, made._raw_found = row, source, sink, None
         made._chosen = made._passing = False
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if not self._moves:
+            raise UnsupportedOperationError(
+                "a table inside a transaction cannot be pickled or copied",
+                table=self.name,
+                suggestion="pickle a table that was opened outside of the transaction",
+            )
         # a pickled table must open elsewhere: the password travels, as it does in the address
         uri = self._address.to_uri(redact=False)
         return DeltaTable, (uri, self.version(), self._storage_options)
