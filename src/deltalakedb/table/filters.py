@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 _FORMS = "pass SQL (\"id > 5\"), or tuples ([('id', '>', 5)]), or a list of lists of tuples"
 
 
-class ArrowFilterError(  # type: ignore[misc]  # pyarrow has no types
-    PredicateError, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError
-):
+class ArrowFilterError(PredicateError, pa.ArrowInvalid, pa.ArrowNotImplementedError):  # type: ignore[misc]
     """Filters that Arrow refuses, for code that expects Arrow's own errors too."""
 
 
