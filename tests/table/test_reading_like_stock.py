@@ -82,6 +82,9 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "files by a number for a text": lambda t: t.file_uris(file_pruning_predicate=[("year", "=", 2020)]),
     "files by numbers for texts": lambda t: t.file_uris(file_pruning_predicate=[("year", "in", [2020, 1])]),
     "files by a text for a number": lambda t: t.file_uris(file_pruning_predicate=[("m", ">=", "2")]),
+    "files by a number for a text in SQL": lambda t: t.file_uris(file_pruning_predicate="year >= 2021"),
+    "files by numbers for texts in SQL": lambda t: t.file_uris(file_pruning_predicate="year NOT IN (2020)"),
+    "files by a text for a number in SQL": lambda t: t.file_uris(file_pruning_predicate="m = '2'"),
     "files by a date": lambda t: t.file_uris(file_pruning_predicate=[("day", "=", date(2020, 1, 2))]),
     "files by an empty text": lambda t: t.file_uris(file_pruning_predicate=[("year", "=", "")]),
     "files by alternatives": lambda t: t.file_uris(
@@ -159,6 +162,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "an empty alternative": lambda t: t.file_uris(file_pruning_predicate=[[]]),
     "tuples beside lists": lambda t: t.file_uris(file_pruning_predicate=[("m", "=", 1), [("m", "=", 2)]]),
     "a value of another type": lambda t: t.file_uris(file_pruning_predicate=[("m", ">", "x")]),
+    "a mapping for a value": lambda t: t.file_uris(file_pruning_predicate=[("s", "=", {"a": 1})]),
     "a truth for a number": lambda t: t.file_uris(file_pruning_predicate=[("m", "=", True)]),
     "both names": lambda t: t.file_uris([("m", "=", "1")], file_pruning_predicate="m = 1"),
     "a number for filters": lambda t: t.to_pyarrow_table(filters=5),
@@ -181,6 +185,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "no version": lambda t: t.load_as_version(None),
     "a part of a version": lambda t: t.load_as_version(1.5),
     "no time": lambda t: t.load_as_version("soon"),
+    "a time without a zone": lambda t: t.load_as_version("2020-05-01T00:47:31"),
 }
 
 
@@ -200,6 +205,24 @@ def test_errors_of_ours_say_what_to_do(twins: Twins) -> None:
         with pytest.raises(DeltaSqlError) as caught:
             REFUSED[name](twins[1])
         assert caught.value.suggestion, name
+
+
+def test_fragments_know_which_columns_hold_nulls(tmp_path: Path) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
+    parts = pa.table({"p": ["a", "b", "c", "c"], "v": [1, None, 2, None]})
+    for write, where in ((deltalake.write_deltalake, tmp_path / "plain"), (deltalakedb.write_deltalake, uri)):
+        write(where, parts, partition_by=["p"])
+    for wanted in (
+        ds.field("v").is_valid(),
+        ds.field("v").is_null(),
+        ds.field("v") > 1,
+        ds.field("p") == "a",
+    ):
+        theirs, mine = (
+            len(list(t.to_pyarrow_dataset().get_fragments(filter=wanted)))
+            for t in (deltalake.DeltaTable(tmp_path / "plain"), DeltaTable(uri))
+        )
+        assert mine == theirs, wanted
 
 
 def test_every_public_name_of_stock_takes_the_same_arguments() -> None:

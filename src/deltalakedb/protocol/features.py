@@ -42,6 +42,7 @@ READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "timestampNanos",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -67,6 +68,7 @@ WRITABLE: Final = frozenset(
         "deletionVectors",
         "generatedColumns",
         "invariants",
+        "timestampNanos",
         "timestampNtz",
         "v2Checkpoint",
         "variantType",

@@ -172,11 +172,16 @@ class _Guarantees:
     def _bounds(self, stats: Any) -> Iterator[Any]:
         for name, physical, kind, target in self._bounded:
             low, high, nulls = stats.bounds(physical, kind)
-            if low is None or high is None or nulls is None:
-                continue
-            if isinstance(high, str) and len(high) >= _MAY_BE_CUT:
-                continue
             column, plain = ds.field(name), arrow_type(kind)
+            if nulls is None:
+                continue
+            if nulls == stats.num_records:
+                yield column.is_null()
+                continue
+            if nulls == 0:
+                yield column.is_valid()
+            if low is None or high is None or (isinstance(high, str) and len(high) >= _MAY_BE_CUT):
+                continue
             inside = (column >= pa.scalar(low, plain).cast(target)) & (
                 column <= pa.scalar(high, plain).cast(target)
             )

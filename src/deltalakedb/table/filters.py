@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection
 from contextlib import contextmanager
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,8 +32,16 @@ class ArrowFilterError(PredicateError, pa.ArrowInvalid, pa.ArrowNotImplementedEr
     """Filters that Arrow refuses, for code that expects Arrow's own errors too."""
 
 
-def predicate_of(where: Any, metadata: Metadata, arrow_schema: pa.Schema | None = None) -> Expr | None:
+def predicate_of(
+    where: Any, metadata: Metadata, arrow_schema: pa.Schema | None = None, *, files_only: bool = False
+) -> Expr | None:
     """The predicate of a SQL text, of filters in disjunctive normal form, or of a pyarrow expression.
+
+    Args:
+        where: The filters.
+        metadata: The table's metadata.
+        arrow_schema: The table's Arrow schema, for expressions.
+        files_only: They pick files alone: values are read in the types of their columns.
 
     Raises:
         ArgumentTypeError: It is none of these.
@@ -42,29 +51,20 @@ def predicate_of(where: Any, metadata: Metadata, arrow_schema: pa.Schema | None 
         return None
     schema = parse_schema(metadata.schema_string)
     if isinstance(where, str):
-        return parse_predicate(where, schema)
+        return parse_predicate(where, schema, files_only=files_only)
     if isinstance(where, list | tuple):
-        return from_dnf(where, schema)
+        return from_dnf(_fitted_filters(where, schema) if files_only else where, schema)
     if not hasattr(where, "to_substrait"):
         raise ArgumentTypeError(f"{where!r} is not a filter", suggestion=_FORMS)
     return from_arrow_expression(where, arrow_schema, schema)
 
 
-def pruning_filters(where: Any, metadata: Metadata) -> Any:
-    """Filters that pick files, with values in the types of their columns.
-
-    Values stand for partition values: each has a text form, and is read in the type of its column. So a
-    number may be compared with a column of texts, and compares as a text.
+def _fitted_filters(where: Any, schema: StructType) -> Any:
+    """Filters in disjunctive normal form, with values in the types of their columns.
 
     Raises:
         PredicateError: Filters of another shape, or a value that the column's type does not have.
     """
-    if where is None or isinstance(where, str) or hasattr(where, "to_substrait"):
-        return where
-    if not isinstance(where, list | tuple):
-        raise ArgumentTypeError(f"{where!r} is not a filter", suggestion=_FORMS)
-    if not where:
-        return None
     if all(isinstance(group, list) for group in where):
         groups = [list(group) for group in where]
     elif all(isinstance(condition, tuple) for condition in where):
@@ -79,7 +79,6 @@ def pruning_filters(where: Any, metadata: Metadata) -> Any:
         raise PredicateError(
             "empty conjunction in filters; pass no filter to match all files", suggestion=_FORMS
         )
-    schema = parse_schema(metadata.schema_string)
     return [[_fitted(condition, schema) for condition in group] for group in groups]
 
 
@@ -90,12 +89,17 @@ def _fitted(condition: Any, schema: StructType) -> Any:
     field = schema.find(name) if isinstance(name, str) else None
     if field is None or not isinstance(field.type, PrimitiveType):
         return condition
-    if isinstance(value, Collection) and not isinstance(value, str | bytes):
+    if isinstance(value, list | tuple | set | frozenset):
         return name, op, [_value(name, v, field.type) for v in value]
     return name, op, _value(name, value, field.type)
 
 
 def _value(name: str, value: Any, kind: PrimitiveType) -> Any:
+    if value is not None and not isinstance(value, str | bytes | int | float | Decimal | date):
+        raise PredicateError(
+            f"Could not encode partition value for type: {value}",
+            suggestion="compare with texts, numbers, dates or truth values",
+        )
     if kind.name == "string":
         return _text(value)
     if isinstance(value, bool) and kind.name != "boolean":

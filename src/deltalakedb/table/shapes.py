@@ -35,7 +35,8 @@ def epoch_ms(when: str | datetime) -> int:
             when = datetime.fromisoformat(when)
         except ValueError as error:
             raise InvalidArgumentError(
-                f"{when!r} is not a time", suggestion="write it as 2026-11-15T12:00:00Z"
+                f"Failed to parse datetime string: {when!r} is not a time",
+                suggestion="write it as 2026-11-15T12:00:00Z",
             ) from error
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

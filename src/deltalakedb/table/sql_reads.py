@@ -17,7 +17,6 @@ from deltalakedb.table.filters import (
     merged,
     names_of,
     predicate_of,
-    pruning_filters,
     sql_text,
     typed_filtering,
 )
@@ -52,13 +51,14 @@ class SqlReads(DeltaTable):
 
     # ---- files -----------------------------------------------------------------------------------------
 
-    def _where(self, predicate: Any) -> Expr | None:
+    def _where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
         metadata = self._source.snapshot.metadata
-        return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string))
+        schema = arrow_schema(metadata.schema_string)
+        return predicate_of(predicate, metadata, schema, files_only=files_only)
 
     def _pruning(self, predicate: Any) -> Expr | None:
         """What the filters of files ask for, whose values are written as partition values are."""
-        return self._where(pruning_filters(predicate, self._source.snapshot.metadata))
+        return self._where(predicate, files_only=True)
 
     def _predicate_or_all(self, predicate: str | None) -> Expr | None:
         """What an operation reads; None, for every row, also where only delta-rs understands it."""

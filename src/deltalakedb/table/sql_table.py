@@ -201,6 +201,11 @@ class SqlDeltaTable(SqlReads):
             self._open(version)
             return
         moment = epoch_ms(version)
+        if isinstance(version, str) and datetime.fromisoformat(version).tzinfo is None:
+            raise InvalidArgumentError(
+                f"Failed to parse datetime string: {version!r} has no time zone",
+                suggestion=f"write {version}Z for UTC, or pass a datetime",
+            )
         try:
             found = snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
