@@ -17,6 +17,7 @@ from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.parquet import arrow_source, write_files
 from deltalakedb.table.places import local_root
 from deltalakedb.table.work import Work
+from deltalakedb.table.work_folders import in_flight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,23 +47,24 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     root = local_root(table.table_uri, table=table.name)
     begun = time.monotonic()
     failpoint("data.before")
-    adds = write_files(
-        source,
-        root=root,
-        snapshot=snapshot,
-        target_file_size=options.get("target_file_size"),
-        writer_properties=options.get("writer_properties"),
-        fsync=table._database.engine.config.publish.fsync,
-        also=OURS,
-    )
-    failpoint("data.after")
-    txns = [
-        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-        for t in (properties.app_transactions or () if properties is not None else ())
-    ]
-    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-    files = [Path(resolve(root, a.path)) for a in adds]
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
+    with in_flight(root):
+        adds = write_files(
+            source,
+            root=root,
+            snapshot=snapshot,
+            target_file_size=options.get("target_file_size"),
+            writer_properties=options.get("writer_properties"),
+            fsync=table._database.engine.config.publish.fsync,
+            also=OURS,
+        )
+        failpoint("data.after")
+        txns = [
+            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
+            for t in (properties.app_transactions or () if properties is not None else ())
+        ]
+        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        files = [Path(resolve(root, a.path)) for a in adds]
+        table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
     return None
 
 

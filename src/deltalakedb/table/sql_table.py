@@ -119,6 +119,13 @@ class SqlDeltaTable(SqlReads):
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
 
+    def _source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        try:
+            return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
+        except VersionMissingError as error:
+            return self._from_log(version, error)
+
     def _from_log(self, version: int | None, error: VersionMissingError) -> Source:
         """A version older than SQL's first, while the log still holds it."""
         if version is None or not version < self._row.head.first_version:

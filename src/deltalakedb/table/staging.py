@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.storage.local import storage_error
+from deltalakedb.table.work_folders import WORK_FOLDER, make_folder, remove_folder, work_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 #: the link to the table's root inside a scratch folder; no partition folder or data file is called so
 _LINK = "~root~"
-#: folder under the table's root that holds scratch tables: same file system, so files are renamed, not copied
-WORK_FOLDER = "_deltasql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +35,6 @@ class Harvest:
     actions: tuple[Action, ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
-
-
-#: how often the shared work folder may vanish between looking and making
-_TIDY_RACES = 20
 
 
 class Scratch:
@@ -67,10 +60,10 @@ class Scratch:
     @classmethod
     def for_writing(cls, root: str, *, table: str) -> Scratch:
         """A scratch table under the table's root, so that new files move by a rename."""
-        folder = Path(root) / WORK_FOLDER / uuid.uuid4().hex
+        folder = Path(root) / WORK_FOLDER / work_name()
         is_new = not Path(root).exists()
         try:
-            _make(folder)
+            make_folder(folder)
             made = cls(root, folder)
             made._new_root = Path(root) if is_new else None
             return made  # noqa: TRY300 - the constructor may fail as well
@@ -129,10 +122,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Delete the scratch folder; links are unlinked, never followed."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self.folder.parent.name == WORK_FOLDER:
-            with suppress(OSError):  # not empty: another writer is at work
-                self.folder.parent.rmdir()
+        remove_folder(self.folder)
         if self._new_root is not None:
             with suppress(OSError):  # not empty: the table was made
                 self._new_root.rmdir()
@@ -173,15 +163,6 @@ class Scratch:
         real = self._real.get(action.path)
         path = action.path if real is None else real.path
         return replace(action, path=path, deletion_vector=_unlinked_vector(action.deletion_vector))
-
-
-def _make(folder: Path) -> None:
-    """Make a folder and those above it, though another writer may be tidying up just there."""
-    for _ in range(_TIDY_RACES):
-        with suppress(FileNotFoundError):
-            folder.mkdir(parents=True)
-            return
-    folder.mkdir(parents=True)
 
 
 def undo(moved: Iterable[Path]) -> None:

@@ -27,6 +27,7 @@ from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import undo
 from deltalakedb.table.work import after_commit, publish_committed, settle
+from deltalakedb.table.work_folders import InFlight
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
@@ -93,6 +94,7 @@ class Transaction:
         self._session: Session | None = None
         self._touched: dict[str, _Touched] = {}
         self._files: list[Path] = []
+        self._in_flight = InFlight()
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
@@ -202,6 +204,8 @@ class Transaction:
             undo(work.files)  # a handle that outlived its transaction, or one for reading only
             raise
         name = work.table.name
+        if work.files:
+            self._in_flight.at(work.table.location)
         self._files += work.files
         if isinstance(work.table, NewTable):
             overlay = Overlay(None, _created(work.actions))
@@ -221,15 +225,18 @@ class Transaction:
         self._end("rolled back")  # until the opposite is known
         if not self._own and not any(c.steps for c in changes):
             self._state = "committed"
+            with self._in_flight:
+                undo(vanished)
             return self.commits
-        outcome = settle(
-            self._database,
-            changes,
-            files=self._files,
-            txn_uuid=self.uuid,
-            repeated=self._given_uuid,
-            own=self._own,
-        )
+        with self._in_flight:
+            outcome = settle(
+                self._database,
+                changes,
+                files=self._files,
+                txn_uuid=self.uuid,
+                repeated=self._given_uuid,
+                own=self._own,
+            )
         self._state = "committed"
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
@@ -254,7 +261,8 @@ class Transaction:
         """Forget everything; files that were written are deleted."""
         if self._state == "active":
             self._end("rolled back")
-            undo(self._files)
+            with self._in_flight:
+                undo(self._files)
 
     def _changes(self) -> tuple[list[TableChange], list[str], list[Path]]:
         changes, names, vanished = [], [], []
