@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: on object stores nothing tells which new files are in flight, so younger ones are left alone
 REMOTE_GRACE_MS = 86_400_000
+#: how the name of a data file ends that our own writer has not finished
+UNFINISHED = ".parquet.tmp"
 _DATA_FOLDERS = ("_change_data", "_delta_index")
 
 
@@ -23,6 +25,7 @@ def orphans(
     partition_columns: Sequence[str],
     before: int,
     now: int,
+    temporary: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Iterator[ObjectMeta]:
     """Files that are not among some paths and are old enough.
@@ -36,22 +39,43 @@ def orphans(
         partition_columns: Folders of these may begin with an underscore.
         before: Only files last written before this time; the caller minds what is in flight.
         now: The time.
+        temporary: Also files that our own writers had not finished, though their names are hidden.
         storage_options: Options for the store.
     """
-    columns = tuple(f"{name}=" for name in partition_columns)
+    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary)
     if is_local(root):
-        found = _walk(root, "", columns)
+        found = _walk(root, "", shown)
     else:
         before = min(before, now - REMOTE_GRACE_MS)
         listed = list(open_store(root, storage_options).list(recursive=True))
         tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
-        found = (m for m in listed if _visible(m.path, columns) and not m.path.startswith(tuple(tables)))
+        found = (m for m in listed if shown.path(m.path) and not m.path.startswith(tuple(tables)))
     for meta in found:
         if meta.modified_ms <= before and meta.path not in known:
             yield meta
 
 
-def _walk(root: str, prefix: str, columns: tuple[str, ...]) -> Iterator[ObjectMeta]:
+class _Shown:
+    """Which names belong to the table's data."""
+
+    def __init__(self, columns: tuple[str, ...], temporary: bool) -> None:
+        self._columns = columns
+        self._temporary = temporary
+
+    def name(self, name: str, *, top: bool) -> bool:
+        """Whether a folder or file of this name holds data of the table."""
+        if not name.startswith((".", "_")) or (self._columns and name.startswith(self._columns)):
+            return True
+        if name.startswith(".") and name.endswith(UNFINISHED):
+            return self._temporary
+        return top and name in _DATA_FOLDERS
+
+    def path(self, path: str) -> bool:
+        """Whether every part of a path does."""
+        return all(self.name(part, top=not place) for place, part in enumerate(path.split("/")))
+
+
+def _walk(root: str, prefix: str, shown: _Shown) -> Iterator[ObjectMeta]:
     """The visible files below a local root; links are never followed."""
     try:
         entries = list(os.scandir(os.path.join(root, prefix)))  # noqa: PTH118 - paths stay texts here
@@ -61,25 +85,13 @@ def _walk(root: str, prefix: str, columns: tuple[str, ...]) -> Iterator[ObjectMe
         return  # another table
     for entry in entries:
         path = f"{prefix}/{entry.name}" if prefix else entry.name
-        if not _shown(entry.name, columns, top=not prefix):
+        if not shown.name(entry.name, top=not prefix):
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(root, path, columns)
+            yield from _walk(root, path, shown)
             continue
         try:
             stat = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
         yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
-
-
-def _visible(path: str, columns: tuple[str, ...]) -> bool:
-    parts = path.split("/")
-    return all(_shown(part, columns, top=not place) for place, part in enumerate(parts))
-
-
-def _shown(name: str, columns: tuple[str, ...], *, top: bool) -> bool:
-    """Whether a folder or file of this name holds data of the table."""
-    if not name.startswith((".", "_")):
-        return True
-    return name.startswith(columns) if columns and name.startswith(columns) else top and name in _DATA_FOLDERS

@@ -111,7 +111,7 @@ def work_folders(root: str) -> list[WorkFolder]:
         for entry in os.scandir(Path(root) / WORK_FOLDER):
             with suppress(FileNotFoundError):
                 found.append(_judged(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
-    return found
+    return sorted(found, key=lambda folder: folder.path)
 
 
 def in_flight_since(root: str) -> int | None:
