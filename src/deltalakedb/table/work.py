@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CommitUnknownError, ConflictError, DeltaSqlError
+from deltalakedb.exceptions import (
+    CommitUnknownError,
+    ConflictError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    NothingWrittenWarning,
+)
 from deltalakedb.failpoints import failpoint
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.outside import look_ahead
@@ -25,12 +33,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.names import NameChange
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
 
 logger = logging.getLogger(__name__)
+
+#: packages whose lines are not the user's own
+_INSIDE = ("deltalakedb", "deltalake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,10 @@ class Work:
 class Sink(Protocol):
     """Where work goes."""
 
+    def ready(self) -> None:
+        """Called before an operation: refuse early what could not be taken."""
+        ...
+
     def submit(self, work: Work) -> Committed | None:
         """Take the work; the commit it became, or None where that is still to come or there was nothing."""
         ...
@@ -68,6 +84,9 @@ class AutoCommit:
 
     database: Database
 
+    def ready(self) -> None:
+        """Always."""
+
     def submit(self, work: Work) -> Committed | None:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
@@ -75,7 +94,43 @@ class AutoCommit:
         change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
         publish_committed(self.database, [work.table])
+        if outcome[0].replayed:
+            tell_nothing_written(work.table.name)
         return outcome[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Nowhere: an older version is there to be read."""
+
+    name: str
+    version: int
+
+    def ready(self) -> NoReturn:
+        """Refuse."""
+        raise InvalidArgumentError(
+            f"version {self.version} was opened for reading only",
+            table=self.name,
+            version=self.version,
+            suggestion="leave the version out to change the table",
+        )
+
+    def submit(self, work: Work) -> Committed | None:
+        """Refuse; files that were written already are deleted."""
+        undo(work.files)
+        self.ready()
+
+
+def tell_nothing_written(tables: str) -> None:
+    """Warn a caller whose application's version was recorded before, at the caller's own line."""
+    frame, level = sys._getframe(1).f_back, 3
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"nothing was written to {tables}: the application's version was recorded before",
+        NothingWrittenWarning,
+        stacklevel=level,
+    )
 
 
 def settle(
@@ -85,12 +140,13 @@ def settle(
     files: Sequence[Path] = (),
     txn_uuid: str | None = None,
     repeated: bool = True,
+    names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
         _look_ahead(database, changes)
-        outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
+        outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
@@ -156,5 +212,6 @@ def conflict_error(conflict: Conflict) -> ConflictError:
         version=conflict.version,
         suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
         kind=conflict.kind,
+        operation=conflict.operation,
         files=conflict.files,
     )
