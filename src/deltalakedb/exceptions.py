@@ -312,10 +312,19 @@ class ConflictError(CommitError):
         """The files at fault, by their paths in the table; some of them, where they are many."""
         return tuple(self.context.get("files", ()))
 
+    @property
+    def predicate(self) -> str | None:
+        """The predicate by which rows were read that the winner added."""
+        return self.context.get("predicate")
+
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, with what the two ran into."""
-        more = {"kind": self.kind, "operation": self.operation, "files": list(self.files)}
-        return super().to_dict() | more
+        return super().to_dict() | {
+            "kind": self.kind,
+            "operation": self.operation,
+            "files": list(self.files),
+            "predicate": self.predicate,
+        }
 
 
 class CommitUnknownError(CommitError):

@@ -214,4 +214,5 @@ def conflict_error(conflict: Conflict) -> ConflictError:
         kind=conflict.kind,
         operation=conflict.operation,
         files=conflict.files,
+        predicate=conflict.predicate,
     )
