@@ -49,12 +49,13 @@ def waiting_versions(database: Database, table_id: int) -> list[int]:
 
 
 def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
-    """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
-    newest, now = max(versions), time.time_ns() // 1_000_000
-    with database.relaxed_write() as session, session.batch(len(versions)):
-        session.update_many(
-            database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
-        )
+    """Note that versions are in the log. Losing this note does no harm: publishing again finds them there.
+
+    Publishing goes in order, so that whatever lies between the oldest and the newest of them is there too.
+    """
+    oldest, newest, now = min(versions), max(versions), time.time_ns() // 1_000_000
+    with database.relaxed_write() as session, session.batch(2):
+        session.run(database.sql("outbox", "published"), (now, table_id, oldest, newest))
         session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
 
 
