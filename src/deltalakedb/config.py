@@ -111,7 +111,9 @@ class PostgresConfig(_Section):
 
     connect_timeout_s: int = Field(default=10, ge=1, description="seconds to wait for a connection")
     statement_timeout_s: Seconds | None = Field(default=None, description="seconds a statement may take")
-    lock_timeout_s: Seconds = Field(default=30.0, description="seconds to wait for a lock")
+    lock_timeout_s: Seconds = Field(
+        default=30.0, description="seconds to wait for a lock; a commit tries twice"
+    )
 
 
 class PublishConfig(_Section):

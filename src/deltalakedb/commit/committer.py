@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 #: how often a transaction is begun again after a deadlock, a serialization failure or a lost answer
 _ATTEMPTS = 6
+#: how often a lock is waited for to the end of its timeout
+_WAITS = 2
 _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
@@ -117,13 +119,16 @@ def _until_answered(
     deleted. And what a later attempt then finds is this call's own success, not a repetition of another's.
     """
     lost: CommitUnknownError | None = None
+    waits = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _attempt(database, changes, txn, names, own, repeated=repeated, lost=lost is not None)
         except Exception as error:
             if isinstance(error, CommitUnknownError):
                 lost = error
-            again = isinstance(error, CatalogBusyError) and error.context.get("again")
+            busy = error.context if isinstance(error, CatalogBusyError) else {}
+            waits += bool(busy.get("waited"))
+            again = busy.get("again") and waits < _WAITS
             reachable = isinstance(error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError)
             if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
                 if lost is None or lost is error:

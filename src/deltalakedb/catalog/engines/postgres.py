@@ -286,7 +286,8 @@ class PostgresEngine(Engine):
             return CatalogBusyError(
                 f"Postgres gave up waiting: {text}",
                 suggestion="try again; look for long transactions",
-                again=state in {"40P01", "40001"},
+                again=state in {"40P01", "40001", "55P03"},
+                waited=state == "55P03",
             )
         if state == "23505" and error.diag.table_name == "dl_tables":
             return TableExistsError(
