@@ -234,7 +234,9 @@ class Transaction:
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
         with after_commit("its tables could not be found again"):
-            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
+            fresh = {c.table.location: o.fresh for c, o in zip(changes, outcome, strict=True) if c.steps}
+            tables = self._as_they_are([c.table for c in changes if c.steps])
+            publish_committed(self._database, [(table, fresh[table.location]) for table in tables])
         self._tell_group(changes, outcome)
         return self.commits
 

@@ -11,8 +11,8 @@ from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import CommitUnknownError, ConflictError, DeltaSqlError
-from deltalakedb.failpoints import failpoint
 from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.log import Committed, Conflict
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.log import Fresh, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class AutoCommit:
             return None
         change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [work.table])
+        publish_committed(self.database, [(work.table, outcome[0].fresh)])
         return outcome[0]
 
 
@@ -117,18 +117,27 @@ def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
             look_ahead(database, table, config.storage_options_for(table.location))
 
 
-def publish_committed(database: Database, tables: Sequence[Table | NewTable]) -> None:
-    """Publish what was just committed, as the settings say. A failure here never fails the commit."""
+def publish_committed(database: Database, done: Sequence[tuple[Table | NewTable, Fresh | None]]) -> None:
+    """Publish what was just committed, as the settings say. A failure here never fails the commit.
+
+    Args:
+        database: The catalog.
+        done: The tables, and what was ratified of them where that is known.
+    """
     config = database.engine.config
     if config.publish.mode == "background":
-        for table in tables:
+        for table, _ in done:
             PUBLISHER.soon(database, table.name)
     if config.publish.mode != "sync":
         return
-    for number, table in enumerate(tables):
+    published: set[int] = set()
+    with after_commit("what was ratified could not be published at once"):
+        fresh = [(f, t.location, config.storage_options_for(t.location)) for t, f in done if f is not None]
+        published = publish_fresh(database, fresh) if fresh else published
+    for table, known in done:
+        if known is not None and known.table_id in published:
+            continue
         with after_commit(f"{table.name} could not be published"):
-            if number:
-                failpoint("publish.between_tables")
             publish(
                 database,
                 registry.find(database, table.name) if isinstance(table, NewTable) else table,
