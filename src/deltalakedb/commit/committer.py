@@ -49,6 +49,16 @@ _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
 OwnWork = Callable[["Session"], object]
+#: asked under the lock: whether the log holds more than the table's head
+Guard = Callable[["Table"], bool]
+
+
+class LogAheadError(Exception):
+    """The log of a table holds a version beyond the head: nothing was committed."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.name)
+        self.table = table
 
 
 def commit(
@@ -58,6 +68,7 @@ def commit(
     txn_uuid: str | None = None,
     repeated: bool = True,
     own: Sequence[OwnWork] = (),
+    guard: Guard | None = None,
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
@@ -67,10 +78,14 @@ def commit(
         txn_uuid: The id by which a repeated call finds its own earlier success.
         repeated: An earlier call may have used the id; False where it was just made.
         own: The user's own work on the same database, done after the checks in the same transaction.
+        guard: Asked of every table that is changed, while its head is held.
 
     Returns:
         One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
         was only read, the Committed names the version it was at.
+
+    Raises:
+        LogAheadError: The guard said so of a table.
     """
     if not changes and not own:
         raise InvalidArgumentError("there is nothing to commit")
@@ -83,7 +98,8 @@ def commit(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        outcome = _until_answered(database, changes, txn, own, repeated=repeated and txn_uuid is not None)
+        again = repeated and txn_uuid is not None
+        outcome = _until_answered(database, changes, txn, own, guard, repeated=again)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
@@ -97,6 +113,7 @@ def _until_answered(
     changes: Sequence[TableChange],
     txn: str,
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
 ) -> list[Committed] | Conflict:
@@ -108,7 +125,7 @@ def _until_answered(
     lost: CommitUnknownError | None = None
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _attempt(database, changes, txn, own, repeated=repeated, lost=lost is not None)
+            return _attempt(database, changes, txn, own, guard, repeated=repeated, lost=lost is not None)
         except Exception as error:
             if isinstance(error, CommitUnknownError):
                 lost = error
@@ -134,6 +151,7 @@ def _attempt(
     changes: Sequence[TableChange],
     txn: str,
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
     lost: bool,
@@ -152,6 +170,8 @@ def _attempt(
                 raise _Stop(done_before)
             for one, change in zip(locked, changes, strict=True):
                 _check(session, one, change)
+                if guard is not None and change.steps and one.table.head.version >= 0 and guard(one.table):
+                    raise LogAheadError(one.table)
             with session.batch(1):
                 results = [
                     _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
@@ -195,11 +215,18 @@ def _lock(
                 settings=table.settings,
             )
             out.append(made)
-        elif (found := held.get(table.table_id)) is None:
+        elif (found := held.get(table.table_id)) is None or (
+            change.named and _is_another(found.table, table)
+        ):
             raise TableMissingError(f"the table {table.name!r} was dropped in the meantime", table=table.name)
         else:
             out.append(found)
     return out
+
+
+def _is_another(found: Table, remembered: Table) -> bool:
+    """Whether a table that was not looked up goes by another name or lies elsewhere by now."""
+    return (found.name, found.location) != (remembered.name, remembered.location)
 
 
 def _applications(
@@ -274,7 +301,8 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
     """Write every version of a change; of a table that was only read, nothing."""
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
-    if change.read is not None and locked.protocol_version > change.read.version:
+    overtaken = change.read is not None and locked.protocol_version > change.read.version
+    if overtaken:
         protocol = _protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
@@ -325,7 +353,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
         result = Committed(version, timestamp)
         if change.copy is None and data is not None:
             written.append((version, timestamp, data))
-    if not written or before_all.paused or len(written) < len(change.steps):
+    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
         return result
     head = before_all.table.head
     clear = before_all.published_version == head.version

@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table import add_actions, scan
 from deltalakedb.table.arrow_types import arrow_schema
@@ -86,6 +87,10 @@ class SqlDeltaTable(DeltaTable):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
+        #: nobody looked the table up: see `deltalakedb.table.memory`
+        self._is_remembered = False
+        #: what the last piece of work became, where it changed nothing but files
+        self._appended: Committed | None = None
         self._open(version)
         self._check_location(address.location)
 
@@ -155,6 +160,7 @@ class SqlDeltaTable(DeltaTable):
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
+        self._appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
         self._raw = None
         if outcome is not None and not self._passing:
             self._chosen = False
@@ -399,7 +405,15 @@ class SqlDeltaTable(DeltaTable):
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
         made._row, made._source, made._sink, made._raw = row, source, sink, None
-        made._chosen = made._passing = False
+        made._chosen = made._passing = made._is_remembered = False
+        made._appended = None
+        return made
+
+    @classmethod
+    def _remembered(cls, address: Address, database: Database, opened: OpenTable) -> SqlDeltaTable:
+        """A table that nobody looked up, for one append."""
+        made = cls._inside(address, database, opened.table, SqlSource(database, opened), AutoCommit(database))
+        made._passing = made._is_remembered = True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from deltalakedb.mirror.groups import Member, write_manifest
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.table import memory
 from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.source import SqlSource
@@ -39,11 +40,16 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
+
+
+#: a transaction over more tables is a rare one, and the next one is not like it
+_MOST_ALONG = 32
 
 
 @dataclass(slots=True)
@@ -99,6 +105,8 @@ class Transaction:
         #: names after this transaction -> names before it
         self._renamed: dict[str, str] = {}
         self._gone_here: set[str] = set()
+        #: tables that were looked up along with another
+        self._along: dict[str, OpenTable] = {}
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, by table name, once it is committed
         self.commits: dict[str, Committed] = {}
@@ -117,10 +125,16 @@ class Transaction:
             )
         if (touched := self._touched.get(name)) is not None:
             return touched.handle
-        opened = snapshots.open_in(self._database, session, name)
+        opened = self._looked_up(session, name)
         overlay = Overlay(SqlSource(self._database, opened))
         self._remember(name, opened.table, overlay, opened.snapshot)
         return self._touched[name].handle
+
+    def _looked_up(self, session: Session, name: str) -> OpenTable:
+        """A table at the transaction's snapshot; those that were last changed with it come along."""
+        if name in (likely := memory.together(self._database)) and not self._along:
+            self._along = snapshots.open_many(self._database, session, sorted(likely))
+        return self._along.get(name) or snapshots.open_in(self._database, session, name)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables at the transaction's snapshot."""
@@ -218,6 +232,8 @@ class Transaction:
         """Commit everything at once; where somebody else was first, ConflictError, and nothing happened."""
         self._active()
         changes, names, vanished = self._changes()
+        if 1 < len(names) <= _MOST_ALONG:
+            memory.remember_together(self._database, names)
         self._end("rolled back")  # until the opposite is known
         if not self._own and not any(c.steps for c in changes):
             self._state = "committed"

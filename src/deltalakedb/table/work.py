@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CommitUnknownError, ConflictError, DeltaSqlError
+from deltalakedb.commit.committer import LogAheadError, commit
+from deltalakedb.exceptions import CatalogBusyError, CommitUnknownError, ConflictError, DeltaSqlError
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.fresh import publish_fresh
-from deltalakedb.mirror.outside import look_ahead
+from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: how often others may be ahead of one commit
+_LOOKS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -44,6 +47,7 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
+        named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
     """
 
     table: Table | NewTable
@@ -52,6 +56,7 @@ class Work:
     reads: ReadSet = EVERYTHING
     files: Sequence[Path] = field(default=())
     fresh: bool = False
+    named: bool = False
 
 
 class Sink(Protocol):
@@ -72,7 +77,9 @@ class AutoCommit:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
             return None
-        change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
+        change = TableChange(
+            work.table, work.actions, work.read, work.reads, fresh=work.fresh, named=work.named
+        )
         outcome = settle(self.database, [change], files=work.files)
         publish_committed(self.database, [(work.table, outcome[0].fresh)])
         return outcome[0]
@@ -89,8 +96,7 @@ def settle(
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        _look_ahead(database, changes)
-        outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
+        outcome = _commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
@@ -106,15 +112,39 @@ def settle(
     return outcome
 
 
-def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
-    """Look for commits that others put into the log, before ours would collide with them."""
+def _commit(
+    database: Database,
+    changes: Sequence[TableChange],
+    *,
+    txn_uuid: str | None,
+    repeated: bool,
+    own: Sequence[OwnWork],
+) -> list[Committed] | Conflict:
+    """Commit, unless others put commits into a log that ours would collide with."""
     config = database.engine.config
-    for change in changes:
-        table = change.table
-        if isinstance(table, NewTable) or not change.steps or config.publish.look_ahead == "off":
-            continue
-        if config.publish.look_ahead == "always" or is_local(table.location):
-            look_ahead(database, table, config.storage_options_for(table.location))
+    watched = config.publish.look_ahead != "off"
+    if config.publish.look_ahead == "always":
+        for change in changes:
+            table = change.table
+            if change.steps and not isinstance(table, NewTable) and not is_local(table.location):
+                # a store far away is not asked while the head is held
+                look_ahead(database, table, config.storage_options_for(table.location))
+    for _ in range(_LOOKS):
+        try:
+            return commit(
+                database,
+                changes,
+                txn_uuid=txn_uuid,
+                repeated=repeated,
+                own=own,
+                guard=has_next if watched else None,
+            )
+        except LogAheadError as ahead:
+            look_ahead(database, ahead.table, config.storage_options_for(ahead.table.location))
+    raise CatalogBusyError(
+        "others put commits into the log faster than they can be taken over",
+        suggestion="let one side write: see `deltasql mirror status`",
+    )
 
 
 def publish_committed(database: Database, done: Sequence[tuple[Table | NewTable, Fresh | None]]) -> None:

@@ -163,8 +163,8 @@ class PostgresSession(Session):
     def batch(self, rows: int) -> Iterator[None]:
         """Changes are put by until a question is asked or the transaction ends, then sent together.
 
-        Those of one batch become one statement, so they must not change the same row twice. COPY, which many
-        rows take, cannot be part of it.
+        Those of one batch become one statement, so they must not change the same row twice; what follows an
+        inner batch joins it. COPY, which many rows take, cannot be part of it.
         """
         if rows >= _COPY_FROM:
             yield
@@ -175,7 +175,8 @@ class PostgresSession(Session):
             yield
         finally:
             self._depth -= 1
-            self._waiting.append([])
+            if not self._depth:
+                self._waiting.append([])
 
     def _later(self, sql: str, params: Sequence[Any]) -> None:
         if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
@@ -193,6 +194,8 @@ class PostgresSession(Session):
             return  # nothing was asked, and nothing is to be changed
         if self._begin and not self._repeatable:
             self.begin()
+        elif self._begin and len(groups) == 1 and end is not None:
+            self._begin, end = (), None  # one statement is a transaction by itself
         try:
             try:
                 self._send(groups, end)
