@@ -75,6 +75,7 @@ __all__ = [
     "LogGapError",
     "LogMissingError",
     "MissingExtraError",
+    "NothingWrittenWarning",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
@@ -158,6 +159,10 @@ def _rebuild(
 
 class DivergedWarning(UserWarning):
     """A commit stands in the catalog, but `_delta_log` has something else in its place."""
+
+
+class NothingWrittenWarning(UserWarning):
+    """A write was done before: its application's version is recorded, so nothing was written now."""
 
 
 class AddressError(DeltaSqlError, ValueError):
@@ -285,9 +290,41 @@ class CommitError(DeltaSqlError, CommitFailedError):
 
 
 class ConflictError(CommitError):
-    """Another writer was first, and the two cannot both be right."""
+    """Another writer was first, and the two cannot both be right.
+
+    ``version`` is the winner's.
+    """
 
     transient = True
+
+    @property
+    def kind(self) -> str | None:
+        """Which rule the two ran into, ``concurrent_append`` for one."""
+        return self.context.get("kind")
+
+    @property
+    def operation(self) -> str | None:
+        """The winner's operation."""
+        return self.context.get("operation")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files at fault, by their paths in the table; some of them, where they are many."""
+        return tuple(self.context.get("files", ()))
+
+    @property
+    def predicate(self) -> str | None:
+        """The predicate by which rows were read that the winner added."""
+        return self.context.get("predicate")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, with what the two ran into."""
+        return super().to_dict() | {
+            "kind": self.kind,
+            "operation": self.operation,
+            "files": list(self.files),
+            "predicate": self.predicate,
+        }
 
 
 class CommitUnknownError(CommitError):

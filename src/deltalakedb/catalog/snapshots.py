@@ -27,21 +27,18 @@ def open_table(database: Database, name: str, version: int | None = None) -> Ope
         telemetry.timed("open_duration_seconds", engine=database.dialect.name),
         database.read() as session,
     ):
-        if version is None:
-            row = session.row(database.sql("snapshots", "open"), (name,))
-        else:
-            row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
-        if row is None:
-            raise registry.missing(database, session, name)
-    return _opened(row, version)
+        return open_in(database, session, name, version)
 
 
-def open_in(database: Database, session: Session, name: str) -> OpenTable:
-    """The newest version of a table that a session sees."""
-    row = session.row(database.sql("snapshots", "open"), (name,))
+def open_in(database: Database, session: Session, name: str, version: int | None = None) -> OpenTable:
+    """A table that a session sees, at a version (default: the newest it sees)."""
+    if version is None:
+        row = session.row(database.sql("snapshots", "open"), (name,))
+    else:
+        row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
     if row is None:
         raise registry.missing(database, session, name)
-    return _opened(row, None)
+    return _opened(row, version)
 
 
 def open_many(database: Database, session: Session, names: Sequence[str]) -> dict[str, OpenTable]:

@@ -15,12 +15,10 @@ from deltalakedb.catalog import registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     InvalidArgumentError,
-    LogError,
     PredicateError,
     UnsupportedOperationError,
     VersionMissingError,
 )
-from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table import add_actions, scan
@@ -30,7 +28,7 @@ from deltalakedb.table.filters import both, predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
-from deltalakedb.table.source import LogSource, Source, SqlSource
+from deltalakedb.table.source import Source, SqlSource, check_version, from_log
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
 
@@ -111,13 +109,13 @@ class SqlDeltaTable(DeltaTable):
             )
 
     def _open(self, version: int | None) -> None:
-        if version is not None and (not isinstance(version, int) or version < 0):
-            raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
+        if version is not None:
+            check_version(version)
         try:
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
             self._row = registry.find(self._database, self.name)
-            self._source = self._from_log(version, error)
+            self._source = from_log(self._row, version, error, self._storage_options)
         else:
             self._use(opened)
         check_readable(self._source.snapshot.protocol, table=self.name)
@@ -126,16 +124,6 @@ class SqlDeltaTable(DeltaTable):
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
-
-    def _from_log(self, version: int | None, error: VersionMissingError) -> Source:
-        """A version older than SQL's first, while the log still holds it."""
-        if version is None or not version < self._row.head.first_version:
-            raise error
-        try:
-            reader = FileTxnLogReader(self._row.location, self._storage_options)
-            return LogSource(reader, reader.snapshot(version))
-        except (LogError, VersionMissingError):
-            raise error from None
 
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
@@ -154,6 +142,7 @@ class SqlDeltaTable(DeltaTable):
 
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
+        self._sink.ready()
         if isinstance(self._sink, AutoCommit) and not self._chosen:
             self._open(None)
 
@@ -187,7 +176,7 @@ class SqlDeltaTable(DeltaTable):
             raise UnsupportedOperationError(
                 "a table inside a transaction stays at the transaction's snapshot",
                 table=self.name,
-                suggestion="open it outside of the transaction to travel in time",
+                suggestion="tx.table(name, version=…) reads an older version",
             )
         self._chosen = True
         if isinstance(version, int):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import LogAheadError, commit
-from deltalakedb.exceptions import CatalogBusyError, CommitUnknownError, ConflictError, DeltaSqlError
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    CommitUnknownError,
+    ConflictError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    NothingWrittenWarning,
+)
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import has_next, look_ahead
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.names import NameChange
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
@@ -34,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: how often others may be ahead of one commit
 _LOOKS = 5
+#: packages whose lines are not the user's own
+_INSIDE = ("deltalakedb", "deltalake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,10 @@ class Work:
 class Sink(Protocol):
     """Where work goes."""
 
+    def ready(self) -> None:
+        """Called before an operation: refuse early what could not be taken."""
+        ...
+
     def submit(self, work: Work) -> Committed | None:
         """Take the work; the commit it became, or None where that is still to come or there was nothing."""
         ...
@@ -73,6 +89,9 @@ class AutoCommit:
 
     database: Database
 
+    def ready(self) -> None:
+        """Always."""
+
     def submit(self, work: Work) -> Committed | None:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
@@ -82,7 +101,43 @@ class AutoCommit:
         )
         outcome = settle(self.database, [change], files=work.files)
         publish_committed(self.database, [(work.table, outcome[0].fresh)])
+        if outcome[0].replayed:
+            tell_nothing_written(work.table.name)
         return outcome[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Nowhere: an older version is there to be read."""
+
+    name: str
+    version: int
+
+    def ready(self) -> NoReturn:
+        """Refuse."""
+        raise InvalidArgumentError(
+            f"version {self.version} was opened for reading only",
+            table=self.name,
+            version=self.version,
+            suggestion="leave the version out to change the table",
+        )
+
+    def submit(self, work: Work) -> Committed | None:
+        """Refuse; files that were written already are deleted."""
+        undo(work.files)
+        self.ready()
+
+
+def tell_nothing_written(tables: str) -> None:
+    """Warn a caller whose application's version was recorded before, at the caller's own line."""
+    frame, level = sys._getframe(1).f_back, 3
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"nothing was written to {tables}: the application's version was recorded before",
+        NothingWrittenWarning,
+        stacklevel=level,
+    )
 
 
 def settle(
@@ -92,11 +147,12 @@ def settle(
     files: Sequence[Path] = (),
     txn_uuid: str | None = None,
     repeated: bool = True,
+    names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        outcome = _commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
+        outcome = _commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
@@ -118,6 +174,7 @@ def _commit(
     *,
     txn_uuid: str | None,
     repeated: bool,
+    names: Sequence[NameChange],
     own: Sequence[OwnWork],
 ) -> list[Committed] | Conflict:
     """Commit, unless others put commits into a log that ours would collide with."""
@@ -136,6 +193,7 @@ def _commit(
                 changes,
                 txn_uuid=txn_uuid,
                 repeated=repeated,
+                names=names,
                 own=own,
                 guard=has_next if watched else None,
             )
@@ -195,5 +253,7 @@ def conflict_error(conflict: Conflict) -> ConflictError:
         version=conflict.version,
         suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
         kind=conflict.kind,
+        operation=conflict.operation,
         files=conflict.files,
+        predicate=conflict.predicate,
     )

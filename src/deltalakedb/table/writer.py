@@ -246,10 +246,11 @@ def create_with(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    free: bool = False,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder."""
+    """Create a table by what delta-rs does in an empty folder; ``free`` says that its name will be free."""
     root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root)
+    registry.refuse_taken(database, name, root, free=free)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",

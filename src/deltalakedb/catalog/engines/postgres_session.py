@@ -52,6 +52,8 @@ class PostgresSession(Session):
         self._begin = begin
         #: doing everything twice does no harm
         self._repeatable = repeatable
+        #: a user's own statements have begun
+        self._theirs = False
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -107,6 +109,35 @@ class PostgresSession(Session):
     def begun(self) -> bool:
         """Whether the server knows of the transaction."""
         return self.connection.info.transaction_status != 0
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's statement: plain names are found as in the user's other sessions."""
+        if not self._theirs:
+            self._theirs = True
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+        self.run(sql, params)
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """A user's question: names are found as in ``run_own``, and whatever it does is undone at once.
+
+        A wrong question would otherwise end the whole transaction.
+        """
+        self._check_query(sql)
+        self._control("SAVEPOINT dl_question")
+        try:
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+            return super().query(sql, params)
+        finally:
+            if not self.connection.closed:
+                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+
+    def _control(self, sql: str) -> None:
+        if self._begin:
+            self.begin()
+        try:
+            self.connection.execute(sql, prepare=False)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Rows fetched by the driver, then turned into columns."""
