@@ -27,6 +27,7 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
+        ├── VerificationError             log and catalog do not say the same
         ├── StorageError                  a file or an object store said no
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
@@ -89,6 +90,7 @@ __all__ = [
     "TableNotFoundError",
     "UnsupportedFeatureError",
     "UnsupportedOperationError",
+    "VerificationError",
     "VersionMissingError",
 ]
 
@@ -269,6 +271,10 @@ class UnsupportedFeatureError(ProtocolError):
 
 class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
+
+
+class VerificationError(DeltaSqlError):
+    """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
 
 
 class StorageError(DeltaSqlError):

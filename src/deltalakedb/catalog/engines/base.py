@@ -46,6 +46,10 @@ class Dialect:
     unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
+    #: md5 is a function of SQL, so that digests need not be fetched
+    hashes: bool
+    #: what is run after many rows were loaded, outside of a transaction
+    after_load: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

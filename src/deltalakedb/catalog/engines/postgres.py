@@ -52,12 +52,15 @@ DIALECT = Dialect(
         "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
         "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
         "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
     },
     indexed=True,
     side_table=True,
     unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
+    hashes=True,
+    after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
 
 
