@@ -6,31 +6,50 @@ Example:
     >>> DeltaTable("deltasql://sqlite//lake/meta.db?table=t").to_pandas()
 """
 
-from deltalake import (
-    BloomFilterProperties,
-    ColumnProperties,
-    CommitProperties,
-    DataType,
-    Field,
-    Metadata,
-    PostCommitHookProperties,
-    QueryBuilder,
-    Schema,
-    TableFeatures,
-    Transaction,
-    VariantType,
-    WriterProperties,
-    convert_to_deltalake,
-    enable_nanosecond_timestamps,
-    init_tracing,
-    rust_core_version,
-)
+from typing import TYPE_CHECKING
 
+from deltalakedb._stock import names_of
 from deltalakedb._version import __version__
-from deltalakedb.lake import Catalog, open_log
-from deltalakedb.table.delta_table import DeltaTable
-from deltalakedb.table.writer import write_deltalake
-from deltalakedb.transfer.importer import ImportReport, import_table
+
+if TYPE_CHECKING:
+    from deltalake import (
+        BloomFilterProperties,
+        ColumnProperties,
+        CommitProperties,
+        DataType,
+        Field,
+        Metadata,
+        PostCommitHookProperties,
+        QueryBuilder,
+        Schema,
+        TableFeatures,
+        Transaction,
+        VariantType,
+        WriterProperties,
+        enable_nanosecond_timestamps,
+        init_tracing,
+        rust_core_version,
+    )
+
+    from deltalakedb.lake import Catalog, open_log
+    from deltalakedb.table.convert import convert_to_deltalake
+    from deltalakedb.table.delta_table import DeltaTable
+    from deltalakedb.table.writer import write_deltalake
+    from deltalakedb.transfer.importer import ImportReport, import_table
+else:
+    __getattr__ = names_of(
+        __name__,
+        "deltalake",
+        {
+            "Catalog": "deltalakedb.lake",
+            "DeltaTable": "deltalakedb.table.delta_table",
+            "ImportReport": "deltalakedb.transfer.importer",
+            "convert_to_deltalake": "deltalakedb.table.convert",
+            "import_table": "deltalakedb.transfer.importer",
+            "open_log": "deltalakedb.lake",
+            "write_deltalake": "deltalakedb.table.writer",
+        },
+    )
 
 __all__ = [
     "BloomFilterProperties",
@@ -58,3 +77,7 @@ __all__ = [
     "rust_core_version",
     "write_deltalake",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
