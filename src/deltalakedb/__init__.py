@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
 
     from deltalakedb.lake import Catalog, open_log
+    from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
     from deltalakedb.table.delta_table import DeltaTable
     from deltalakedb.table.writer import write_deltalake
@@ -47,6 +48,8 @@ else:
             "convert_to_deltalake": "deltalakedb.table.convert",
             "import_table": "deltalakedb.transfer.importer",
             "open_log": "deltalakedb.lake",
+            "register": "deltalakedb.registration",
+            "unregister": "deltalakedb.registration",
             "write_deltalake": "deltalakedb.table.writer",
         },
     )
@@ -74,7 +77,9 @@ __all__ = [
     "import_table",
     "init_tracing",
     "open_log",
+    "register",
     "rust_core_version",
+    "unregister",
     "write_deltalake",
 ]
 
