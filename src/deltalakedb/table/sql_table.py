@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table import add_actions, scan
 from deltalakedb.table.arrow_types import arrow_schema
-from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.filters import both, predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
@@ -63,13 +62,7 @@ class SqlDeltaTable(DeltaTable):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        for name, given in (
-            ("without_files", without_files),
-            ("log_buffer_size", log_buffer_size is not None),
-            ("skip_stats", skip_stats),
-        ):
-            if given:
-                warnings.warn(f"{name!r} is ignored: files are always read lazily", DeprecationWarning, 2)
+        warn_ignored(without_files, log_buffer_size, skip_stats)
         address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
         if address.table is None:
             raise InvalidArgumentError(

@@ -40,6 +40,10 @@ class Harvest:
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
 
+    def in_place(self) -> Harvest:
+        """The same where the added files were not made by delta-rs, and lie under the root already."""
+        return replace(self, new_files=(), fresh=False)
+
 
 #: how often the shared work folder may vanish between looking and making
 _TIDY_RACES = 20
