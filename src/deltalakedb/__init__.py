@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Field,
         Metadata,
         PostCommitHookProperties,
-        QueryBuilder,
         Schema,
         TableFeatures,
         Transaction,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
     from deltalakedb.table.delta_table import DeltaTable
+    from deltalakedb.table.query_builder import QueryBuilder
     from deltalakedb.table.writer import write_deltalake
     from deltalakedb.transfer.export import ExportReport, export_table
     from deltalakedb.transfer.findings import VerifyReport
@@ -58,6 +58,7 @@ else:
             "ImportReport": "deltalakedb.transfer.report",
             "ImportStatus": "deltalakedb.transfer.status",
             "ManyReport": "deltalakedb.transfer.many",
+            "QueryBuilder": "deltalakedb.table.query_builder",
             "RollbackReport": "deltalakedb.transfer.rollback",
             "VerifyReport": "deltalakedb.transfer.findings",
             "convert_to_deltalake": "deltalakedb.table.convert",

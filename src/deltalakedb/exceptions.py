@@ -6,6 +6,7 @@
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         ├── CatalogError                  the database that holds the metadata
@@ -53,6 +54,7 @@ from deltalake.exceptions import (
 
 __all__ = [
     "AddressError",
+    "ArgumentTypeError",
     "CatalogAccessError",
     "CatalogBusyError",
     "CatalogCorruptError",
@@ -181,6 +183,10 @@ class MissingExtraError(DeltaSqlError, ImportError):
 
 class InvalidArgumentError(DeltaSqlError, ValueError):
     """An argument that makes no sense, alone or beside another."""
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that is not taken there."""
 
 
 class PredicateError(DeltaSqlError, ValueError):
