@@ -6,6 +6,7 @@
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         ├── CatalogError                  the database that holds the metadata
@@ -27,6 +28,7 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
+        ├── VerificationError             log and catalog do not say the same
         ├── StorageError                  a file or an object store said no
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
@@ -52,6 +54,7 @@ from deltalake.exceptions import (
 
 __all__ = [
     "AddressError",
+    "ArgumentTypeError",
     "CatalogAccessError",
     "CatalogBusyError",
     "CatalogCorruptError",
@@ -89,6 +92,7 @@ __all__ = [
     "TableNotFoundError",
     "UnsupportedFeatureError",
     "UnsupportedOperationError",
+    "VerificationError",
     "VersionMissingError",
 ]
 
@@ -181,6 +185,10 @@ class InvalidArgumentError(DeltaSqlError, ValueError):
     """An argument that makes no sense, alone or beside another."""
 
 
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that is not taken there."""
+
+
 class PredicateError(DeltaSqlError, ValueError):
     """A filter that cannot be understood, or that names a column the table does not have."""
 
@@ -269,6 +277,10 @@ class UnsupportedFeatureError(ProtocolError):
 
 class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
+
+
+class VerificationError(DeltaSqlError):
+    """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
 
 
 class StorageError(DeltaSqlError):

@@ -89,12 +89,12 @@ def insert(
 ) -> LockedTable:
     """A new row of the registry, without a version yet; TableExistsError where name or location is taken."""
     sql = statements("tables", session.engine.dialect.name)
-    _refuse_taken(session, name, location)
+    refuse_taken_in(session, name, location)
     now = session.now_ms()
     settings_text, tags_text = encode_json(dict(settings or {})), encode_json(dict(tags or {}))
     row = session.row(sql["insert"], (name, location, state, comment, tags_text, settings_text, now, now))
     if row is None:  # somebody else was first, a moment ago
-        _refuse_taken(session, name, location)
+        refuse_taken_in(session, name, location)
         raise TableExistsError(f"the name {name!r} or its location was taken a moment ago", table=name)
     table_id = int(row[0])
     session.run(sql["insert head"], (table_id,))
@@ -126,10 +126,11 @@ def refuse_taken(database: Database, name: str, location: str, *, free: bool = F
         free: The name will be free by the time it is given away, so only the location is looked at.
     """
     with database.read() as session:
-        _refuse_taken(session, None if free else name, location)
+        refuse_taken_in(session, None if free else name, location)
 
 
-def _refuse_taken(session: Session, name: str | None, location: str) -> None:
+def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
+    """The same, asked inside a transaction."""
     sql = statements("tables", session.engine.dialect.name)["places"]
     for other, place in session.rows(sql):
         if other == name:
@@ -157,10 +158,14 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = statements("snapshots", session.engine.dialect.name)["lock"]
     ids = sorted(set(table_ids))
     rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
+    if rows and rows[0][-1] is not None:
+        session.take_time(max(row[-1] for row in rows))
     return {
-        row[0]: LockedTable(table_from_row(row), seq, metadata, protocol, bool(frozen), shape)
+        row[0]: LockedTable(
+            table_from_row(row), seq, metadata, protocol, bool(frozen), shape, sha256, published, bool(paused)
+        )
         for row in rows
-        for seq, metadata, protocol, frozen, shape in [row[TABLE_COLUMNS:]]
+        for seq, metadata, protocol, frozen, shape, sha256, published, paused, _ in [row[TABLE_COLUMNS:]]
     }
 
 

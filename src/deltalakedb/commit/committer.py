@@ -30,7 +30,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.log import Committed, Conflict, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
 
@@ -54,6 +54,16 @@ _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
 OwnWork = Callable[["Session"], object]
+#: asked under the lock: whether the log holds more than the table's head
+Guard = Callable[["Table"], bool]
+
+
+class LogAheadError(Exception):
+    """The log of a table holds a version beyond the head: nothing was committed."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.name)
+        self.table = table
 
 
 def commit(
@@ -64,6 +74,7 @@ def commit(
     repeated: bool = True,
     names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
+    guard: Guard | None = None,
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
@@ -74,10 +85,14 @@ def commit(
         repeated: An earlier call may have used the id; False where it was just made.
         names: Tables that are dropped or renamed, done after the checks and before tables are created.
         own: The user's own work on the same database, done after the checks in the same transaction.
+        guard: Asked of every table that is changed, while its head is held.
 
     Returns:
         One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
         was only read, the Committed names the version it was at.
+
+    Raises:
+        LogAheadError: The guard said so of a table.
     """
     if not changes and not names and not own:
         raise InvalidArgumentError("there is nothing to commit")
@@ -90,9 +105,8 @@ def commit(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        outcome = _until_answered(
-            database, changes, txn, names, own, repeated=repeated and txn_uuid is not None
-        )
+        again = repeated and txn_uuid is not None
+        outcome = _until_answered(database, changes, txn, names, own, guard, repeated=again)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
@@ -110,6 +124,7 @@ def _until_answered(
     txn: str,
     names: Sequence[NameChange],
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
 ) -> list[Committed] | Conflict:
@@ -122,7 +137,9 @@ def _until_answered(
     waits = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _attempt(database, changes, txn, names, own, repeated=repeated, lost=lost is not None)
+            return _attempt(
+                database, changes, txn, names, own, guard, repeated=repeated, lost=lost is not None
+            )
         except Exception as error:
             if isinstance(error, CommitUnknownError):
                 lost = error
@@ -151,6 +168,7 @@ def _attempt(
     txn: str,
     names: Sequence[NameChange],
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
     lost: bool,
@@ -168,8 +186,11 @@ def _attempt(
             if (done_before := applications(session, seen, changes)) is not None:
                 raise _Stop(done_before)
             for one, change in zip(seen, changes, strict=True):
-                if one is not None:
-                    _check(session, one, change)
+                if one is None:
+                    continue
+                _check(session, one, change)
+                if guard is not None and change.steps and guard(one.table):
+                    raise LogAheadError(one.table)
             if names:
                 change_names(database, session, held, names)
             locked = _made(session, seen, changes, names)
@@ -209,11 +230,18 @@ def _seen(changes: Sequence[TableChange], held: Mapping[int, LockedTable]) -> li
         table = change.table
         if isinstance(table, NewTable):
             out.append(None)
-        elif (found := held.get(table.table_id)) is None:
+        elif (found := held.get(table.table_id)) is None or (
+            change.named and _is_another(found.table, table)
+        ):
             raise TableMissingError(f"the table {table.name!r} was dropped in the meantime", table=table.name)
         else:
             out.append(found)
     return out
+
+
+def _is_another(found: Table, remembered: Table) -> bool:
+    """Whether a table that was not looked up goes by another name or lies elsewhere by now."""
+    return (found.name, found.location) != (remembered.name, remembered.location)
 
 
 def _made(
@@ -278,9 +306,11 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
     """Write every version of a change; of a table that was only read, nothing."""
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
-    if change.read is not None and locked.protocol_version > change.read.version:
+    overtaken = change.read is not None and locked.protocol_version > change.read.version
+    if overtaken:
         protocol = _protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
+    before_all, written = locked, []
     for ordinal, step in enumerate(change.steps):
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
@@ -308,6 +338,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
+        data = encode_commit(actions) if change.copy is None else change.copy.data
         locked = ratify(
             session,
             locked,
@@ -315,7 +346,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 version=version,
                 timestamp=timestamp,
                 actions=actions,
-                data=encode_commit(actions) if change.copy is None else change.copy.data,
+                data=data,
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
@@ -325,7 +356,13 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             ),
         )
         result = Committed(version, timestamp)
-    return result
+        if change.copy is None and data is not None:
+            written.append((version, timestamp, data))
+    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
+        return result
+    head = before_all.table.head
+    clear = before_all.published_version == head.version
+    return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
 
 
 def _completed(

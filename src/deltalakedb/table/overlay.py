@@ -17,7 +17,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.source import add_row
+from deltalakedb.table.source import add_row, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,6 +100,10 @@ class Overlay:
         if (mine := self._txns.get(app_id)) is not None:
             return mine
         return None if self._base is None else self._base.txn_version(app_id)
+
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        return counted(self)
 
     def _own(self, where: Expr | None) -> list[Add]:
         if where is None or not self._added:

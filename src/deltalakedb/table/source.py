@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from deltalakedb.catalog import commits, files, snapshots
-from deltalakedb.exceptions import InvalidArgumentError, LogError, VersionMissingError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable
@@ -53,6 +53,10 @@ class Source(Protocol):
         """An application's own version."""
         ...
 
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SqlSource:
@@ -86,6 +90,10 @@ class SqlSource:
         found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
         return None if found is None else found.version
 
+    def num_records(self) -> int:
+        """The rows that statistics tell, from the table's counters."""
+        return files.totals(self.database, self.opened)[2]
+
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
@@ -118,11 +126,22 @@ class LogSource:
         found = self.reader.txns(self.snapshot.version).get(app_id)
         return None if found is None else found.version
 
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        return counted(self)
+
+
+def counted(source: Source) -> int:
+    """The rows that the statistics of a source's files tell."""
+    return sum(n for n in source.scan(("num_records",)).column(0).to_pylist() if n is not None)
+
 
 def check_version(version: object) -> None:
     """Refuse what cannot be a version."""
-    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-        raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
+    if version < 0:
+        raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version}")
 
 
 def from_log(

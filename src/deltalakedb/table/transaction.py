@@ -22,6 +22,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.mirror.groups import Member, write_manifest
+from deltalakedb.table import memory
 from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
@@ -42,12 +43,16 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
+
+
+#: a transaction over more tables is a rare one, and the next one is not like it
+_MOST_ALONG = 32
 
 
 class Transaction:
@@ -87,6 +92,8 @@ class Transaction:
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
+        #: tables that were looked up along with another
+        self._along: dict[str, OpenTable] = {}
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, once it is committed
         self.result: TransactionResult | None = None
@@ -111,7 +118,7 @@ class Transaction:
         if version is not None:
             return self._older(session, name, found, version)
         if found is None:
-            opened = snapshots.open_in(self._database, session, name)
+            opened = self._looked_up(session, name)
             overlay = Overlay(SqlSource(self._database, opened))
             found = self._remember(name, opened.table, overlay, opened.snapshot)
         return found.handle
@@ -128,6 +135,12 @@ class Transaction:
         row, source = open_older(self._database, session, known_as, version)
         address = self._address.with_table(name)
         return SqlDeltaTable._inside(address, self._database, row, source, ReadOnly(name, version))
+
+    def _looked_up(self, session: Session, name: str) -> OpenTable:
+        """A table at the transaction's snapshot; those that were last changed with it come along."""
+        if name in (likely := memory.together(self._database)) and not self._along:
+            self._along = snapshots.open_many(self._database, session, sorted(likely))
+        return self._along.get(name) or snapshots.open_in(self._database, session, name)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
@@ -257,6 +270,8 @@ class Transaction:
         self._active()
         changes, vanished = self._tables.changes(self._isolation)
         names = self._tables.name_changes()
+        if 1 < len(changes) <= _MOST_ALONG:
+            memory.remember_together(self._database, [change.table.name for _, change in changes])
         self._end("rolled back")  # until the opposite is known
         if not self._own and not names and not any(c.steps for _, c in changes):
             self._state = "committed"
@@ -282,8 +297,9 @@ class Transaction:
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
         with after_commit("its tables could not be found again"):
-            moved = bool(names)
-            publish_committed(self._database, self._as_they_are([c.table for c, _ in done.values()], moved))
+            fresh = {change.table.location: made.fresh for change, made in done.values()}
+            tables = self._as_they_are([c.table for c, _ in done.values()], bool(names))
+            publish_committed(self._database, [(table, fresh[table.location]) for table in tables])
         self._tell_group(done)
         if replayed and not self._given_uuid:
             tell_nothing_written(", ".join(done))

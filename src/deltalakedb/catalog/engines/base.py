@@ -46,6 +46,10 @@ class Dialect:
     unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
+    #: md5 is a function of SQL, so that digests need not be fetched
+    hashes: bool
+    #: what is run after many rows were loaded, outside of a transaction
+    after_load: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,9 @@ class Session(abc.ABC):
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
+
+    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Take the database's time from an answer that brought it along."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         self._count(statement)

@@ -54,12 +54,14 @@ DIALECT = Dialect(
         "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
         "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
         "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
     },
     indexed=True,
     side_table=True,
     unique_keys=True,
     lock_rows="",
+    hashes=False,
 )
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over

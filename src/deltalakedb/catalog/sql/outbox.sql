@@ -25,6 +25,10 @@ WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
 -- name: failed
 UPDATE dl_outbox SET state = 'failed', attempts = attempts + 1, next_try_at = ?, error = ? WHERE table_id = ? AND version = ? AND state <> 'published';
 
+-- name: lock
+-- the watermarks of some tables, held from the highest id down
+SELECT h.table_id FROM dl_mirror h WHERE h.table_id IN (??) ORDER BY h.table_id DESC;
+
 -- name: advance
 -- the watermark only ever rises
 UPDATE dl_mirror SET published_version = ?, published_at = ? WHERE table_id = ? AND published_version < ?;
