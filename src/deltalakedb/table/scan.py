@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    FetchLimitError,
+    InvalidArgumentError,
+    UnsupportedFeatureError,
+)
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
@@ -16,11 +22,12 @@ from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.staging import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Add, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
 
 #: table features under which a data file's rows are not simply the table's rows
@@ -44,14 +51,21 @@ def _maps_columns(protocol: Protocol) -> bool:
 class RawScan:
     """delta-rs's own table over a scratch log that names only the candidate files."""
 
-    def __init__(self, source: Source, root: str, where: Expr | None = None) -> None:
+    def __init__(
+        self, source: Source, root: Root, where: Expr | None = None, *, adds: Iterable[Add] | None = None
+    ) -> None:
         self._scratch = Scratch.for_reading(root)
         weakref.finalize(self, self._scratch.remove)
-        self._scratch.lay(source.snapshot, source.adds(where), reading=True)
-        try:
-            self.raw = RawDeltaTable(str(self._scratch.folder), version=None, storage_options=None)
-        except BaseException as error:
-            raise readable_error(error, source.snapshot) from error
+        candidates = source.adds(where) if adds is None else adds
+        self._scratch.lay(source.snapshot, candidates, reading=True)
+        self.raw = _raw(source.snapshot, str(self._scratch.folder))
+
+    @classmethod
+    def published(cls, snapshot: Snapshot, root: Root) -> RawScan:
+        """The same over the published log, for what is too large to be fetched."""
+        made = object.__new__(cls)
+        made.raw = _raw(snapshot, root.location, version=snapshot.version, options=root.options)
+        return made
 
     def batches(
         self, schema: pa.Schema, columns: list[str] | None, predicate: str | None
@@ -60,6 +74,18 @@ class RawScan:
         reader = pa.RecordBatchReader.from_stream(self.raw.scan(columns=columns, predicate=predicate))
         for batch in reader:
             yield _conform(batch, schema)
+
+
+def _raw(
+    snapshot: Snapshot, place: str, *, version: int | None = None, options: Mapping[str, str] | None = None
+) -> RawDeltaTable:
+    """delta-rs's own table at a place."""
+    try:
+        return RawDeltaTable(
+            place, version=version, storage_options=None if options is None else dict(options)
+        )
+    except BaseException as error:
+        raise readable_error(error, snapshot) from error
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -94,9 +120,22 @@ def known(columns: list[str], schema: pa.Schema) -> list[str]:
     return columns
 
 
+def raw_scan(source: Source, root: Root, is_published: Callable[[], bool]) -> RawScan:
+    """delta-rs's own table over all files, for queries of any kind.
+
+    Files of an object store are fetched; where they are too large for that, delta-rs reads the published log.
+    """
+    try:
+        return RawScan(source, root)
+    except FetchLimitError:
+        if not is_published():
+            raise
+        return RawScan.published(source.snapshot, root)
+
+
 def scan(
     source: Source,
-    root: str,
+    root: Root,
     *,
     where: Expr | None,
     columns: list[str] | None,
@@ -105,8 +144,15 @@ def scan(
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    raw = RawScan(source, root, where)
-    return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for adds in groups:
+            yield from RawScan(source, root, adds=adds).batches(schema, columns, predicate)
+
+    # the first is made at once, so that what cannot be read is refused here and not later
+    groups = root.groups(source.adds(where))
+    first = RawScan(source, root, adds=next(groups)).batches(schema, columns, predicate)
+    return pa.RecordBatchReader.from_batches(schema, chain(first, batches()))
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:

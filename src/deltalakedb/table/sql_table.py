@@ -11,7 +11,7 @@ from arro3.core import RecordBatchReader, Table
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     InvalidArgumentError,
@@ -28,6 +28,7 @@ from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import both, predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
+from deltalakedb.table.roots import root_at
 from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
 from deltalakedb.table.source import LogSource, Source, SqlSource
 from deltalakedb.table.work import AutoCommit, after_commit
@@ -35,6 +36,7 @@ from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import Table as TableRow
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.work import Sink, Work
 
 
@@ -86,6 +89,7 @@ class SqlDeltaTable(DeltaTable):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
+        self._at_root: Root | None = None
         self._open(version)
         self._check_location(address.location)
 
@@ -127,7 +131,7 @@ class SqlDeltaTable(DeltaTable):
         if version is None or not version < self._row.head.first_version:
             raise error
         try:
-            reader = FileTxnLogReader(self._row.location, self._storage_options)
+            reader = FileTxnLogReader(self._row.location, self._root.options)
             return LogSource(reader, reader.snapshot(version))
         except (LogError, VersionMissingError):
             raise error from None
@@ -139,8 +143,28 @@ class SqlDeltaTable(DeltaTable):
     def _raw_scan(self) -> scan.RawScan:
         """delta-rs's own table over a scratch log of the open version."""
         if self._raw is None:
-            self._raw = scan.RawScan(self._source, self._row.location)
+            self._raw = scan.raw_scan(self._source, self._root, self._is_published)
         return self._raw
+
+    def _is_published(self) -> bool:
+        """Whether `_delta_log` holds just what is open here."""
+        if not isinstance(self._source, SqlSource) or self._row.state != "active":
+            return False
+        waiting = outbox.waiting_versions(self._database, self._row.table_id)
+        return self.version() < min(waiting, default=self.version() + 1)
+
+    @property
+    def _root(self) -> Root:
+        """Where the table's files lie."""
+        if self._at_root is None or self._at_root.location != self._row.location:
+            config = self._database.engine.config
+            self._at_root = root_at(self._row.location, self._storage_options, config)
+        return self._at_root
+
+    def _use_options(self, storage_options: Mapping[str, str] | None) -> None:
+        """Take storage options from here on, where any are given."""
+        if storage_options is not None:
+            self._storage_options, self._at_root = dict(storage_options), None
 
     def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
@@ -297,7 +321,7 @@ class SqlDeltaTable(DeltaTable):
         """Rows as a stream of Arrow batches, read by delta-rs from candidate files only."""
         reader = scan.scan(
             self._source,
-            self._row.location,
+            self._root,
             where=self._where(predicate),
             columns=columns,
             predicate=predicate,
@@ -328,7 +352,7 @@ class SqlDeltaTable(DeltaTable):
         where = self._where(one_of(partitions, file_pruning_predicate, "partitions"))
         return dataset(
             self._source,
-            self._row.location,
+            self._root,
             where=where,
             schema=schema,
             filesystem=filesystem,
@@ -355,7 +379,7 @@ class SqlDeltaTable(DeltaTable):
         if isinstance(filters, str):
             return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
         where = both(self._where(one_of(partitions, None, "partitions")), self._where(filters))
-        rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
+        rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
         expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
         if isinstance(expression, list):
             expression = None
@@ -393,11 +417,18 @@ class SqlDeltaTable(DeltaTable):
 
     @classmethod
     def _inside(
-        cls, address: Address, database: Database, row: TableRow, source: Source, sink: Sink
+        cls,
+        address: Address,
+        database: Database,
+        row: TableRow,
+        source: Source,
+        sink: Sink,
+        root: Root | None = None,
     ) -> SqlDeltaTable:
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
+        made._at_root = root
         made._row, made._source, made._sink, made._raw = row, source, sink, None
         made._chosen = made._passing = False
         return made

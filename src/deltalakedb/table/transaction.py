@@ -23,17 +23,16 @@ from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.places import normal_location
+from deltalakedb.table.roots import undo
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
-from deltalakedb.table.staging import undo
-from deltalakedb.table.work import after_commit, publish_committed, settle
+from deltalakedb.table.work import after_commit, publish_committed, settle, storage_options
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
@@ -92,7 +92,8 @@ class Transaction:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._touched: dict[str, _Touched] = {}
-        self._files: list[Path] = []
+        self._files: list[PlacedFile] = []
+        self._roots: dict[str, Root] = {}
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
@@ -105,8 +106,13 @@ class Transaction:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> SqlDeltaTable:
-        """A table as this transaction sees it: its snapshot, with the transaction's own work on top."""
+    def table(self, name: str, *, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable:
+        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
+
+        Args:
+            name: The table's name.
+            storage_options: Options for the object store, where the settings and the environment have none.
+        """
         session = self._active()
         name = self._renamed.get(name, name)
         if name in self._gone_here:
@@ -116,11 +122,14 @@ class Transaction:
                 suggestion="use its new name, or another name for a new table",
             )
         if (touched := self._touched.get(name)) is not None:
+            touched.handle._use_options(storage_options)
             return touched.handle
         opened = snapshots.open_in(self._database, session, name)
         overlay = Overlay(SqlSource(self._database, opened))
         self._remember(name, opened.table, overlay, opened.snapshot)
-        return self._touched[name].handle
+        handle = self._touched[name].handle
+        handle._use_options(storage_options)
+        return handle
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables at the transaction's snapshot."""
@@ -139,15 +148,21 @@ class Transaction:
         *,
         mode: str = "append",
         location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
         check_mode(mode)
         try:
-            table = self.table(name)
+            table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            self._create(name, location, lambda target: stock(target, data, **options))
+            self._create(
+                name,
+                location,
+                lambda target: stock(target, data, **options),
+                storage_options=storage_options,
+            )
         else:
             write_to(table, data, mode=mode, **options)
 
@@ -159,12 +174,18 @@ class Transaction:
         location: str | os.PathLike[str] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
         self._create(
-            name, location, lambda target: stock(target, schema, **options), comment=comment, tags=tags
+            name,
+            location,
+            lambda target: stock(target, schema, **options),
+            comment=comment,
+            tags=tags,
+            storage_options=storage_options,
         )
         return self._touched[name].handle
 
@@ -203,9 +224,11 @@ class Transaction:
             raise
         name = work.table.name
         self._files += work.files
+        if work.root is not None:
+            self._roots[work.root.location] = work.root
         if isinstance(work.table, NewTable):
             overlay = Overlay(None, _created(work.actions))
-            self._remember(name, work.table, overlay, None)
+            self._remember(name, work.table, overlay, None, work.root)
         touched = self._touched[name]
         touched.operations.append(work.actions)
         touched.overlay.apply(work.actions)
@@ -226,6 +249,7 @@ class Transaction:
             self._database,
             changes,
             files=self._files,
+            roots=self._roots,
             txn_uuid=self.uuid,
             repeated=self._given_uuid,
             own=self._own,
@@ -234,7 +258,8 @@ class Transaction:
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
         with after_commit("its tables could not be found again"):
-            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
+            tables = self._as_they_are([c.table for c in changes if c.steps])
+            publish_committed(self._database, tables, self._roots)
         self._tell_group(changes, outcome)
         return self.commits
 
@@ -247,7 +272,7 @@ class Transaction:
             if change.steps and not done.replayed
         ]
         if len(members) > 1 and config.publish.mode == "sync":
-            options = {m.location: config.storage_options_for(m.location) for m in members}
+            options = {m.location: storage_options(self._database, m.location, self._roots) for m in members}
             write_manifest(self.uuid, max(c.timestamp for c in outcome), members, options)
 
     def rollback(self) -> None:
@@ -256,8 +281,10 @@ class Transaction:
             self._end("rolled back")
             undo(self._files)
 
-    def _changes(self) -> tuple[list[TableChange], list[str], list[Path]]:
-        changes, names, vanished = [], [], []
+    def _changes(self) -> tuple[list[TableChange], list[str], list[PlacedFile]]:
+        changes: list[TableChange] = []
+        names: list[str] = []
+        vanished: list[PlacedFile] = []
         for name, touched in self._touched.items():
             folded = fold(touched.operations)
             gone = {p.rpartition("/")[2] for p in folded.vanished}
@@ -296,6 +323,7 @@ class Transaction:
         *,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._writable()
         validate_table_name(name)
@@ -317,12 +345,28 @@ class Transaction:
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, comment=comment, tags=tags, sink=self)
+        create_with(
+            self._database,
+            name,
+            where,
+            operation,
+            comment=comment,
+            tags=tags,
+            sink=self,
+            storage_options=storage_options,
+        )
 
-    def _remember(self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None) -> None:
+    def _remember(
+        self,
+        name: str,
+        table: Table | NewTable,
+        overlay: Overlay,
+        read: Snapshot | None,
+        root: Root | None = None,
+    ) -> None:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self)
+        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self, root)
         self._touched[name] = _Touched(handle, overlay, table, read)
 
     def _queue(self, own: Callable[[Session], object]) -> None:

@@ -18,17 +18,17 @@ from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.table.places import is_local
-from deltalakedb.table.staging import undo
+from deltalakedb.table.roots import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.roots import PlacedFile, Root
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +44,16 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
+        root: The table's root, with the storage options that the caller gave.
     """
 
     table: Table | NewTable
     actions: Sequence[Action]
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
-    files: Sequence[Path] = field(default=())
+    files: Sequence[PlacedFile] = field(default=())
     fresh: bool = False
+    root: Root | None = None
 
 
 class Sink(Protocol):
@@ -73,8 +75,9 @@ class AutoCommit:
         if not work.actions:
             return None
         change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
-        outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [work.table])
+        roots = {} if work.root is None else {work.root.location: work.root}
+        outcome = settle(self.database, [change], files=work.files, roots=roots)
+        publish_committed(self.database, [work.table], roots)
         return outcome[0]
 
 
@@ -82,14 +85,15 @@ def settle(
     database: Database,
     changes: Sequence[TableChange],
     *,
-    files: Sequence[Path] = (),
+    files: Sequence[PlacedFile] = (),
+    roots: Mapping[str, Root] | None = None,
     txn_uuid: str | None = None,
     repeated: bool = True,
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        _look_ahead(database, changes)
+        _look_ahead(database, changes, roots)
         outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
@@ -106,7 +110,16 @@ def settle(
     return outcome
 
 
-def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
+def storage_options(
+    database: Database, location: str, roots: Mapping[str, Root] | None
+) -> Mapping[str, str] | None:
+    """The storage options for a location: those of a root that the caller opened, else the settings'."""
+    if roots is not None and (root := roots.get(location)) is not None:
+        return root.options
+    return database.engine.config.storage_options_for(location)
+
+
+def _look_ahead(database: Database, changes: Sequence[TableChange], roots: Mapping[str, Root] | None) -> None:
     """Look for commits that others put into the log, before ours would collide with them."""
     config = database.engine.config
     for change in changes:
@@ -114,15 +127,17 @@ def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
         if isinstance(table, NewTable) or not change.steps or config.publish.look_ahead == "off":
             continue
         if config.publish.look_ahead == "always" or is_local(table.location):
-            look_ahead(database, table, config.storage_options_for(table.location))
+            look_ahead(database, table, storage_options(database, table.location, roots))
 
 
-def publish_committed(database: Database, tables: Sequence[Table | NewTable]) -> None:
+def publish_committed(
+    database: Database, tables: Sequence[Table | NewTable], roots: Mapping[str, Root] | None = None
+) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit."""
     config = database.engine.config
     if config.publish.mode == "background":
         for table in tables:
-            PUBLISHER.soon(database, table.name)
+            PUBLISHER.soon(database, table.name, storage_options(database, table.location, roots))
     if config.publish.mode != "sync":
         return
     for number, table in enumerate(tables):
@@ -132,7 +147,7 @@ def publish_committed(database: Database, tables: Sequence[Table | NewTable]) ->
             publish(
                 database,
                 registry.find(database, table.name) if isinstance(table, NewTable) else table,
-                storage_options=config.storage_options_for(table.location),
+                storage_options=storage_options(database, table.location, roots),
                 limit=config.publish.help_predecessors + 1,
                 seconds=1.0,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
@@ -24,7 +23,8 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.places import place_for
+from deltalakedb.table.roots import root_at
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
@@ -32,6 +32,7 @@ from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
@@ -106,11 +107,12 @@ def write_deltalake(
     check_mode(mode)
     data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
+        table_or_uri._use_options(storage_options)
         table_or_uri._refresh()
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
         return
     address = parse_uri(str(table_or_uri))
-    table = open_existing(address)
+    table = open_existing(address, storage_options)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
@@ -121,6 +123,7 @@ def write_deltalake(
             address.table or "",
             address.location,
             lambda target: deltalake.write_deltalake(target, data, **options),
+            storage_options=storage_options,
         )
 
 
@@ -167,10 +170,9 @@ def create_table(
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
     check_mode(mode)
-    del storage_options  # local roots need none
     options.pop("post_commithook_properties", None)
     address = parse_uri(table_uri)
-    table = open_existing(address)
+    table = open_existing(address, storage_options)
     if table is None:
         create_with(
             Database.open(address),
@@ -179,6 +181,7 @@ def create_table(
             lambda target: deltalake.DeltaTable.create(target, schema, **options),
             comment=comment,
             tags=tags,
+            storage_options=storage_options,
         )
     elif mode in ("error", "append"):
         raise _exists(table)
@@ -188,14 +191,16 @@ def create_table(
         _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
 
 
-def open_existing(address: Address) -> SqlDeltaTable | None:
+def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
     """The table at an address, or None where there is none."""
     if address.table is None:
         raise AddressError(
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table))._pass_by()
+        options = None if storage_options is None else dict(storage_options)
+        table = address.catalog.with_table(address.table)
+        return SqlDeltaTable(table, storage_options=options)._pass_by()
     except TableMissingError:
         return None
 
@@ -209,13 +214,15 @@ def create_with(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> None:
     """Create a table by what delta-rs does in an empty folder."""
-    root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root)
-    if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
+    place = place_for(database, name, location)
+    registry.refuse_taken(database, name, place)
+    root = root_at(place, storage_options, database.engine.config)
+    if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
-            f"there is a plain Delta table at {root} already",
+            f"there is a plain Delta table at {place} already",
             table=name,
             suggestion="take it over with import_table(path, address), or choose another location",
         )
@@ -225,8 +232,9 @@ def create_with(
         harvest = scratch.harvest(after=-1)
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
-        new = NewTable(name, root, comment=comment, tags=tags or {})
-        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, fresh=True))
+        new = NewTable(name, place, comment=comment, tags=tags or {})
+        work = Work(new, harvest.actions, None, NOTHING, moved, fresh=True, root=root)
+        (sink or AutoCommit(database)).submit(work)
 
 
 def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:
@@ -236,9 +244,8 @@ def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], o
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
-    root = local_root(table.table_uri, table=table.name)
     failpoint("data.before")
-    with Scratch.for_writing(root, table=table.name) as scratch:
+    with Scratch.for_writing(table._root, table=table.name) as scratch:
         scratch.lay(snapshot)
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=snapshot.version)

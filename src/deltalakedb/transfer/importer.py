@@ -27,7 +27,7 @@ from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata, 
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.table.places import local_root, normal_location
+from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ def import_table(
         )
     if history not in ("auto", "checkpoint", "full"):
         raise InvalidArgumentError(f"unknown history {history!r}", suggestion="use auto, checkpoint or full")
-    location = local_root(normal_location(path), table=address.table)
+    location = normal_location(path)
     if address.location and normal_location(address.location) != location:
         raise InvalidArgumentError(
             f"the address says location={address.location}, but the table lies at {location}",
             table=address.table,
             suggestion="leave location= out of the address",
         )
-    reader = FileTxnLogReader(location, storage_options)
+    reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
     newest = reader.snapshot()
     check_readable(newest.protocol, table=address.table)
     first = first_version(reader, history)
