@@ -53,9 +53,7 @@ STEPS: list[Step] = [
     ("merge", lambda t, _: _merge(t)),
     (
         "overwrite by predicate",
-        lambda t, write: write(
-            t, every_type(1, 1), mode="overwrite", predicate="part = 'y'"
-        ),
+        lambda t, write: write(t, every_type(1, 1), mode="overwrite", predicate="part = 'y'"),
     ),
     (
         "a wider schema",
@@ -104,9 +102,7 @@ def test_every_operation_does_what_stock_does_on_a_plain_table(
     options = place.options
     uri, plain = address(catalog_uri, "t", place), str(tmp_path / "plain")
     settings: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(
-        uri, every_type(), partition_by=["part"], configuration=settings, storage_options=options
-    )
+    write_deltalake(uri, every_type(), partition_by=["part"], configuration=settings, storage_options=options)
     deltalake.write_deltalake(plain, every_type(), partition_by=["part"], configuration=settings)
     ours, twin = DeltaTable(uri, storage_options=options), deltalake.DeltaTable(plain)
     truth = [rows(twin)]
@@ -149,7 +145,11 @@ def test_a_table_is_created_checkpointed_and_read_in_every_way(catalog_uri: str,
         for number in range(1, 4):
             part = "ab"[number % 2]
             catalog.write(
-                "t", ids(number, part=part), mode="append", storage_options=place.options, location=place.at("t")
+                "t",
+                ids(number, part=part),
+                mode="append",
+                storage_options=place.options,
+                location=place.at("t"),
             )
         table = catalog.table("t", storage_options=place.options)
     assert sorted(table.to_pandas()["id"]) == [1, 2, 3]

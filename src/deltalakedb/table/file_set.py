@@ -136,8 +136,7 @@ class FileSet:
         """Remove everything written so far."""
         for opened in self._open.values():
             opened.discard()
-        for path in self._written:
-            self._files.remove(path)
+        self._files.remove(self._written)
 
     def _full(self, key: Key, pending: _Pending) -> int:
         """How many of the rows that wait fill a row group or a file; 0 while they do not."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from deltalakedb.exceptions import StorageError
 from deltalakedb.storage.local import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from deltalakedb.storage.remote import RemoteStore
+    from deltalakedb.storage.upload import Upload
+
+logger = logging.getLogger(__name__)
 
 _BUFFER: Final = 128 * 1024
 
@@ -57,8 +63,8 @@ class NewFiles(Protocol):
         """Make sure that every finished file stays."""
         ...
 
-    def remove(self, path: str) -> None:
-        """Remove a finished file."""
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove finished files: nothing is to come of this write."""
         ...
 
 
@@ -121,10 +127,11 @@ class LocalFiles:
                 finally:
                     os.close(handle)
 
-    def remove(self, path: str) -> None:
-        """Remove a finished file."""
-        with contextlib.suppress(OSError):
-            (self._root / path).unlink(missing_ok=True)
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove finished files."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                (self._root / path).unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, and remember whose entries must be on disk at the end."""
@@ -137,12 +144,14 @@ class LocalFiles:
 
 
 class _RemoteFile:
-    def __init__(self, store: RemoteStore, path: str) -> None:
-        self._upload = store.begin(path)
-        self.file: Any = self._upload
+    def __init__(self, files: RemoteFiles, upload: Upload) -> None:
+        self._files = files
+        self._upload = upload
+        self.file: Any = upload
 
     def finish(self) -> tuple[int, int]:
-        return self._upload.finish(), time.time_ns() // 1_000_000
+        self._files.complete(self._upload)
+        return self._upload.tell(), time.time_ns() // 1_000_000
 
     def discard(self) -> None:
         with contextlib.suppress(StorageError):
@@ -150,26 +159,57 @@ class _RemoteFile:
 
 
 class RemoteFiles:
-    """New objects below a remote root, sent while they grow."""
+    """New objects below a remote root, sent while they grow; the last of each is sent in the background.
+
+    Args:
+        store: The root.
+        parallel: How many are completed at a time.
+    """
 
     #: each holds some parts in memory that are on their way
     most_open: Final = 16
 
-    def __init__(self, store: RemoteStore) -> None:
+    def __init__(self, store: RemoteStore, *, parallel: int) -> None:
         self.location = store.location
         self._store = store
+        self._parallel = parallel
+        self._pool = ThreadPoolExecutor(parallel, "deltasql-upload")
+        self._pending: deque[Future[None]] = deque()
 
     def begin(self, path: str) -> NewFile:
         """Begin an object."""
-        return _RemoteFile(self._store, path)
+        return _RemoteFile(self, self._store.begin(path))
+
+    def complete(self, upload: Upload) -> None:
+        """Make an object appear soon; an error shows at the latest when all are settled."""
+        while len(self._pending) >= self._parallel:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(_complete, upload))
 
     def settle(self) -> None:
-        """A finished object stays."""
+        """Wait until every object is there."""
+        while self._pending:
+            self._pending.popleft().result()
+        self._pool.shutdown()
 
-    def remove(self, path: str) -> None:
-        """Remove a finished object."""
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove objects, once those on their way have arrived."""
+        self._pool.shutdown(cancel_futures=True)
+        self._pending.clear()
+        try:
+            self._store.delete_all(paths)
+        except StorageError as error:
+            # no version names them: a full vacuum finds them by listing
+            logger.warning("files of a failed write are left in %s: %s", self.location, error.message)
+
+
+def _complete(upload: Upload) -> None:
+    try:
+        upload.finish()
+    except BaseException:
         with contextlib.suppress(StorageError):
-            self._store.delete(path)
+            upload.discard()
+        raise
 
 
 @contextlib.contextmanager

@@ -256,7 +256,7 @@ class RemoteRoot:
 
     def new_files(self, *, fsync: bool) -> NewFiles:  # noqa: ARG002 - a store keeps what it acknowledged
         """Objects that are sent while they grow."""
-        return RemoteFiles(cast("RemoteStore", self.store))
+        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.parallel)
 
     def placed(self, paths: Iterable[str]) -> list[PlacedFile]:
         """Objects by their names."""

@@ -8,8 +8,9 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.options import changing, common
-from deltalakedb.config import use_config
+from deltalakedb.config import get_config, use_config
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.importer import History, ImportProgress, first_version, import_table
 
 if TYPE_CHECKING:
@@ -58,12 +59,13 @@ def command(invocation: Invocation, path: str, table: str, history: str, dry_run
 
 
 def _plan(path: str, history: History) -> dict[str, Any]:
-    reader = FileTxnLogReader(path)
+    location = normal_location(path)
+    reader = FileTxnLogReader(location, get_config().storage_options_for(location))
     newest = reader.latest_version()
     first = first_version(reader, history)
     files = list(reader.files())
     return {
-        "location": path,
+        "location": location,
         "version": newest,
         "first_version": first,
         "num_versions": newest - first + 1,
