@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, import_table, open_log, write_deltalake
+from deltalakedb import (
+    Catalog,
+    DeltaTable,
+    QueryBuilder,
+    convert_to_deltalake,
+    import_table,
+    open_log,
+    write_deltalake,
+)
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import Remove
+from deltalakedb.storage import open_store
 from deltalakedb.table import roots
 from support.lake import ids, ids_of
 
@@ -70,7 +82,7 @@ def test_only_candidate_files_are_opened(table: DeltaTable, proxy: Proxy, bucket
         (lambda: table.to_pyarrow_table(filters=[("id", "=", 2)]), [2]),
         (lambda: table.to_pyarrow_table(filters="id = 3"), [3]),
         (lambda: table.scan(columns=["id"], predicate="id = 1"), [1]),
-        (lambda: table.to_pyarrow_table(partitions=[("part", "=", "b")], columns=["id"]), [1, 3]),
+        (lambda: table.to_pyarrow_table(filters=[("part", "=", "b")], columns=["id"]), [1, 3]),
         (lambda: table.to_pyarrow_dataset(file_pruning_predicate="part = 'a'").to_table(), [0, 2]),
         (lambda: table.to_pyarrow_table(filters=[("id", ">", 100)]), []),
     ]
@@ -127,18 +139,64 @@ def test_what_is_larger_than_the_limit_is_refused_before_anything_is_fetched(
         assert ids_of(small) == [0, 1, 2]
 
 
-def test_a_query_past_the_limit_reads_the_published_log(catalog_uri: str, bucket: Place) -> None:
+@pytest.mark.parametrize("builder", [QueryBuilder, deltalake.QueryBuilder], ids=["ours", "stock"])
+def test_queries_read_the_published_log_and_else_fetch_what_they_need(
+    builder: type[QueryBuilder], catalog_uri: str, bucket: Place
+) -> None:
     uri = f"{catalog_uri}?table=t&location={bucket.at('t')}"
     write_deltalake(uri, ids(1, 2), storage_options=bucket.options)
+
+    def asked(table: DeltaTable) -> list[int]:
+        made = builder().register("t", table)
+        answer = made.execute("SELECT sum(id) AS n FROM t WHERE id > 1")
+        found: list[int] = pa.RecordBatchReader.from_stream(answer).read_all()["n"].to_pylist()
+        return found
+
     settings = {"remote": {"fetch_limit_bytes": 1}, "storage": {bucket.base: bucket.options}}
     with use_config(Config(**settings)):
-        raw = DeltaTable(uri)._raw_scan().raw  # type: ignore[attr-defined]
-        found = pa.RecordBatchReader.from_stream(raw.scan(columns=["id"])).read_all()
-    assert sorted(found["id"].to_pylist()) == [1, 2]
+        assert asked(DeltaTable(uri)) == [2]
     with use_config(Config(**settings, publish={"mode": "off"})):
         write_deltalake(uri, ids(3), mode="append")
         with pytest.raises(FetchLimitError):
-            DeltaTable(uri)._raw_scan()  # type: ignore[attr-defined]
+            asked(DeltaTable(uri))
+    # what is not published yet is fetched, and so is a table whose log is gone
+    table = DeltaTable(uri, storage_options=bucket.options)
+    assert asked(table) == [5]
+    bucket.client.delete_object(Bucket=bucket.base.removeprefix("s3://"), Key=f"t/_delta_log/{0:020}.json")
+    older = DeltaTable(uri, version=0, storage_options=bucket.options)
+    assert asked(older) == [2]
+
+
+def test_the_change_feed_is_read_from_the_bucket(catalog_uri: str, place: Place) -> None:
+    uri = f"{catalog_uri}?table=t&location={place.at('t')}"
+    feed: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(uri, ids(1, 2), configuration=feed, storage_options=place.options)
+    table = DeltaTable(uri, storage_options=place.options)
+    table.update({"part": "'z'"}, predicate="id = 2")
+    table.delete("id = 1")
+    rows = pa.RecordBatchReader.from_stream(table.load_cdf(columns=["id", "_change_type"])).read_all()
+    assert sorted((r["_change_type"], r["id"]) for r in rows.to_pylist()) == [
+        ("delete", 1),
+        ("insert", 1),
+        ("insert", 2),
+        ("update_postimage", 2),
+        ("update_preimage", 2),
+    ]
+
+
+def test_a_folder_of_parquet_files_becomes_a_table_where_it_is(catalog_uri: str, place: Place) -> None:
+    store = open_store(place.at("t"), place.options)
+    for part in "ab":
+        content = io.BytesIO()
+        pq.write_table(ids(1, 2).drop_columns(["part"]), content)
+        store.put(f"part={part}/data.parquet", content.getvalue())
+    before = place.files("t")
+    uri = f"{catalog_uri}?table=t&location={place.at('t')}"
+    by = deltalake.Schema.from_arrow(pa.schema([("part", pa.string())]))
+    convert_to_deltalake(uri, partition_by=by, partition_strategy="hive", storage_options=place.options)
+    table = DeltaTable(uri, storage_options=place.options)
+    assert ids_of(table) == [1, 1, 2, 2]
+    assert place.files("t") - before == {f"_delta_log/{0:020}.json"}
 
 
 def test_a_data_file_that_is_gone_is_a_typed_error(table: DeltaTable, bucket: Place) -> None:

@@ -58,8 +58,8 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         for t in (properties.app_transactions or () if properties is not None else ())
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-    files = root.placed(a.path for a in adds)
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True, root=root))
+    files, named = root.placed(a.path for a in adds), table._is_remembered
+    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True, named=named, root=root))
     return None
 
 

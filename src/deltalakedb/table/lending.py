@@ -11,7 +11,7 @@ from urllib.parse import quote
 from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
-from deltalakedb.protocol.paths import is_absolute, relative_to, resolve
+from deltalakedb.protocol.paths import encode_path, is_absolute, is_url, relative_to, resolve
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -24,6 +24,34 @@ if TYPE_CHECKING:
 LENT: Final = "~root~"
 
 
+class Absolute:
+    """Lends files for reading, by paths that stand for themselves.
+
+    Args:
+        root: The table's root, a local path.
+    """
+
+    copies: Final = False
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def lend(self, adds: Sequence[Add]) -> list[Add]:
+        """The adds with absolute paths, those of their deletion vectors included."""
+        return [self._placed(add) for add in adds]
+
+    def _placed(self, add: Add) -> Add:
+        vector = add.deletion_vector
+        if vector is not None and vector.storage_type == "u":
+            place = resolve_dv(self._root, vector) or ""
+            vector = replace(vector, storage_type="p", path_or_inline_dv=_url(place))
+        return replace(add, path=_url(resolve(self._root, add.path)), deletion_vector=vector)
+
+
+def _url(place: str) -> str:
+    return encode_path(place) if is_url(place) else f"file://{encode_path(place)}"
+
+
 class Links:
     """Lends files by symbolic links to the folders that hold them.
 
@@ -31,6 +59,8 @@ class Links:
         root: The table's root, a local path.
         folder: The scratch folder.
     """
+
+    copies: Final = False
 
     def __init__(self, root: str, folder: Path) -> None:
         self._root = root
@@ -73,6 +103,8 @@ class Copies:
         parallel: Transfers at a time.
     """
 
+    copies: Final = True
+
     def __init__(
         self,
         root: str,
@@ -96,7 +128,7 @@ class Copies:
         Raises:
             FetchLimitError: They are larger than the limit; nothing was fetched.
         """
-        check_limit(self._root, adds, self._limit)
+        check_limit(self._root, [add.size for add in adds], self._limit)
         if not adds:
             return []
         self._folder.mkdir(exist_ok=True)
@@ -145,12 +177,12 @@ class Copies:
         return open_store(folder, self._options), name
 
 
-def check_limit(root: str, adds: Sequence[Add], limit: int) -> None:
+def check_limit(root: str, sizes: Sequence[int], limit: int) -> None:
     """Refuse to fetch more than the settings allow."""
-    size = sum(add.size for add in adds)
+    size = sum(sizes)
     if size > limit:
         raise FetchLimitError(
-            f"this operation would have to fetch {len(adds)} files of {size:,} bytes from {root}, and the "
+            f"this operation would have to fetch {len(sizes)} files of {size:,} bytes from {root}, and the "
             f"setting remote.fetch_limit_bytes allows {limit:,}",
             suggestion="narrow the predicate to fewer files, raise remote.fetch_limit_bytes "
             "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) where the disk has the space, or run it on Spark",

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from deltalakedb.config import Config, get_config
 from deltalakedb.exceptions import StorageError
+from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.paths import decode_path, relative_to, resolve
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.lending import Copies, Links
+from deltalakedb.table.lending import Absolute, Copies, Links, check_limit
 from deltalakedb.table.new_files import LocalFiles, RemoteFiles
 from deltalakedb.table.places import is_local
-from deltalakedb.table.work_folders import BesideFiles, Fetched, Temporary
+from deltalakedb.table.work_folders import WORK_FOLDER, BesideFiles, Fetched, Temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,11 @@ class PlacedFile(Protocol):
 class Lender(Protocol):
     """Makes real files available to a scratch table."""
 
+    @property
+    def copies(self) -> bool:
+        """Whether they are copies in the scratch folder, which must stay while they are read."""
+        ...
+
     def lend(self, adds: Sequence[Add]) -> list[Add]:
         """The adds as the scratch table's log has them, in the same order."""
         ...
@@ -64,6 +70,11 @@ class Root(Protocol):
     @property
     def location(self) -> str:
         """A path or URL."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
         ...
 
     @property
@@ -80,8 +91,12 @@ class Root(Protocol):
         """A local folder for a scratch table."""
         ...
 
-    def lender(self, folder: Path) -> Lender:
+    def lender(self, folder: Path, *, reading: bool = False) -> Lender:
         """What brings real files into a scratch folder."""
+        ...
+
+    def show(self, folder: Path) -> None:
+        """Make a scratch folder look like this one: every data file at its path."""
         ...
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
@@ -120,6 +135,11 @@ class LocalRoot:
     location: str
 
     @property
+    def is_local(self) -> bool:
+        """It is."""
+        return True
+
+    @property
     def options(self) -> None:
         """A disk needs none."""
         return None
@@ -133,9 +153,16 @@ class LocalRoot:
         """Under the root, or nowhere near it for reading."""
         return Temporary() if reading else BesideFiles(self.location)
 
-    def lender(self, folder: Path) -> Lender:
-        """Links."""
-        return Links(self.location, folder)
+    def lender(self, folder: Path, *, reading: bool = False) -> Lender:
+        """Absolute paths for reading, else links: delta-rs rewrites only what lies below its folder."""
+        return Absolute(self.location) if reading else Links(self.location, folder)
+
+    def show(self, folder: Path) -> None:
+        """Link what is here."""
+        root = Path(self.location)
+        for entry in root.iterdir() if root.is_dir() else ():
+            if entry.name not in (LOG_FOLDER, WORK_FOLDER):
+                (folder / entry.name).symlink_to(entry)
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
         """All at once: links cost nothing."""
@@ -201,6 +228,11 @@ class RemoteRoot:
     limit: int
     parallel: int
 
+    @property
+    def is_local(self) -> bool:
+        """It is not."""
+        return False
+
     def __repr__(self) -> str:
         return f"RemoteRoot({self.store.location!r})"
 
@@ -213,7 +245,7 @@ class RemoteRoot:
         """On this machine: nothing but data files is written near the table."""
         return Fetched(self.folder)
 
-    def lender(self, folder: Path) -> Lender:
+    def lender(self, folder: Path, *, reading: bool = False) -> Lender:  # noqa: ARG002 - both fetch
         """Copies."""
         return Copies(
             self.location,
@@ -223,6 +255,16 @@ class RemoteRoot:
             limit=self.limit,
             parallel=self.parallel,
         )
+
+    def show(self, folder: Path) -> None:
+        """Fetch every Parquet file."""
+        found = [m for m in self.store.list(recursive=True) if m.name.endswith(".parquet")]
+        found = [m for m in found if not m.path.startswith(f"{LOG_FOLDER}/")]
+        check_limit(self.location, [m.size for m in found], self.limit)
+        for meta in found:
+            (folder / meta.path).parent.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(self.parallel) as pool:
+            list(pool.map(lambda meta: self.store.fetch(meta.path, folder / meta.path), found))
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
         """Some at a time, so that a scan of any size needs little space."""

@@ -10,7 +10,7 @@ from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import commit_path, parse_name
 from deltalakedb.protocol.actions import Action, Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import SCAN_DROPS
+from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.storage.local import storage_error
@@ -32,6 +32,10 @@ class Harvest:
     actions: tuple[Action, ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
+
+    def in_place(self) -> Harvest:
+        """The same where the added files were not made by delta-rs, and lie under the root already."""
+        return replace(self, new_files=(), fresh=False)
 
 
 class Scratch:
@@ -56,12 +60,6 @@ class Scratch:
         (self.folder / "_delta_log").mkdir(parents=True)
 
     @classmethod
-    def for_reading(cls, root: Root | str) -> Scratch:
-        """A scratch table far from the real one."""
-        root = root_at(root) if isinstance(root, str) else root
-        return cls(root, root.work_folder(reading=True))
-
-    @classmethod
     def for_writing(cls, root: Root | str, *, table: str) -> Scratch:
         """A scratch table whose new files are to become the real table's."""
         root = root_at(root) if isinstance(root, str) else root
@@ -74,9 +72,9 @@ class Scratch:
                 suggestion="check that the folder exists and may be written, and that the disk is not full",
             ) from error
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, reading: bool = False) -> None:
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = ()) -> None:
         """Write the log that makes this folder the table at the snapshot's version."""
-        protocol = _without(snapshot.protocol, SCAN_DROPS if reading else OURS)
+        protocol = without_features(snapshot.protocol, OURS)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
         path = self.folder / commit_path(snapshot.version)
         try:
@@ -129,18 +127,6 @@ class Scratch:
         if vector == ours.deletion_vector:
             vector = real.deletion_vector
         return replace(action, path=real.path, deletion_vector=vector)
-
-
-def _without(protocol: Protocol, features: frozenset[str]) -> Protocol:
-    """The protocol without features that delta-rs need not know on a scratch table."""
-    if protocol.writer_features is None:
-        return protocol
-    readers = protocol.reader_features
-    return replace(
-        protocol,
-        reader_features=None if readers is None else tuple(f for f in readers if f not in features),
-        writer_features=tuple(f for f in protocol.writer_features if f not in features),
-    )
 
 
 def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
