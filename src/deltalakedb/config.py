@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["CacheConfig", "CatalogConfig", "Config", "DuckDBConfig", "ImportConfig", "PoolConfig"]
-__all__ += ["PostgresConfig", "PublishConfig", "SQLiteConfig", "Setting"]
+__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting"]
 __all__ += ["get_config", "set_config", "use_config"]
 
 
@@ -147,6 +147,16 @@ class ImportConfig(_Section):
     parallel: int = Field(default=2, ge=1, description="tables that import-all imports at a time")
 
 
+class RemoteConfig(_Section):
+    """Tables whose root is on an object store."""
+
+    fetch_limit_bytes: int = Field(
+        default=4 * 1024**3, ge=0, description="bytes that one operation may fetch to this machine"
+    )
+    folder: str | None = Field(default=None, description="where fetched files lie for the time being")
+    parallel: int = Field(default=8, ge=1, description="files fetched or sent at a time")
+
+
 class CacheConfig(_Section):
     """What a process keeps in memory."""
 
@@ -185,6 +195,7 @@ class Config(BaseSettings):
     storage: dict[str, dict[str, OptionValue]] = Field(
         default_factory=dict, description="storage options by URL prefix; the longest prefix is taken"
     )
+    remote: RemoteConfig = Field(default_factory=RemoteConfig)
     import_: ImportConfig = Field(default_factory=ImportConfig, alias="import")
     cache: CacheConfig = Field(default_factory=CacheConfig)
 

@@ -9,6 +9,7 @@
         │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
+        │   └── FetchLimitError           more to fetch from an object store than the settings allow
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there, and none may be created
         │   ├── CatalogVersionError       its schema is newer or older than this client
@@ -72,6 +73,7 @@ __all__ = [
     "DeltaProtocolError",
     "DeltaSqlError",
     "DivergedWarning",
+    "FetchLimitError",
     "InvalidArgumentError",
     "LogCorruptError",
     "LogError",
@@ -195,6 +197,10 @@ class PredicateError(DeltaSqlError, ValueError):
 
 class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
     """An operation that is not offered on a SQL-backed table."""
+
+
+class FetchLimitError(UnsupportedOperationError):
+    """An operation would have to fetch more bytes from an object store than the settings allow."""
 
 
 class CatalogError(DeltaSqlError):

@@ -81,10 +81,17 @@ class Catalog:
         """All tables by name, or those of a namespace and below it."""
         return registry.list_tables(self._database, namespace=namespace)
 
-    def table(self, name: str, *, version: int | None = None) -> DeltaTable:
+    def table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
         """Open a table by name."""
+        options = None if storage_options is None else dict(storage_options)
         with use_config(self._config):
-            return DeltaTable(self.table_uri(name), version=version)
+            return DeltaTable(self.table_uri(name), version=version, storage_options=options)
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It holds the password, where there is one."""
@@ -131,6 +138,7 @@ class Catalog:
         configuration: Mapping[str, str | None] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
         """Create an empty table.
 
@@ -144,6 +152,7 @@ class Catalog:
             configuration: Table properties.
             comment: A comment in the registry.
             tags: Tags in the registry.
+            storage_options: Options for the object store, where the settings and the environment have none.
         """
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
@@ -157,8 +166,9 @@ class Catalog:
                 configuration=configuration,
                 comment=comment,
                 tags=tags,
+                storage_options=None if storage_options is None else dict(storage_options),
             )
-        return self.table(name)
+        return self.table(name, storage_options=storage_options)
 
     def write(
         self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
@@ -169,12 +179,18 @@ class Catalog:
         with use_config(self._config):
             write_deltalake(address.to_uri(redact=False), data, **options)
 
-    def register(self, name: str, location: str | os.PathLike[str]) -> DeltaTable:
+    def register(
+        self,
+        name: str,
+        location: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
         """Take over the plain Delta table at a location under a name; its files stay where they are."""
         address = self._address.with_table(name)
         with use_config(self._config):
-            import_table(str(location), address.to_uri(redact=False))
-        return self.table(name)
+            import_table(str(location), address.to_uri(redact=False), storage_options=storage_options)
+        return self.table(name, storage_options=storage_options)
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""

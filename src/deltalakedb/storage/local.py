@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import shutil
 import stat
 import sys
 import uuid
@@ -157,11 +158,24 @@ class LocalStore:
                 self._sync_folder(at.parent)
         return True
 
+    def fetch(self, path: str, target: Path) -> int:
+        """Copy a file to another local path; its size."""
+        at = self._at(path)
+        with _translated("read", at), at.open("rb") as source, _translated("write", target):
+            with target.open("wb") as copy:
+                shutil.copyfileobj(source, copy, _COPY_BYTES)
+            return target.stat().st_size
+
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
         at = self._at(path)
         with _translated("delete", at):
             at.unlink(missing_ok=True)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete many files; some may be gone already."""
+        for path in paths:
+            self.delete(path)
 
     def _at(self, path: str) -> Path:
         return self._root / checked_path(path)

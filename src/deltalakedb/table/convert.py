@@ -11,9 +11,8 @@ from deltalake._util import deprecate_positional_commit_args
 
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import AddressError
-from deltalakedb.log.names import LOG_FOLDER
-from deltalakedb.table.places import local_root, normal_location
-from deltalakedb.table.staging import WORK_FOLDER
+from deltalakedb.table.places import normal_location
+from deltalakedb.table.roots import root_at
 from deltalakedb.table.writer import create_or_replace, create_with, exists, open_existing
 from deltalakedb.uri import is_deltasql, parse_uri
 
@@ -81,7 +80,7 @@ def convert_to_deltalake(
 
 def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
     """Convert a folder to a SQL-backed table; options as stock's function takes them."""
-    table = open_existing(address)
+    table = open_existing(address, options.get("storage_options"))
     if table is not None and mode == "ignore":
         return
     if table is not None:
@@ -92,16 +91,16 @@ def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
             table=address.table,
             suggestion="add location=… to the address: the folder that holds the Parquet files",
         )
-    root = Path(local_root(normal_location(address.location), table=address.table))
+    database = Database.open(address)
+    given = options.get("storage_options")
+    root = root_at(normal_location(address.location), given, database.engine.config)
 
     def run(target: str) -> None:
         # delta-rs lists the scratch folder: it must look like the real one
-        for entry in root.iterdir() if root.is_dir() else ():
-            if entry.name not in (LOG_FOLDER, WORK_FOLDER):
-                (Path(target) / entry.name).symlink_to(entry)
-        deltalake.convert_to_deltalake(target, **options)
+        root.show(Path(target))
+        deltalake.convert_to_deltalake(target, **{**options, "storage_options": None})
 
-    create_with(Database.open(address), address.table or "", address.location, run, in_place=True)
+    create_with(database, address.table or "", address.location, run, in_place=True, storage_options=given)
 
 
 def create_table_with_add_actions(
@@ -151,6 +150,7 @@ def create_table_with_add_actions(
             mode,
             lambda target, how: stock(target, schema, add_actions, mode=how, **options),
             in_place=True,
+            storage_options=storage_options,
         )
         return
     stock(

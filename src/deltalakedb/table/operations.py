@@ -16,7 +16,6 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
-from deltalakedb.table.places import local_root
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
@@ -66,9 +65,8 @@ class Stage:
         self._reads = EVERYTHING
         if where is not None:
             self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
-        root = local_root(table.table_uri, table=table.name)
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(root, table=table.name)
+        self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
             self.scratch.lay(snapshot, candidates)
             self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
@@ -106,7 +104,8 @@ def submit(
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    return table._hand_on(Work(table._row, actions, table._source.snapshot, reads, moved, harvest.fresh))
+    snapshot = table._source.snapshot
+    return table._hand_on(Work(table._row, actions, snapshot, reads, moved, harvest.fresh, root=table._root))
 
 
 def _counted(action: Action, removed: int) -> Action:

@@ -14,12 +14,12 @@ from deltalakedb.protocol.reads import NOTHING, ReadSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.table.overlay import Overlay
+    from deltalakedb.table.roots import PlacedFile
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
 
@@ -42,7 +42,7 @@ class Participant:
     read: Snapshot | None
     name: str | None
     operations: list[Sequence[Action]] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
+    files: list[PlacedFile] = field(default_factory=list)
     reads: ReadSet = NOTHING
     fresh: bool = True
 
@@ -54,7 +54,7 @@ class Participant:
         self.reads |= work.reads
         self.fresh = self.fresh and work.fresh
 
-    def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[Path]]:
+    def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
         folded = fold(self.operations)
         gone = {p.rpartition("/")[2] for p in folded.vanished}
@@ -77,7 +77,7 @@ class Participants:
         #: names of the snapshot that nobody has any more
         self._free: set[str] = set()
         #: files of tables that were created and dropped again
-        self._orphans: list[Path] = []
+        self._orphans: list[PlacedFile] = []
 
     def __iter__(self) -> Iterator[Participant]:
         return iter(self._places.values())
@@ -135,7 +135,7 @@ class Participants:
         if not isinstance(participant.table, NewTable):
             self._free.add(participant.table.name)
 
-    def changes(self, isolation: Isolation | None) -> tuple[list[tuple[str, TableChange]], list[Path]]:
+    def changes(self, isolation: Isolation | None) -> tuple[list[tuple[str, TableChange]], list[PlacedFile]]:
         """What is to be committed, by name, and files that no version will have."""
         changes, vanished = [], list(self._orphans)
         for participant in self:

@@ -10,7 +10,7 @@ import deltalake
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -23,7 +23,8 @@ from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
-from deltalakedb.table.scan import raw_table
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
 from deltalakedb.table.source import Source, SqlSource, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
@@ -32,6 +33,7 @@ from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
     from deltalake._internal import RawDeltaTable
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.catalog.values import Table as TableRow
     from deltalakedb.protocol.log import Committed
+    from deltalakedb.table.roots import Root
+    from deltalakedb.table.scan import RawTable
     from deltalakedb.table.work import Sink, Work
 
 
@@ -77,6 +81,7 @@ class SqlDeltaTable(SqlReads):
         self._is_remembered = False
         #: what the last piece of work became, where it changed nothing but files
         self._appended: Committed | None = None
+        self._at_root: Root | None = None
         self._open(version)
         self._check_location(address.location)
 
@@ -103,11 +108,11 @@ class SqlDeltaTable(SqlReads):
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
             self._row = registry.find(self._database, self.name)
-            self._source = from_log(self._row, version, error, self._storage_options)
+            self._source = from_log(self._row, version, error, self._root.options)
         else:
             self._use(opened)
         check_readable(self._source.snapshot.protocol, table=self.name)
-        self._raw_found: RawDeltaTable | None = None
+        self._raw_found: RawTable | None = None
 
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
@@ -125,19 +130,41 @@ class SqlDeltaTable(SqlReads):
         """Whether newer versions can be seen: not so inside a transaction."""
         return isinstance(self._sink, AutoCommit)
 
-    def _raw(self) -> RawDeltaTable:
-        """delta-rs's own table at the open version, for reading."""
+    def _raw(self, *, files: bool = True) -> RawDeltaTable:
+        """delta-rs's own table at the open version, for reading; without files it answers of its schema."""
+        snapshot = self._source.snapshot
+        if not files:
+            return raw_table(snapshot, (), self._root).raw
         if self._raw_found is None:
-            self._raw_found = raw_table(
-                self._source.snapshot, self._source.adds(), self._row.location, self._storage_options
-            )
-        return self._raw_found
+            found = published_table(snapshot, self._root) if self._is_published() else None
+            self._raw_found = found or raw_table(snapshot, self._source.adds(), self._root)
+        return self._raw_found.raw
+
+    def _is_published(self) -> bool:
+        """Whether a remote table's log holds just what is open here."""
+        if self._root.is_local or not isinstance(self._source, SqlSource) or self._row.state != "active":
+            return False
+        waiting = outbox.waiting_versions(self._database, self._row.table_id)
+        return self.version() < min(waiting, default=self.version() + 1)
 
     def _newest_version(self) -> int:
         """The newest version that can be seen from here."""
         if not self._moves:
             return self.version()
         return registry.find(self._database, self.name).head.version
+
+    @property
+    def _root(self) -> Root:
+        """Where the table's files lie."""
+        if self._at_root is None or self._at_root.location != self._row.location:
+            config = self._database.engine.config
+            self._at_root = root_at(self._row.location, self._storage_options, config)
+        return self._at_root
+
+    def _use_options(self, storage_options: Mapping[str, str] | None) -> None:
+        """Take storage options from here on, where any are given."""
+        if storage_options is not None:
+            self._storage_options, self._at_root = dict(storage_options), None
 
     def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
@@ -273,11 +300,18 @@ class SqlDeltaTable(SqlReads):
 
     @classmethod
     def _inside(
-        cls, address: Address, database: Database, row: TableRow, source: Source, sink: Sink
+        cls,
+        address: Address,
+        database: Database,
+        row: TableRow,
+        source: Source,
+        sink: Sink,
+        root: Root | None = None,
     ) -> SqlDeltaTable:
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
+        made._at_root = root
         made._row, made._source, made._sink, made._raw_found = row, source, sink, None
         made._chosen = made._passing = made._is_remembered = False
         made._appended = None

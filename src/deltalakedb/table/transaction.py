@@ -27,17 +27,23 @@ from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.results import TransactionResult
+from deltalakedb.table.roots import undo
 from deltalakedb.table.source import SqlSource, open_older
 from deltalakedb.table.sql_table import SqlDeltaTable
-from deltalakedb.table.staging import undo
-from deltalakedb.table.work import ReadOnly, after_commit, publish_committed, settle, tell_nothing_written
+from deltalakedb.table.work import (
+    ReadOnly,
+    after_commit,
+    publish_committed,
+    settle,
+    storage_options,
+    tell_nothing_written,
+)
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
@@ -88,7 +95,8 @@ class Transaction:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._tables = Participants()
-        self._files: list[Path] = []
+        self._files: list[PlacedFile] = []
+        self._roots: dict[str, Root] = {}
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
@@ -105,22 +113,32 @@ class Transaction:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def table(self, name: str, *, version: int | None = None) -> SqlDeltaTable:
+    def table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> SqlDeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
 
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. What it holds never changes, so nobody conflicts
                 with having read it.
+            storage_options: Options for the object store, where the settings and the environment have none.
         """
         session = self._active()
         found = self._tables.find(name)
         if version is not None:
-            return self._older(session, name, found, version)
+            older = self._older(session, name, found, version)
+            older._use_options(storage_options)
+            return older
         if found is None:
             opened = self._looked_up(session, name)
             overlay = Overlay(SqlSource(self._database, opened))
             found = self._remember(name, opened.table, overlay, opened.snapshot)
+        found.handle._use_options(storage_options)
         return found.handle
 
     def _older(self, session: Session, name: str, found: Participant | None, version: int) -> SqlDeltaTable:
@@ -160,16 +178,22 @@ class Transaction:
         *,
         mode: str = "append",
         location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
         check_mode(mode)
         self._writable()
         try:
-            table = self.table(name)
+            table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            self._create(name, location, lambda target: stock(target, data, **options))
+            self._create(
+                name,
+                location,
+                lambda target: stock(target, data, **options),
+                storage_options=storage_options,
+            )
         else:
             write_to(table, data, mode=mode, **options)
 
@@ -181,12 +205,18 @@ class Transaction:
         location: str | os.PathLike[str] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
         self._create(
-            name, location, lambda target: stock(target, schema, **options), comment=comment, tags=tags
+            name,
+            location,
+            lambda target: stock(target, schema, **options),
+            comment=comment,
+            tags=tags,
+            storage_options=storage_options,
         )
         return self.table(name)
 
@@ -247,13 +277,16 @@ class Transaction:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
         self._files += work.files
+        if work.root is not None:
+            self._roots[work.root.location] = work.root
         participant.take(work)
 
     def _taking(self, work: Work) -> Participant:
         self._writable()
         table = work.table
         if isinstance(table, NewTable):
-            return self._remember(table.name, table, Overlay(None, created(work.actions)), None)
+            overlay = Overlay(None, created(work.actions))
+            return self._remember(table.name, table, overlay, None, work.root)
         found = self._tables.at(table.location)
         if found is None or found.name is None:
             raise TableMissingError(
@@ -282,6 +315,7 @@ class Transaction:
             self._database,
             [c for _, c in changes],
             files=self._files,
+            roots=self._roots,
             txn_uuid=self.uuid,
             repeated=self._given_uuid,
             names=names,
@@ -299,7 +333,8 @@ class Transaction:
         with after_commit("its tables could not be found again"):
             fresh = {change.table.location: made.fresh for change, made in done.values()}
             tables = self._as_they_are([c.table for c, _ in done.values()], bool(names))
-            publish_committed(self._database, [(table, fresh[table.location]) for table in tables])
+            ratified = [(table, fresh[table.location]) for table in tables]
+            publish_committed(self._database, ratified, self._roots)
         self._tell_group(done)
         if replayed and not self._given_uuid:
             tell_nothing_written(", ".join(done))
@@ -311,7 +346,7 @@ class Transaction:
         fresh = {name: (change, made) for name, (change, made) in done.items() if not made.replayed}
         if len(fresh) > 1 and config.publish.mode == "sync":
             members = [Member(name, c.table.location, made.version) for name, (c, made) in fresh.items()]
-            options = {m.location: config.storage_options_for(m.location) for m in members}
+            options = {m.location: storage_options(self._database, m.location, self._roots) for m in members}
             write_manifest(self.uuid, max(made.timestamp for _, made in fresh.values()), members, options)
 
     def rollback(self) -> None:
@@ -337,6 +372,7 @@ class Transaction:
         *,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._writable()
         validate_table_name(name)
@@ -347,7 +383,17 @@ class Transaction:
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, comment=comment, tags=tags, sink=self, free=free)
+        create_with(
+            self._database,
+            name,
+            where,
+            operation,
+            comment=comment,
+            tags=tags,
+            sink=self,
+            free=free,
+            storage_options=storage_options,
+        )
 
     def _exists(self, name: str) -> bool:
         try:
@@ -363,11 +409,16 @@ class Transaction:
         return found
 
     def _remember(
-        self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None
+        self,
+        name: str,
+        table: Table | NewTable,
+        overlay: Overlay,
+        read: Snapshot | None,
+        root: Root | None = None,
     ) -> Participant:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self)
+        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self, root)
         made = Participant(handle, overlay, table, read, name)
         self._tables.add(made)
         return made

@@ -27,11 +27,10 @@ from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.table.places import is_local
-from deltalakedb.table.staging import undo
+from deltalakedb.table.roots import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.names import NameChange
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot
+    from deltalakedb.table.roots import PlacedFile, Root
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +60,17 @@ class Work:
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
         named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
+        root: The table's root, with the storage options that the caller gave.
     """
 
     table: Table | NewTable
     actions: Sequence[Action]
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
-    files: Sequence[Path] = field(default=())
+    files: Sequence[PlacedFile] = field(default=())
     fresh: bool = False
     named: bool = False
+    root: Root | None = None
 
 
 class Sink(Protocol):
@@ -99,8 +101,9 @@ class AutoCommit:
         change = TableChange(
             work.table, work.actions, work.read, work.reads, fresh=work.fresh, named=work.named
         )
-        outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [(work.table, outcome[0].fresh)])
+        roots = {} if work.root is None else {work.root.location: work.root}
+        outcome = settle(self.database, [change], files=work.files, roots=roots)
+        publish_committed(self.database, [(work.table, outcome[0].fresh)], roots)
         if outcome[0].replayed:
             tell_nothing_written(work.table.name)
         return outcome[0]
@@ -144,7 +147,8 @@ def settle(
     database: Database,
     changes: Sequence[TableChange],
     *,
-    files: Sequence[Path] = (),
+    files: Sequence[PlacedFile] = (),
+    roots: Mapping[str, Root] | None = None,
     txn_uuid: str | None = None,
     repeated: bool = True,
     names: Sequence[NameChange] = (),
@@ -152,7 +156,9 @@ def settle(
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        outcome = _commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own)
+        outcome = _commit(
+            database, changes, roots, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own
+        )
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
@@ -168,9 +174,19 @@ def settle(
     return outcome
 
 
+def storage_options(
+    database: Database, location: str, roots: Mapping[str, Root] | None
+) -> Mapping[str, str] | None:
+    """The storage options for a location: those of a root that the caller opened, else the settings'."""
+    if roots is not None and (root := roots.get(location)) is not None:
+        return root.options
+    return database.engine.config.storage_options_for(location)
+
+
 def _commit(
     database: Database,
     changes: Sequence[TableChange],
+    roots: Mapping[str, Root] | None,
     *,
     txn_uuid: str | None,
     repeated: bool,
@@ -185,7 +201,7 @@ def _commit(
             table = change.table
             if change.steps and not isinstance(table, NewTable) and not is_local(table.location):
                 # a store far away is not asked while the head is held
-                look_ahead(database, table, config.storage_options_for(table.location))
+                look_ahead(database, table, storage_options(database, table.location, roots))
     for _ in range(_LOOKS):
         try:
             return commit(
@@ -198,29 +214,36 @@ def _commit(
                 guard=has_next if watched else None,
             )
         except LogAheadError as ahead:
-            look_ahead(database, ahead.table, config.storage_options_for(ahead.table.location))
+            look_ahead(database, ahead.table, storage_options(database, ahead.table.location, roots))
     raise CatalogBusyError(
         "others put commits into the log faster than they can be taken over",
         suggestion="let one side write: see `deltasql mirror status`",
     )
 
 
-def publish_committed(database: Database, done: Sequence[tuple[Table | NewTable, Fresh | None]]) -> None:
+def publish_committed(
+    database: Database,
+    done: Sequence[tuple[Table | NewTable, Fresh | None]],
+    roots: Mapping[str, Root] | None = None,
+) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit.
 
     Args:
         database: The catalog.
         done: The tables, and what was ratified of them where that is known.
+        roots: The roots that the caller opened, by location.
     """
     config = database.engine.config
     if config.publish.mode == "background":
         for table, _ in done:
-            PUBLISHER.soon(database, table.name)
+            PUBLISHER.soon(database, table.name, storage_options(database, table.location, roots))
     if config.publish.mode != "sync":
         return
     published: set[int] = set()
     with after_commit("what was ratified could not be published at once"):
-        fresh = [(f, t.location, config.storage_options_for(t.location)) for t, f in done if f is not None]
+        fresh = [
+            (f, t.location, storage_options(database, t.location, roots)) for t, f in done if f is not None
+        ]
         published = publish_fresh(database, fresh) if fresh else published
     for table, known in done:
         if known is not None and known.table_id in published:
@@ -229,7 +252,7 @@ def publish_committed(database: Database, done: Sequence[tuple[Table | NewTable,
             publish(
                 database,
                 registry.find(database, table.name) if isinstance(table, NewTable) else table,
-                storage_options=config.storage_options_for(table.location),
+                storage_options=storage_options(database, table.location, roots),
                 limit=config.publish.help_predecessors + 1,
                 seconds=1.0,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
@@ -28,7 +27,8 @@ from deltalakedb.table import memory
 from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.places import place_for
+from deltalakedb.table.roots import root_at
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
@@ -37,6 +37,7 @@ from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.table.work import Sink
@@ -112,13 +113,14 @@ def write_deltalake(
     check_mode(mode)
     data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
+        table_or_uri._use_options(storage_options)
         table_or_uri._refresh()
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
         return
     address = parse_uri(str(table_or_uri))
-    if mode == "append" and _append_remembered(address, data, options):
+    if mode == "append" and _append_remembered(address, data, options, storage_options):
         return
-    table = open_existing(address)
+    table = open_existing(address, storage_options)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
@@ -131,10 +133,13 @@ def write_deltalake(
             address.table or "",
             address.location,
             lambda target: stock(target, data, mode=mode, **options),
+            storage_options=storage_options,
         )
 
 
-def _append_remembered(address: Address, data: Any, options: dict[str, Any]) -> bool:
+def _append_remembered(
+    address: Address, data: Any, options: dict[str, Any], storage_options: Mapping[str, str] | None
+) -> bool:
     """Append to a table as this process last saw it; False where it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
@@ -142,6 +147,7 @@ def _append_remembered(address: Address, data: Any, options: dict[str, Any]) -> 
     if (opened := memory.recall(database, address.table)) is None:
         return False
     table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
+    table._use_options(storage_options)
     table._check_location(address.location)
     try:
         rest = append(table, data, options)
@@ -203,7 +209,6 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    del storage_options  # local roots need none
     options.pop("post_commithook_properties", None)
     stock: Any = deltalake.DeltaTable.create
     create_or_replace(
@@ -212,6 +217,7 @@ def create_table(
         lambda target, how: stock(target, schema, mode=how, **options),
         comment=comment,
         tags=tags,
+        storage_options=storage_options,
     )
 
 
@@ -223,6 +229,7 @@ def create_or_replace(
     in_place: bool = False,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> None:
     """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
 
@@ -233,10 +240,11 @@ def create_or_replace(
         in_place: The data files lie under the table's root already.
         comment: A new table's comment in the registry.
         tags: A new table's tags in the registry.
+        storage_options: Options for the object store.
     """
     check_mode(mode)
     address = parse_uri(table_uri)
-    table = open_existing(address)
+    table = open_existing(address, storage_options)
     if table is None:
         create_with(
             Database.open(address),
@@ -246,6 +254,7 @@ def create_or_replace(
             in_place=in_place,
             comment=comment,
             tags=tags,
+            storage_options=storage_options,
         )
     elif mode in ("error", "append"):
         raise exists(table)
@@ -254,14 +263,16 @@ def create_or_replace(
         _without_files(table, mode, lambda target: operation(target, mode), in_place=in_place)
 
 
-def open_existing(address: Address) -> SqlDeltaTable | None:
+def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
     """The table at an address, or None where there is none."""
     if address.table is None:
         raise AddressError(
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table))._pass_by()
+        options = None if storage_options is None else dict(storage_options)
+        table = address.catalog.with_table(address.table)
+        return SqlDeltaTable(table, storage_options=options)._pass_by()
     except TableMissingError:
         return None
 
@@ -277,16 +288,18 @@ def create_with(
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
     free: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> None:
     """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
 
     ``free`` says that its name will be free by then.
     """
-    root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root, free=free)
-    if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
+    place = place_for(database, name, location)
+    registry.refuse_taken(database, name, place, free=free)
+    root = root_at(place, storage_options, database.engine.config)
+    if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
-            f"there is a plain Delta table at {root} already",
+            f"there is a plain Delta table at {place} already",
             table=name,
             suggestion="take it over with import_table(path, address), or choose another location",
         )
@@ -298,8 +311,9 @@ def create_with(
             harvest = harvest.in_place()
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
-        new = NewTable(name, root, comment=comment, tags=tags or {})
-        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, harvest.fresh))
+        new = NewTable(name, place, comment=comment, tags=tags or {})
+        work = Work(new, harvest.actions, None, NOTHING, moved, harvest.fresh, root=root)
+        (sink or AutoCommit(database)).submit(work)
 
 
 def _without_files(
@@ -311,9 +325,8 @@ def _without_files(
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
-    root = local_root(table.table_uri, table=table.name)
     failpoint("data.before")
-    with Scratch.for_writing(root, table=table.name) as scratch:
+    with Scratch.for_writing(table._root, table=table.name) as scratch:
         scratch.lay(snapshot)
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=snapshot.version)
