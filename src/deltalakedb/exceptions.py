@@ -27,7 +27,8 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
-        ├── StorageError                  a file or an object store said no
+        ├── OperationError                delta-rs could not do it: bad SQL, rows that break a constraint, …
+        ├── StorageError                  a file or an object store said no                (OSError)
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
         └── CommitError                   a commit that did not happen                     (CommitFailedError)
@@ -75,6 +76,7 @@ __all__ = [
     "LogGapError",
     "LogMissingError",
     "MissingExtraError",
+    "OperationError",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
@@ -266,7 +268,11 @@ class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
 
 
-class StorageError(DeltaSqlError):
+class OperationError(DeltaSqlError):
+    """delta-rs could not run an operation: an expression, a row or a file that it does not accept."""
+
+
+class StorageError(DeltaSqlError, OSError):
     """A file system or an object store refused."""
 
 

@@ -25,6 +25,7 @@ from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
@@ -251,7 +252,7 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder))
+        call(operation, str(scratch.folder), Concerned(name, root))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place()
@@ -274,7 +275,7 @@ def _without_files(
     failpoint("data.before")
     with Scratch.for_writing(root, table=table.name) as scratch:
         scratch.lay(snapshot)
-        call(operation, str(scratch.folder))
+        call(operation, str(scratch.folder), Concerned.at(table))
         harvest = scratch.harvest(after=snapshot.version)
         if in_place:
             harvest = harvest.in_place()
