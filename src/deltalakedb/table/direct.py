@@ -62,7 +62,9 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
+    table._hand_on(
+        Work(table._row, actions, snapshot, NOTHING, files, fresh=True, named=table._is_remembered)
+    )
     return None
 
 

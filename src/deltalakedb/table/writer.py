@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
+import pyarrow as pa
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
+    ConflictError,
     InvalidArgumentError,
+    SchemaError,
     TableExistsError,
     TableMissingError,
 )
@@ -21,11 +24,13 @@ from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.table import memory
 from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
 from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
@@ -34,6 +39,7 @@ from deltalakedb.uri import is_deltasql, parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
 
@@ -111,11 +117,15 @@ def write_deltalake(
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
         return
     address = parse_uri(str(table_or_uri))
+    if mode == "append" and _append_remembered(address, data, options):
+        return
     table = open_existing(address)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
         write_to(table, data, mode=mode, predicate=predicate, **options)
+        if mode == "append" and isinstance(table._source, SqlSource):
+            _remember(table, table._source.opened)
     else:
         create_with(
             Database.open(address),
@@ -123,6 +133,33 @@ def write_deltalake(
             address.location,
             lambda target: stock(target, data, mode=mode, **options),
         )
+
+
+def _append_remembered(address: Address, data: Any, options: dict[str, Any]) -> bool:
+    """Append to a table as this process last saw it; False where it has to be looked up."""
+    if isinstance(data, pa.RecordBatchReader) or address.table is None:
+        return False  # a stream can be read only once
+    database = Database.open(address)
+    if (opened := memory.recall(database, address.table)) is None:
+        return False
+    table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
+    table._check_location(address.location)
+    try:
+        rest = append(table, data, options)
+    except (ConflictError, SchemaError, TableMissingError):
+        memory.forget(database, address.table)
+        return False
+    _remember(table, opened)
+    return rest is None
+
+
+def _remember(table: SqlDeltaTable, opened: OpenTable) -> None:
+    """Remember a table that was just appended to, unless more than its files has changed."""
+    done = table._appended
+    if done is not None and done.fresh is not None:
+        memory.move_on(table._database, table.name, opened, done.version, done.timestamp)
+    else:
+        memory.forget(table._database, table.name)
 
 
 def check_mode(mode: str) -> None:
@@ -240,10 +277,14 @@ def create_with(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    free: bool = False,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place."""
+    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
+
+    ``free`` says that its name will be free by then.
+    """
     root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root)
+    registry.refuse_taken(database, name, root, free=free)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",
