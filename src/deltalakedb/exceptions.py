@@ -29,8 +29,9 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
+        ├── OperationError                delta-rs could not do it: bad SQL, rows that break a constraint, …
         ├── VerificationError             log and catalog do not say the same
-        ├── StorageError                  a file or an object store said no
+        ├── StorageError                  a file or an object store said no                (OSError)
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
         └── CommitError                   a commit that did not happen                     (CommitFailedError)
@@ -81,6 +82,7 @@ __all__ = [
     "LogMissingError",
     "MissingExtraError",
     "NothingWrittenWarning",
+    "OperationError",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
@@ -285,11 +287,15 @@ class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
 
 
+class OperationError(DeltaSqlError):
+    """delta-rs could not run an operation: an expression, a row or a file that it does not accept."""
+
+
 class VerificationError(DeltaSqlError):
     """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
 
 
-class StorageError(DeltaSqlError):
+class StorageError(DeltaSqlError, OSError):
     """A file system or an object store refused."""
 
 

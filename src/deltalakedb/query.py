@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb._stock import names_of
-from deltalakedb.table.query_builder import QueryBuilder
+from deltalake.query import *  # noqa: F403
 
-__all__ = ["QueryBuilder"]
+from deltalakedb._stock import names_of
+from deltalakedb.table.query_builder import QueryBuilder as QueryBuilder
 
 if not TYPE_CHECKING:
     __getattr__ = names_of(__name__, "deltalake.query")

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from operator import attrgetter
 from typing import Any
 
 import deltalake
@@ -18,7 +19,7 @@ from deltalakedb.table.sql_table import SqlDeltaTable
 MODULES = ["deltalake", *(m.name for m in pkgutil.walk_packages(deltalake.__path__, "deltalake."))]
 #: ours in the place of stock's
 REPLACED = {"DeltaTable", "__version__", "convert_to_deltalake", "create_table_with_add_actions"}
-REPLACED |= {"write_deltalake"}
+REPLACED |= {"QueryBuilder", "write_deltalake"}
 
 
 def ours_of(module: str) -> Any:
@@ -69,10 +70,20 @@ def test_every_method_of_a_table_has_the_same_signature(kind: type) -> None:
             assert shape(getattr(kind, name)) == shape(getattr(deltalake.DeltaTable, name)), name
 
 
-@pytest.mark.parametrize("helper", ["TableMerger", "TableAlterer", "TableOptimizer", "Metadata"])
-def test_the_helpers_of_a_table_have_the_same_methods(helper: str) -> None:
-    theirs = getattr(deltalake.table, helper)
-    found = getattr(deltalakedb.table, helper)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "table.TableMerger",
+        "table.TableAlterer",
+        "table.TableOptimizer",
+        "table.Metadata",
+        "query.QueryBuilder",
+        "writer.WriterProperties",
+    ],
+)
+def test_the_helpers_of_a_table_have_the_same_methods(place: str) -> None:
+    theirs, found = (attrgetter(place)(package) for package in (deltalake, deltalakedb))
+    assert shape(found) == shape(theirs)
     for name in (n for n in vars(theirs) if not n.startswith("_")):
         if not isinstance(inspect.getattr_static(theirs, name), property):
             assert shape(getattr(found, name)) == shape(getattr(theirs, name)), name

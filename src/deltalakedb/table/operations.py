@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
+from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
@@ -41,7 +42,7 @@ def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any
         What delta-rs returned.
     """
     with staged(table, where) as stage:
-        out = call(run, stage)
+        out = call(run, stage, Concerned.at(table))
         stage._hand_on()
     return out
 
@@ -69,7 +70,7 @@ class Stage:
         self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
             self.scratch.lay(snapshot, candidates)
-            self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
+            self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
             raise
@@ -78,6 +79,10 @@ class Stage:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
         return submit(self._table, self.scratch, harvest, self._reads)
+
+
+def _open(folder: str) -> RawDeltaTable:
+    return RawDeltaTable(folder, version=None, storage_options=None)
 
 
 @contextmanager
@@ -116,16 +121,10 @@ def _counted(action: Action, removed: int) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[Any], Any], argument: Any) -> Any:
-    """Run delta-rs; its errors pass as they are, its panics become errors."""
-    try:
+def call(operation: Callable[[Any], Any], argument: Any, about: Concerned = NOBODY) -> Any:
+    """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
+    with refusals(about):
         return operation(argument)
-    except Exception:
-        raise
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:

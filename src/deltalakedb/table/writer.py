@@ -28,6 +28,7 @@ from deltalakedb.table.direct import append
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import place_for
+from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -305,7 +306,7 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder))
+        call(operation, str(scratch.folder), Concerned(name, root))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place()
@@ -328,7 +329,7 @@ def _without_files(
     failpoint("data.before")
     with Scratch.for_writing(table._root, table=table.name) as scratch:
         scratch.lay(snapshot)
-        call(operation, str(scratch.folder))
+        call(operation, str(scratch.folder), Concerned.at(table))
         harvest = scratch.harvest(after=snapshot.version)
         if in_place:
             harvest = harvest.in_place()
