@@ -350,9 +350,7 @@ def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
     with database.write() as session:
         require(database, session, lease)
         _drop_between(database, session, start, end)
-        for statement in statements("drop", database.dialect.name).values():
-            if not statement.only or database.dialect.name in statement.only:
-                session.run(statement, (row.table_id,))
+        _drop_all(database, session, row)
         session.run(database.sql("imports", "drop receipts"), (row.import_id, 0))
     return files
 
@@ -366,11 +364,19 @@ def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Leas
             for statement in statements("unratify", dialect).values():
                 if not statement.only or dialect in statement.only:
                     session.run(statement, (row.table_id, receipt.begins))
+        elif receipt.ends < receipt.begins:  # the first version's state, on which everything else stood
+            _drop_all(database, session, row)
         else:
             first = (row.table_id << SEQ_BITS) | receipt.begins
             last = (row.table_id << SEQ_BITS) | (receipt.next_file_seq - 1)
             _drop_between(database, session, first, last)
         session.run(database.sql("imports", "drop receipts"), (row.import_id, receipt.batch))
+
+
+def _drop_all(database: Database, session: Session, row: ImportRow) -> None:
+    for statement in statements("drop", database.dialect.name).values():
+        if not statement.only or database.dialect.name in statement.only:
+            session.run(statement, (row.table_id,))
 
 
 def _drop_between(database: Database, session: Session, first: int, last: int) -> None:

@@ -204,7 +204,8 @@ def _elsewhere(
         failpoint("export.before_log")
         _write_log(database, table, goal, first)
         reader = FileTxnLogReader(target, options)
-        subject = Subject(database, table.table_id, table.name, reader, first, version, memory_bound(), beat)
+        oldest = table.head.first_version
+        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound(), beat)
         checked = verify_loaded(subject, level)
         if level == "data" and checked.ok:
             from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
