@@ -306,7 +306,7 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder), Concerned(name, root))
+        call(operation, str(scratch.folder), Concerned(name, place))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place()
