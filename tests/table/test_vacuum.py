@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path, encode_file
-from deltalakedb.table.work_folders import WORK_FOLDER, in_flight, work_folders, work_name
+from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
 
 if TYPE_CHECKING:
@@ -222,20 +222,20 @@ def test_work_folders_tell_who_is_alive(uri: str) -> None:
     (orphan,) = stray(root, "orphan.parquet")
     older(orphan, seconds=1)
     with in_flight(root):
-        (folder,) = work_folders(root)
+        (folder,) = operation_folders(root)
         assert folder.alive
         assert DeltaTable(uri).vacuum(**NOW, full=True) == []
     stamp, machine, _, token = work_name().split("-")
     dead = Path(root) / WORK_FOLDER / f"{stamp}-{machine}-4194399-{token}"
     dead.mkdir(parents=True)
-    assert [f.alive for f in work_folders(root)] == [False]
+    assert [f.alive for f in operation_folders(root)] == [False]
     assert DeltaTable(uri).vacuum(**NOW, full=True) == ["orphan.parquet"]
     far = dead.rename(dead.with_name(f"{stamp}-{'0' * 12}-1-{token}"))
-    assert [f.alive for f in work_folders(root)] == [True], "of another machine nothing is known"
+    assert [f.alive for f in operation_folders(root)] == [True], "of another machine nothing is known"
     older(far)
     long_ago = far.rename(far.with_name(f"{int(stamp) - 9 * 86_400_000:013d}-{'0' * 12}-1-{token}"))
     older(long_ago)
-    assert [f.alive for f in work_folders(root)] == [False]
+    assert [f.alive for f in operation_folders(root)] == [False]
 
 
 def test_change_data_stays_while_its_version_is_retained(uri: str) -> None:

@@ -59,6 +59,20 @@ def history(
     return [_row(r) for r in rows]
 
 
+def of_table(database: Database, table_id: int) -> list[CommitRow]:
+    """All commits of a table that need not be visible yet, newest first."""
+    with database.read() as session:
+        rows = session.rows(database.sql("commits", "history"), (table_id, _ALL, _ALL))
+    return [_row(r) for r in rows]
+
+
+def kept_bytes(database: Database, table_id: int, version: int) -> bytes | None:
+    """A commit's bytes as they are kept, unchecked; None where they are not."""
+    with database.read() as session:
+        found = session.row(database.sql("commits", "bytes"), (table_id, version))
+    return None if found is None else bytes(found[0])
+
+
 def versions(database: Database, table: Table) -> list[int]:
     """All versions that SQL holds, ascending."""
     with database.read() as session:

@@ -15,19 +15,19 @@ from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, 
 from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
-from deltalakedb.table.scan import conform, known, raw_table
+from deltalakedb.table.scan import conformed, known, raw_table
 from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
-
-    from deltalake._internal import RawDeltaTable
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.change_files import Change
+    from deltalakedb.table.roots import Root
+    from deltalakedb.table.scan import RawTable
     from deltalakedb.table.sql_reads import SqlReads
 
 CHANGE_TYPE: Final = "_change_type"
@@ -84,15 +84,15 @@ def load_cdf(
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])
     found = _changes(table, wanted)
-    tables = _laid(snapshot, found, table.table_uri, table._storage_options)
+    tables = _laid(snapshot, found, table._root)
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     reader = _query(tables, snapshot.metadata, schema.names, predicate)
-    return pa.RecordBatchReader.from_batches(schema, _conformed(reader, schema))
+    return pa.RecordBatchReader.from_batches(schema, conformed(reader, schema, *tables))
 
 
 def _changes(table: SqlReads, wanted: Range) -> list[Change]:
     """The files that hold the changes of the range."""
-    options = table._storage_options
+    options = table._root.options
     head = table._source.snapshot.version
     row = table._row
     if table._moves:
@@ -146,9 +146,7 @@ def _outside(
     return None
 
 
-def _laid(
-    snapshot: Snapshot, changes: Iterable[Change], root: str, options: Mapping[str, str] | None
-) -> list[RawDeltaTable]:
+def _laid(snapshot: Snapshot, changes: Iterable[Change], root: Root) -> list[RawTable]:
     """Scratch tables over the files, where the feed's columns are partition columns: delta-rs does the rest.
 
     A log has each file once, and a file may be added in one version and removed in another: then it lies in
@@ -164,7 +162,7 @@ def _laid(
             groups.append(free := {})
         free[path] = change
     return [
-        raw_table(_as_feed(snapshot, typed=typed), map(_stamped, group.values()), root, options)
+        raw_table(_as_feed(snapshot, typed=typed), map(_stamped, group.values()), root)
         for typed, groups in ((True, data), (False, written))
         for group in groups
     ]
@@ -225,7 +223,7 @@ def _feed_schema(metadata: Metadata) -> pa.Schema:
 
 
 def _query(
-    tables: Sequence[RawDeltaTable], metadata: Metadata, columns: Sequence[str], predicate: str | None
+    tables: Sequence[RawTable], metadata: Metadata, columns: Sequence[str], predicate: str | None
 ) -> pa.RecordBatchReader:
     names = [f.name for f in parse_schema(metadata.schema_string).fields]
     # as in stock, names may be written in any case; where case tells columns apart they are taken as written
@@ -234,18 +232,13 @@ def _query(
     parts = []
     every = ", ".join([*map(quoted, names), quoted(CHANGE_TYPE), *_CASTS])
     for number, table in enumerate(tables):
-        builder.register(f"changes_{number}", table)
+        builder.register(f"changes_{number}", table.raw)
         parts.append(f"SELECT {every} FROM changes_{number}")  # noqa: S608 - our own scratch tables
     wanted, union = ", ".join(map(quoted, columns)), " UNION ALL ".join(parts)
     sql = f"SELECT {wanted} FROM ({union}) AS source"  # noqa: S608
     if predicate is not None:
         sql += f" WHERE ({predicate})"
     return pa.RecordBatchReader.from_stream(builder.execute(sql))
-
-
-def _conformed(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
-        yield conform(batch, schema)
 
 
 def quoted(name: str) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
 
 #: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
@@ -49,7 +50,7 @@ def typed_reading(table: str, version: int) -> Iterator[None]:
 
 def dataset(
     source: Source,
-    root: str,
+    root: Root,
     *,
     where: Expr | None = None,
     schema: pa.Schema | None = None,
@@ -72,16 +73,22 @@ def dataset(
         read_options=options,
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
     )
-    files = pafs.LocalFileSystem() if filesystem is None else _native(filesystem)
+    paths, sizes, *rest = (c.to_pylist() for c in found.columns)
+    if filesystem is None:
+        paths = [root.arrow_path(path) for path in paths]
+        files = root.arrow(dict(zip(paths, sizes, strict=True)))
+    else:
+        paths = [_below(root.location, path) for path in paths]
+        files = _native(filesystem)
     guarantee = _Guarantees(metadata, arrow, with_stats=found.num_rows <= _GUARANTEES_UPTO)
     fragments = [
         file_format.make_fragment(
-            _place(root, path, relative=filesystem is not None),
+            path,
             filesystem=files,
             partition_expression=guarantee.of(decode_json(values), stats),
             file_size=size,
         )
-        for path, size, stats, values in zip(*(c.to_pylist() for c in found.columns), strict=True)
+        for path, size, stats, values in zip(paths, sizes, *rest, strict=True)
     ]
     return ds.FileSystemDataset(fragments, _encoded(arrow, options), file_format, files)
 
@@ -119,9 +126,8 @@ def _encoded(schema: pa.Schema, options: ds.ParquetReadOptions) -> pa.Schema:
     )
 
 
-def _place(root: str, path: str, *, relative: bool) -> str:
-    real = resolve(root, path)
-    return real.removeprefix(root).lstrip("/") if relative else real
+def _below(root: str, path: str) -> str:
+    return resolve(root, path).removeprefix(root).lstrip("/")
 
 
 class _Guarantees:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
 from deltalakedb.table.orphans import orphans
 from deltalakedb.table.places import is_local
 from deltalakedb.table.referenced import references
-from deltalakedb.table.work_folders import in_flight_since, remove_folder, work_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def collect(
     table = opened.table
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(table.location)
-    dead = [f for f in work_folders(table.location) if not f.alive] if is_local(table.location) else []
+    dead = [f for f in operation_folders(table.location) if not f.alive] if is_local(table.location) else []
     found = references(database, opened, cutoff=0, with_changes=True)
     before = now - int(older_than_hours * _HOUR_MS)
     # change data of versions whose commits are not all here may be named by the log alone

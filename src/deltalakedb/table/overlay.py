@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from deltalakedb.catalog.files import FILE_SCHEMA
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.reads import NOTHING, ReadSet
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Commit, Snapshot
+    from deltalakedb.protocol.log import Commit
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.source import Source
 
@@ -120,3 +121,10 @@ class Overlay:
 
 def _key(action: Add | Remove) -> _Key:
     return canonical_path(action.path), action.dv_id
+
+
+def created(actions: Sequence[Action]) -> Snapshot:
+    """A new table as its first operation makes it."""
+    metadata = next(a for a in actions if isinstance(a, Metadata))
+    protocol = next(a for a in actions if isinstance(a, Protocol))
+    return Snapshot(0, 0, protocol, metadata)

@@ -36,4 +36,6 @@ class QueryBuilder(deltalake.QueryBuilder):
         if not isinstance(table_name, str):
             raise ArgumentTypeError(f"a table's name is a text, not {table_name!r}")
         super().register(table_name, delta_table)
+        # what a table had to fetch lives as long as the table
+        self._registered = [*getattr(self, "_registered", ()), delta_table]
         return self

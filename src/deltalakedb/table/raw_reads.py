@@ -131,11 +131,11 @@ class RawReads:
 
     def get_num_index_cols(self) -> int:
         """How many leading columns have statistics."""
-        return int(self._owner._raw().get_num_index_cols())  # type: ignore[attr-defined]  # not in its stubs
+        return int(self._owner._raw(files=False).get_num_index_cols())  # type: ignore[attr-defined]  # not in its stubs
 
     def get_stats_columns(self) -> list[str] | None:
         """The columns that have statistics, where the table names them."""
-        found: list[str] | None = self._owner._raw().get_stats_columns()  # type: ignore[attr-defined]
+        found: list[str] | None = self._owner._raw(files=False).get_stats_columns()  # type: ignore[attr-defined]
         return found
 
     def __datafusion_table_provider__(self, session: Any = None) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from dataclasses import replace
-from pathlib import Path
+import weakref
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +12,8 @@ from deltalake._internal import RawDeltaTable
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
-from deltalakedb.protocol.paths import encode_path, is_url, resolve, resolve_all
+from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_types import arrow_schema
@@ -24,10 +21,12 @@ from deltalakedb.table.arrow_types import arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
+    from deltalakedb.protocol.actions import Add, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
+    from deltalakedb.table.work_folders import WorkFolder
 
 #: table features under which a data file's rows are not simply the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
@@ -50,50 +49,66 @@ def _maps_columns(protocol: Protocol) -> bool:
 def raw_table(
     snapshot: Snapshot,
     adds: Iterable[Add],
-    root: str,
-    storage_options: Mapping[str, str] | None = None,
-) -> RawDeltaTable:
+    root: Root,
+) -> RawTable:
     """delta-rs's own table over some files of a snapshot.
 
-    It is loaded from a log that names the files by absolute paths. All of it is in memory then, so the log is
-    gone when this returns, and the table may be read as long as anybody holds it. Never vacuum such a table.
+    It is loaded from a log, and all of it is in memory then, so the log is gone when this returns; fetched
+    files stay as long as anybody holds the answer. Never vacuum such a table.
 
     Raises:
         UnsupportedFeatureError: delta-rs does not read such a table.
+        FetchLimitError: The files would have to be fetched, and are too large for that.
     """
-    folder = Path(tempfile.mkdtemp(prefix="deltasql-"))
+    work = root.work_folder(reading=True)
     protocol = without_features(snapshot.protocol, SCAN_DROPS)
-    options = None if storage_options is None else dict(storage_options)
     try:
-        path = folder / commit_path(snapshot.version)
-        files = [_absolute(root, add) for add in adds]
+        path = work.path / commit_path(snapshot.version)
+        lender = root.lender(work.path, reading=True)
+        files = lender.lend(list(adds))
         try:
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
         except OSError as error:
             raise storage_error(error, "write", path) from error
-        try:
-            return RawDeltaTable(str(folder), version=None, storage_options=options)
-        except BaseException as error:
-            raise readable_error(error, snapshot) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raw = _opened(snapshot, str(work.path))
+    except BaseException:
+        work.close()
+        raise
+    if lender.copies:
+        return RawTable(raw, work)
+    work.close()
+    return RawTable(raw)
 
 
-def _absolute(root: str, add: Add) -> Add:
-    """An add whose path, and that of its deletion vector, stands for itself."""
-    vector = add.deletion_vector
-    if vector is not None and vector.storage_type == "u":
-        vector = _placed(root, vector)
-    return replace(add, path=_url(resolve(root, add.path)), deletion_vector=vector)
+def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
+    """The same over a remote table's published log, so that nothing is fetched; None where that cannot be."""
+    if root.is_local or set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
+        return None
+    try:
+        return RawTable(_opened(snapshot, root.location, version=snapshot.version, options=root.options))
+    except UnsupportedFeatureError:
+        return None  # the log is gone, or is not for delta-rs
 
 
-def _placed(root: str, vector: DeletionVector) -> DeletionVector:
-    return replace(vector, storage_type="p", path_or_inline_dv=_url(resolve_dv(root, vector) or ""))
+class RawTable:
+    """A raw table of delta-rs, and what it needs to be there while it is read."""
+
+    def __init__(self, raw: RawDeltaTable, work: WorkFolder | None = None) -> None:
+        self.raw = raw
+        if work is not None:
+            weakref.finalize(self, work.close)
 
 
-def _url(place: str) -> str:
-    return encode_path(place) if is_url(place) else f"file://{encode_path(place)}"
+def _opened(
+    snapshot: Snapshot, place: str, *, version: int | None = None, options: Mapping[str, str] | None = None
+) -> RawDeltaTable:
+    try:
+        return RawDeltaTable(
+            place, version=version, storage_options=None if options is None else dict(options)
+        )
+    except BaseException as error:
+        raise readable_error(error, snapshot) from error
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -132,25 +147,33 @@ def known(columns: list[str], schema: pa.Schema) -> list[str]:
 
 def scan(
     source: Source,
-    root: str,
+    root: Root,
     *,
     where: Expr | None,
     columns: list[str] | None,
     predicate: str | None,
-    storage_options: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    raw = raw_table(source.snapshot, source.adds(where), root, storage_options)
+    groups = root.groups(source.adds(where))
+
+    def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
+        table = raw_table(source.snapshot, adds, root)
+        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
+        return conformed(reader, schema, table)
+
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
-    reader = pa.RecordBatchReader.from_stream(raw.scan(columns=columns, predicate=predicate))
-    return pa.RecordBatchReader.from_batches(schema, _conformed(reader, schema))
+    first = rows(next(groups))
+    rest = (batch for adds in groups for batch in rows(adds))
+    return pa.RecordBatchReader.from_batches(schema, chain(first, rest))
 
 
-def _conformed(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
+    """The batches in the table's own types; tables that are read stay until the last of them."""
     for batch in reader:
         yield conform(batch, schema)
+    del held
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table as TableRow
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
 
 
@@ -48,6 +49,9 @@ class SqlReads(DeltaTable):
 
         @property
         def _moves(self) -> bool: ...
+
+        @property
+        def _root(self) -> Root: ...
 
     # ---- files -----------------------------------------------------------------------------------------
 
@@ -105,11 +109,10 @@ class SqlReads(DeltaTable):
         """Rows as a stream of Arrow batches, read by delta-rs from candidate files only."""
         reader = scan.scan(
             self._source,
-            self._row.location,
+            self._root,
             where=self._where(sql_text(predicate)),
             columns=names_of(columns),
             predicate=predicate,
-            storage_options=self._storage_options,
         )
         return RecordBatchReader.from_arrow(reader)
 
@@ -143,7 +146,7 @@ class SqlReads(DeltaTable):
 
     def deletion_vectors(self) -> RecordBatchReader:
         """The files that have a deletion vector, each with the rows that stay (``True``) and go."""
-        vectors = Vectors(self._row.location, self._storage_options)
+        vectors = Vectors(self._row.location, self._root.options)
         reader = pa.RecordBatchReader.from_batches(VECTOR_SCHEMA, vectors.kept(self._source.adds()))
         return RecordBatchReader.from_arrow(reader)
 
@@ -171,7 +174,7 @@ class SqlReads(DeltaTable):
         where = self._pruning(merged(partitions, file_pruning_predicate, "partitions"))
         return dataset(
             self._source,
-            self._row.location,
+            self._root,
             where=where,
             schema=schema,
             filesystem=filesystem,
@@ -200,7 +203,7 @@ class SqlReads(DeltaTable):
             note = "`partitions` is deprecated; use `filters` instead"
             warnings.warn(note, DeprecationWarning, stacklevel=2)
         where = both(self._pruning(partitions), self._where(filters))
-        rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
+        rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
         if isinstance(columns, list):
             scan.known(columns, rows.schema)
         with typed_reading(self.name, self.version()), typed_filtering():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,29 +10,30 @@ import deltalake
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     InvalidArgumentError,
-    LogError,
     UnsupportedOperationError,
     VersionMissingError,
 )
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
-from deltalakedb.table.scan import raw_table
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
-from deltalakedb.table.source import LogSource, Source, SqlSource
+from deltalakedb.table.source import Source, SqlSource, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
     from deltalake._internal import RawDeltaTable
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.catalog.values import Table as TableRow
     from deltalakedb.protocol.log import Committed
+    from deltalakedb.table.roots import Root
+    from deltalakedb.table.scan import RawTable
     from deltalakedb.table.work import Sink, Work
 
 
@@ -59,13 +61,7 @@ class SqlDeltaTable(SqlReads):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        for name, given in (
-            ("without_files", without_files),
-            ("log_buffer_size", log_buffer_size is not None),
-            ("skip_stats", skip_stats),
-        ):
-            if given:
-                warnings.warn(f"{name!r} is ignored: files are always read lazily", DeprecationWarning, 2)
+        warn_ignored(without_files, log_buffer_size, skip_stats)
         address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
         if address.table is None:
             raise InvalidArgumentError(
@@ -81,6 +77,11 @@ class SqlDeltaTable(SqlReads):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
+        #: nobody looked the table up: see `deltalakedb.table.memory`
+        self._is_remembered = False
+        #: what the last piece of work became, where it changed nothing but files
+        self._appended: Committed | None = None
+        self._at_root: Root | None = None
         self._open(version)
         self._check_location(address.location)
 
@@ -101,19 +102,17 @@ class SqlDeltaTable(SqlReads):
             )
 
     def _open(self, version: int | None) -> None:
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-            raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
-        if version is not None and version < 0:
-            raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version}")
+        if version is not None:
+            check_version(version)
         try:
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
             self._row = registry.find(self._database, self.name)
-            self._source = self._from_log(version, error)
+            self._source = from_log(self._row, version, error, self._root.options)
         else:
             self._use(opened)
         check_readable(self._source.snapshot.protocol, table=self.name)
-        self._raw_found: RawDeltaTable | None = None
+        self._raw_found: RawTable | None = None
 
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
@@ -121,20 +120,11 @@ class SqlDeltaTable(SqlReads):
 
     def _source_at(self, version: int) -> Source:
         """The answers about another version."""
+        check_version(version)
         try:
             return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
         except VersionMissingError as error:
-            return self._from_log(version, error)
-
-    def _from_log(self, version: int | None, error: VersionMissingError) -> Source:
-        """A version older than SQL's first, while the log still holds it."""
-        if version is None or not version < self._row.head.first_version:
-            raise error
-        try:
-            reader = FileTxnLogReader(self._row.location, self._storage_options)
-            return LogSource(reader, reader.snapshot(version))
-        except (LogError, VersionMissingError):
-            raise error from None
+            return from_log(self._row, version, error, self._root.options)
 
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
@@ -148,19 +138,41 @@ class SqlDeltaTable(SqlReads):
         """Whether newer versions can be seen: not so inside a transaction."""
         return isinstance(self._sink, AutoCommit)
 
-    def _raw(self) -> RawDeltaTable:
-        """delta-rs's own table at the open version, for reading."""
+    def _raw(self, *, files: bool = True) -> RawDeltaTable:
+        """delta-rs's own table at the open version, for reading; without files it answers of its schema."""
+        snapshot = self._source.snapshot
+        if not files:
+            return raw_table(snapshot, (), self._root).raw
         if self._raw_found is None:
-            self._raw_found = raw_table(
-                self._source.snapshot, self._source.adds(), self._row.location, self._storage_options
-            )
-        return self._raw_found
+            found = published_table(snapshot, self._root) if self._is_published() else None
+            self._raw_found = found or raw_table(snapshot, self._source.adds(), self._root)
+        return self._raw_found.raw
+
+    def _is_published(self) -> bool:
+        """Whether a remote table's log holds just what is open here."""
+        if self._root.is_local or not isinstance(self._source, SqlSource) or self._row.state != "active":
+            return False
+        waiting = outbox.waiting_versions(self._database, self._row.table_id)
+        return self.version() < min(waiting, default=self.version() + 1)
 
     def _newest_version(self) -> int:
         """The newest version that can be seen from here."""
         if not self._moves:
             return self.version()
         return registry.find(self._database, self.name).head.version
+
+    @property
+    def _root(self) -> Root:
+        """Where the table's files lie."""
+        if self._at_root is None or self._at_root.location != self._row.location:
+            config = self._database.engine.config
+            self._at_root = root_at(self._row.location, self._storage_options, config)
+        return self._at_root
+
+    def _use_options(self, storage_options: Mapping[str, str] | None) -> None:
+        """Take storage options from here on, where any are given."""
+        if storage_options is not None:
+            self._storage_options, self._at_root = dict(storage_options), None
 
     def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
@@ -169,12 +181,14 @@ class SqlDeltaTable(SqlReads):
 
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
+        self._sink.ready()
         if self._moves and not self._chosen:
             self._open(None)
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
+        self._appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
         self._raw_found = None
         if outcome is not None and not self._passing:
             self._chosen = False
@@ -201,7 +215,7 @@ class SqlDeltaTable(SqlReads):
             raise UnsupportedOperationError(
                 "a table inside a transaction stays at the transaction's snapshot",
                 table=self.name,
-                suggestion="open it outside of the transaction to travel in time",
+                suggestion="tx.table(name, version=…) reads an older version",
             )
         self._chosen = True
         if isinstance(version, int):
@@ -294,13 +308,28 @@ class SqlDeltaTable(SqlReads):
 
     @classmethod
     def _inside(
-        cls, address: Address, database: Database, row: TableRow, source: Source, sink: Sink
+        cls,
+        address: Address,
+        database: Database,
+        row: TableRow,
+        source: Source,
+        sink: Sink,
+        root: Root | None = None,
     ) -> SqlDeltaTable:
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
+        made._at_root = root
         made._row, made._source, made._sink, made._raw_found = row, source, sink, None
-        made._chosen = made._passing = False
+        made._chosen = made._passing = made._is_remembered = False
+        made._appended = None
+        return made
+
+    @classmethod
+    def _remembered(cls, address: Address, database: Database, opened: OpenTable) -> SqlDeltaTable:
+        """A table that nobody looked up, for one append."""
+        made = cls._inside(address, database, opened.table, SqlSource(database, opened), AutoCommit(database))
+        made._passing = made._is_remembered = True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

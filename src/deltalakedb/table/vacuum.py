@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,13 +18,11 @@ from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
-from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import orphans
-from deltalakedb.table.places import is_local
 from deltalakedb.table.referenced import needed_by, references
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.work import Work
-from deltalakedb.table.work_folders import in_flight_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +37,6 @@ _DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two looks at what is live
 _BATCH: Final = 1_000
-_THREADS: Final = 16
 #: how often the commits around a vacuum are tried again over those of others
 _RETRIES: Final = 10
 
@@ -150,7 +146,7 @@ def plan(
             partition_columns=metadata.partition_columns,
             before=cutoff if oldest is None else min(cutoff, oldest),
             now=now,
-            storage_options=table._storage_options,
+            storage_options=table._root.options,
         ):
             files[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
@@ -175,32 +171,31 @@ def _versions(wanted: Any) -> list[int]:
 
 def _existing(table: SqlDeltaTable, paths: list[str]) -> list[str]:
     """Those that are still there. An object store is not asked: that costs as much as deleting."""
-    if not is_local(table.table_uri):
+    if not table._root.is_local:
         return paths
-    store = open_store(table.table_uri)
+    store = table._root.store
     return [path for path in paths if store.exists(path)]
 
 
 def _delete(table: SqlDeltaTable, found: VacuumPlan, paths: list[str]) -> list[str]:
     """Delete files, but for those that others have brought back or are about to commit."""
-    store = open_store(table.table_uri, table._storage_options)
+    store = table._root.store
     deleted: list[str] = []
     # nothing but our own first commit came after the plan: then there is nothing to look at again
     seen, live = found.version + 1, frozenset[str]()
-    with ThreadPoolExecutor(1 if is_local(table.table_uri) else _THREADS) as pool:
-        for start in range(0, len(paths), _BATCH):
-            batch = paths[start : start + _BATCH]
-            oldest = in_flight_since(table.table_uri) if found.strangers else None
-            now = snapshots.open_table(table._database, table.name)
-            if now.snapshot.version != seen:
-                seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), table.table_uri)
-            going = [
-                path
-                for path in batch
-                if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
-            ]
-            list(pool.map(store.delete, going))
-            deleted += going
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH]
+        oldest = in_flight_since(table.table_uri) if found.strangers else None
+        now = snapshots.open_table(table._database, table.name)
+        if now.snapshot.version != seen:
+            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), table.table_uri)
+        going = [
+            path
+            for path in batch
+            if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
+        ]
+        store.delete_all(going)
+        deleted += going
     return deleted
 
 
@@ -208,7 +203,7 @@ def _commit(table: SqlDeltaTable, actions: Sequence[Action]) -> None:
     """Commit what says that files are being deleted; it depends on nothing that others do."""
     for attempt in range(_RETRIES + 1):
         try:
-            table._hand_on(Work(table._row, actions, table._source.snapshot, NOTHING))
+            table._hand_on(Work(table._row, actions, table._source.snapshot, NOTHING, root=table._root))
         except ConflictError:
             if attempt == _RETRIES:
                 raise

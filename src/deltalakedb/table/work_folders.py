@@ -1,154 +1,94 @@
-"""Folders of operations that are at work on a table: scratch tables, and signs that new files are in flight.
-
-Each operation has a folder `_deltasql/<name>` under the table's root from before its first new file is there
-until its commit is decided. The name tells when it began and which process it is, so that whoever cleans up
-knows which files may still be committed, and which folders nobody will ever take away.
-"""
+"""Folders that scratch tables are made in: under a local table's root, or in the temporary folder."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import fcntl
 import os
-import re
 import shutil
-import socket
-import time
-import uuid
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
+import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol
 
-from deltalakedb.table.places import is_local
+from deltalakedb.table.in_flight import WORK_FOLDER, make_folder, remove_folder, work_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-#: under the table's root, so that new files move by a rename
-WORK_FOLDER: Final = "_deltasql"
-#: how often the shared work folder may vanish between looking and making
-_TIDY_RACES: Final = 20
-_NAME: Final = re.compile(r"(\d{13})-([0-9a-f]{12})-(\d+)-[0-9a-f]{32}")
-#: an operation of another machine that takes longer than this is taken for dead
-STALE_MS: Final = 7 * 86_400_000
-#: clocks of two machines, or of a disk and its machine, differ by less
-_SKEW_MS: Final = 300_000
+_FETCHED: Final = "deltasql-fetched-"
+_LOCK: Final = ".held"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkFolder:
-    """The folder of one operation.
+class WorkFolder(Protocol):
+    """A folder that is cleared away after use."""
 
-    Attributes:
-        path: Where it is.
-        since: When the operation began, in epoch milliseconds; no file of its is older.
-        alive: Whether it may still commit.
-    """
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
 
-    path: Path
-    since: int
-    alive: bool
+    def close(self) -> None:
+        """Delete it with all that is in it; links are unlinked, never followed."""
+        ...
 
 
-def work_name() -> str:
-    """A new name for the folder of an operation of this process."""
-    return f"{_now():013d}-{_machine()}-{os.getpid()}-{uuid.uuid4().hex}"
+class BesideFiles:
+    """A folder under a local table's root, so that new files move by a rename."""
+
+    def __init__(self, root: str) -> None:
+        self.path = Path(root) / WORK_FOLDER / work_name()
+        self._new_root = None if Path(root).exists() else Path(root)
+        make_folder(self.path)
+
+    def close(self) -> None:
+        """Delete it, and the folders above it that hold nothing else."""
+        remove_folder(self.path)
+        if self._new_root is not None:
+            with suppress(OSError):  # not empty: the table was made
+                self._new_root.rmdir()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a work folder and those above it, though another writer may be tidying up just there."""
-    for _ in range(_TIDY_RACES):
-        with suppress(FileNotFoundError):
-            folder.mkdir(parents=True)
-            return
-    folder.mkdir(parents=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Take a work folder away; links in it are unlinked, never followed."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # not empty: another writer is at work
-        folder.parent.rmdir()
-
-
-@contextmanager
-def in_flight(root: str) -> Iterator[None]:
-    """New files under a root belong to an operation that is not committed yet."""
-    folder = Path(root) / WORK_FOLDER / work_name()
-    make_folder(folder)
-    try:
-        yield
-    finally:
-        remove_folder(folder)
-
-
-class InFlight:
-    """Signs under any number of roots that new files there are in flight, until the block ends."""
+class Temporary:
+    """A folder in the system's temporary folder: nothing is written near the table."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._roots: set[str] = set()
+        self.path = Path(tempfile.mkdtemp(prefix="deltasql-"))
 
-    def at(self, root: str) -> None:
-        """New files are about to lie, or lie, under this root."""
-        if is_local(root) and root not in self._roots:
-            self._stack.enter_context(in_flight(root))
-            self._roots.add(root)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        self._roots.clear()
+    def close(self) -> None:
+        """Delete it."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
-def work_folders(root: str) -> list[WorkFolder]:
-    """The folders of operations at work on the table at a root, and of those that died."""
-    found = []
-    with suppress(FileNotFoundError):
-        for entry in os.scandir(Path(root) / WORK_FOLDER):
-            with suppress(FileNotFoundError):
-                found.append(_judged(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
-    return sorted(found, key=lambda folder: folder.path)
+class Fetched:
+    """A folder for fetched files. One that a killed process left behind is cleared away by the next.
+
+    Args:
+        parent: Where to make it; by default the system's temporary folder.
+    """
+
+    def __init__(self, parent: str | None) -> None:
+        above = Path(parent or tempfile.gettempdir())
+        above.mkdir(parents=True, exist_ok=True)
+        _sweep(above)
+        self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
+        # locked before it has its name: whoever sees the name and gets the lock knows that nobody is there
+        unnamed = self.path / f"{_LOCK}-new"
+        self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(self.path / _LOCK)
+
+    def close(self) -> None:
+        """Delete it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
 
 
-def in_flight_since(root: str) -> int | None:
-    """Since when files may have been written that are to be committed yet; None where nobody is at work."""
-    if not is_local(root):
-        return None
-    return min((folder.since for folder in work_folders(root) if folder.alive), default=None)
-
-
-def _judged(path: Path, name: str, modified: int) -> WorkFolder:
-    match = _NAME.fullmatch(name)
-    since = int(match[1]) if match else modified - STALE_MS
-    if match and match[2] == _machine():
-        return WorkFolder(path, since - _SKEW_MS, alive=_running(int(match[3])))
-    return WorkFolder(path, since - _SKEW_MS, alive=_now() - max(since, modified) < STALE_MS)
-
-
-def _running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-@lru_cache(maxsize=1)
-def _machine() -> str:
-    """One text for all processes that see each other by their ids: a boot of a machine, or a container."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
-    with suppress(OSError):
-        parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+def _sweep(above: Path) -> None:
+    """Delete folders of processes that are gone."""
+    for folder in above.glob(f"{_FETCHED}*"):
+        with contextlib.suppress(OSError):  # not ours, or swept by somebody else
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
