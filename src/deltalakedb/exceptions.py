@@ -160,6 +160,14 @@ class DivergedWarning(UserWarning):
     """A commit stands in the catalog, but `_delta_log` has something else in its place."""
 
 
+#: what to do about a frozen table
+FROZEN_HINT = (
+    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
+    "catalog's newest, `deltasql mirror resolve` decides where both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
+
+
 class AddressError(DeltaSqlError, ValueError):
     """A ``deltasql://`` address that cannot be understood."""
 

@@ -17,6 +17,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.log.reader import open_file_log
+from deltalakedb.mirror.fencing import is_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import ROOT_SETTING, normal_location
@@ -186,7 +187,8 @@ class Catalog:
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it although some commits were never published and are then lost, or a fence keeps all
+                other writers out.
         """
         table = registry.find(self._database, name)
         behind = outbox.lag(self._database, table.table_id).versions
@@ -195,6 +197,12 @@ class Catalog:
                 f"{behind} commits of the table are not in its _delta_log yet and would be lost",
                 table=name,
                 suggestion="publish them first, or drop with force=True",
+            )
+        if not force and is_fenced(self.log(name).snapshot().protocol):
+            raise UnsupportedOperationError(
+                "the table is fenced: once it is dropped, nobody can write to it any more",
+                table=name,
+                suggestion="take it away with `deltasql mirror fence --remove`, or drop with force=True",
             )
         return registry.drop(self._database, name)
 

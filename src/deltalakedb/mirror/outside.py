@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import ConflictError, StorageError, TableFrozenError
+from deltalakedb.exceptions import (
+    ConflictError,
+    DeltaSqlError,
+    DivergedWarning,
+    StorageError,
+    TableFrozenError,
+)
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import decode_commit
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
 
 logger = logging.getLogger(__name__)
@@ -53,6 +61,42 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
     return False
 
 
+#: versions beyond the head that a look counts
+_COUNTED = 1000
+
+
+def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
+    """A status that knows how many versions of the log the catalog does not know."""
+    options = database.engine.config.storage_options_for(status.location)
+    try:
+        table = registry.find(database, status.table)
+        if not is_ahead(database, table, options):
+            return replace(status, ahead=0)
+        store = open_store(status.location, options)
+        head = registry.find(database, status.table).head.version
+        ahead = next((n for n in range(_COUNTED) if not store.exists(commit_path(head + 1 + n))), _COUNTED)
+        return replace(status, ahead=ahead)
+    except DeltaSqlError as error:
+        logger.warning("the log of %s could not be looked at: %s", status.table, error.message)
+        return status
+
+
+def look_at_open(database: Database, table: Table) -> bool:
+    """When a table is opened: take foreign commits over or freeze the table, as its policy says.
+
+    Reading goes on in every case: who may only read, or finds the table frozen, is told and not stopped.
+
+    Returns:
+        True where versions were taken over.
+    """
+    try:
+        options = database.engine.config.storage_options_for(table.location)
+        return table.state == "active" and look_ahead(database, table, options)
+    except DeltaSqlError as error:
+        warnings.warn(f"{table.name}: {error.message}; {error.suggestion}", DivergedWarning, stacklevel=2)
+        return False
+
+
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
     """Before a commit: take foreign commits over, or refuse to write, as the table's policy says.
 
@@ -78,7 +122,8 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
         table=table.name,
         version=table.head.version,
         suggestion="another engine wrote it, or the database is an older backup: `deltasql mirror recover` "
-        "takes the log's commits over",
+        "takes the log's commits over, `deltasql mirror resolve` decides where both sides have one: see "
+        "docs/how-to/keep-the-log-in-step.md",
     )
 
 

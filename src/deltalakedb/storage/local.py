@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, BinaryIO
 
 from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class LocalStore:
             if os.path.lexists(at):
                 return False
             with self._temporary(at, data, mtime_ms) as temporary:
+                failpoint("publish.before_link")
                 if not _link(temporary, at):
                     return False
                 self._sync_folder(at.parent)

@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table import add_actions, scan
 from deltalakedb.table.arrow_types import arrow_schema
@@ -87,6 +88,8 @@ class SqlDeltaTable(DeltaTable):
         #: nobody will look at this object after its next operation
         self._passing = False
         self._open(version)
+        if self._database.engine.config.publish.look_at_open and look_at_open(self._database, self._row):
+            self._open(version)
         self._check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------

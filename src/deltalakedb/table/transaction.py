@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -17,16 +17,17 @@ from deltalakedb.catalog.values import Head, Table
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
-from deltalakedb.mirror.groups import Member, write_manifest
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
 from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import undo
-from deltalakedb.table.work import after_commit, publish_committed, settle
+from deltalakedb.table.work import Settled, after_commit, interval, publish_committed, settle
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
@@ -57,6 +59,7 @@ class _Touched:
     operations: list[Sequence[Action]] = field(default_factory=list)
     reads: ReadSet = NOTHING
     fresh: bool = True
+    hooks: list[Hooks] = field(default_factory=list)
 
 
 class Transaction:
@@ -147,7 +150,8 @@ class Transaction:
             table = self.table(name)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            self._create(name, location, lambda target: stock(target, data, **options))
+            wishes = taken_out(options)
+            self._create(name, location, lambda target: stock(target, data, **quiet(options)), wishes=wishes)
         else:
             write_to(table, data, mode=mode, **options)
 
@@ -163,8 +167,14 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
+        wishes = taken_out(options)
         self._create(
-            name, location, lambda target: stock(target, schema, **options), comment=comment, tags=tags
+            name,
+            location,
+            lambda target: stock(target, schema, **quiet(options)),
+            comment=comment,
+            tags=tags,
+            wishes=wishes,
         )
         return self._touched[name].handle
 
@@ -211,6 +221,7 @@ class Transaction:
         touched.overlay.apply(work.actions)
         touched.reads |= work.reads
         touched.fresh = touched.fresh and work.fresh
+        touched.hooks.append(work.hooks)
 
     # ---- ending ----------------------------------------------------------------------------------------
 
@@ -234,21 +245,8 @@ class Transaction:
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
         with after_commit("its tables could not be found again"):
-            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
-        self._tell_group(changes, outcome)
+            publish_committed(self._database, self._settled(changes))
         return self.commits
-
-    def _tell_group(self, changes: Sequence[TableChange], outcome: Sequence[Committed]) -> None:
-        """Tell readers outside which versions belong together."""
-        config = self._database.engine.config
-        members = [
-            Member(change.table.name, change.table.location, done.version)
-            for change, done in zip(changes, outcome, strict=True)
-            if change.steps and not done.replayed
-        ]
-        if len(members) > 1 and config.publish.mode == "sync":
-            options = {m.location: config.storage_options_for(m.location) for m in members}
-            write_manifest(self.uuid, max(c.timestamp for c in outcome), members, options)
 
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
@@ -279,12 +277,18 @@ class Transaction:
             )
         return changes, names, vanished
 
-    def _as_they_are(self, tables: Sequence[Table | NewTable]) -> Sequence[Table | NewTable]:
+    def _settled(self, changes: Sequence[TableChange]) -> list[Settled]:
         """Tables after the transaction, which may have renamed or dropped them."""
+        hooks = {t.table.location: Hooks.all_of(t.hooks) for t in self._touched.values()}
+        settled = [
+            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location])
+            for c in changes
+            if c.steps
+        ]
         if not self._own:
-            return tables
+            return settled
         now = {t.location: t for t in registry.list_tables(self._database)}
-        return [now[t.location] for t in tables if t.location in now]
+        return [replace(s, table=now[s.table.location]) for s in settled if s.table.location in now]
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -296,6 +300,7 @@ class Transaction:
         *,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        wishes: Wishes = PLAIN,
     ) -> None:
         self._writable()
         validate_table_name(name)
@@ -317,7 +322,9 @@ class Transaction:
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, comment=comment, tags=tags, sink=self)
+        create_with(
+            self._database, name, where, operation, comment=comment, tags=tags, sink=self, wishes=wishes
+        )
 
     def _remember(self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None) -> None:
         address = self._address.with_table(name)

@@ -10,18 +10,27 @@ from typing import TYPE_CHECKING, Protocol
 from deltalakedb.catalog import registry
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CommitUnknownError, ConflictError, DeltaSqlError
+from deltalakedb.exceptions import CatalogBusyError, CommitUnknownError, ConflictError, DeltaSqlError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.checkpointer import (
+    DEFAULT_INTERVAL,
+    Checkpoints,
+    checkpoint_if_due,
+    crossed,
+    interval_of,
+)
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.places import is_local
 from deltalakedb.table.staging import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.hooks import Hooks
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +54,7 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
+        hooks: What is to follow the commit.
     """
 
     table: Table | NewTable
@@ -52,6 +63,7 @@ class Work:
     reads: ReadSet = EVERYTHING
     files: Sequence[Path] = field(default=())
     fresh: bool = False
+    hooks: Hooks = DEFAULT
 
 
 class Sink(Protocol):
@@ -74,7 +86,7 @@ class AutoCommit:
             return None
         change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [work.table])
+        publish_committed(self.database, [Settled(work.table, interval(work.read, work.actions), work.hooks)])
         return outcome[0]
 
 
@@ -117,25 +129,62 @@ def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
             look_ahead(database, table, config.storage_options_for(table.location))
 
 
-def publish_committed(database: Database, tables: Sequence[Table | NewTable]) -> None:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A table that was committed to, and what is to follow.
+
+    Attributes:
+        table: The table.
+        interval: Commits between two checkpoints.
+        hooks: What its writer asked for.
+    """
+
+    table: Table | NewTable
+    interval: int
+    hooks: Hooks = DEFAULT
+
+
+def interval(read: Snapshot | None, actions: Iterable[Action]) -> int:
+    """Commits between two checkpoints, as the table has it after some actions."""
+    metadata = next((a for a in actions if isinstance(a, Metadata)), None if read is None else read.metadata)
+    return DEFAULT_INTERVAL if metadata is None else interval_of(metadata)
+
+
+def publish_committed(database: Database, settled: Sequence[Settled]) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit."""
     config = database.engine.config
     if config.publish.mode == "background":
-        for table in tables:
-            PUBLISHER.soon(database, table.name)
+        for one in settled:
+            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one))
     if config.publish.mode != "sync":
         return
-    for number, table in enumerate(tables):
+    due = []
+    for number, one in enumerate(settled):
+        table = one.table
         with after_commit(f"{table.name} could not be published"):
             if number:
                 failpoint("publish.between_tables")
-            publish(
+            done = publish(
                 database,
                 registry.find(database, table.name) if isinstance(table, NewTable) else table,
                 storage_options=config.storage_options_for(table.location),
                 limit=config.publish.help_predecessors + 1,
                 seconds=1.0,
             )
+            # from the numbers alone: a commit that is not due one costs nothing
+            if _checkpoints(database, one).write and crossed(done.versions, one.interval):
+                due.append(one)
+    # after all tables are published, since those of one transaction should appear together
+    for one in due:
+        with after_commit(f"the checkpoint of {one.table.name} must wait"):
+            options = config.storage_options_for(one.table.location)
+            asked = _checkpoints(database, one)
+            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=asked.cleanup)
+
+
+def _checkpoints(database: Database, one: Settled) -> Checkpoints:
+    wanted = one.hooks.create_checkpoint and database.engine.config.publish.checkpoints
+    return Checkpoints(wanted, one.hooks.cleanup_expired_logs)
 
 
 @contextmanager
@@ -143,8 +192,12 @@ def after_commit(trouble: str) -> Iterator[None]:
     """What follows a commit cannot fail it any more: whoever saw an error would do it a second time."""
     try:
         yield
+    except CatalogBusyError as error:
+        logger.info("%s: %s", trouble, error.message)
     except DeltaSqlError as error:
         logger.warning("the commit stands, but %s: %s", trouble, error.message)
+    except Exception:
+        logger.exception("the commit stands, but %s", trouble)
 
 
 def conflict_error(conflict: Conflict) -> ConflictError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +24,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.direct import append
+from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
@@ -76,7 +79,7 @@ def write_deltalake(
         target_file_size: The size of data files to aim at.
         writer_properties: How Parquet is written.
         commit_properties: Custom metadata and application transactions.
-        post_commithook_properties: Accepted; the mirror does these jobs.
+        post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
 
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
@@ -91,6 +94,7 @@ def write_deltalake(
         "writer_properties": writer_properties,
         "commit_properties": commit_properties,
     }
+    hooks = {"post_commithook_properties": post_commithook_properties}
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
         stock: Any = deltalake.write_deltalake  # its overloads are split by mode
         stock(
@@ -99,7 +103,7 @@ def write_deltalake(
             mode=mode,
             storage_options=storage_options,
             predicate=predicate,
-            post_commithook_properties=post_commithook_properties,
+            **hooks,
             **options,
         )
         return
@@ -107,20 +111,23 @@ def write_deltalake(
     data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
         table_or_uri._refresh()
-        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
+        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
     table = open_existing(address)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
-        write_to(table, data, mode=mode, predicate=predicate, **options)
+        write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
     else:
+        options |= hooks
+        wishes = taken_out(options)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.write_deltalake(target, data, **options),
+            lambda target: deltalake.write_deltalake(target, data, **quiet(options)),
+            wishes=wishes,
         )
 
 
@@ -135,6 +142,7 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
+    wishes = taken_out(options)
     if predicate is not None and mode != "overwrite":
         raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
     if mode == "ignore":
@@ -145,14 +153,16 @@ def write_to(
         where = table._predicate_or_all(predicate)
 
         def replace_matching(target: str) -> None:
-            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
+            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **quiet(options))
 
-        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)))
+        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)), hooks=wishes.hooks)
         return
-    if mode == "append" and (data := append(table, data, options)) is None:
+    if mode == "append" and (data := append(table, data, options, hooks=wishes.hooks)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    _without_files(table, mode, lambda target: stock(target, data, mode=mode, **options))
+    run = partial(stock, data=data, mode=mode, **quiet(options))
+    # stock leaves the properties of an existing table alone
+    _without_files(table, mode, run, Wishes(hooks=wishes.hooks))
 
 
 def create_table(
@@ -168,7 +178,7 @@ def create_table(
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
     check_mode(mode)
     del storage_options  # local roots need none
-    options.pop("post_commithook_properties", None)
+    wishes = taken_out(options)
     address = parse_uri(table_uri)
     table = open_existing(address)
     if table is None:
@@ -176,16 +186,18 @@ def create_table(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.DeltaTable.create(target, schema, **options),
+            lambda target: deltalake.DeltaTable.create(target, schema, **quiet(options)),
             comment=comment,
             tags=tags,
+            wishes=wishes,
         )
     elif mode in ("error", "append"):
         raise _exists(table)
     elif mode == "overwrite":
         table._check_location(address.location)
         stock: Any = deltalake.DeltaTable.create
-        _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
+        run = partial(stock, schema=schema, mode=mode, **quiet(options))
+        _without_files(table, mode, run, wishes)
 
 
 def open_existing(address: Address) -> SqlDeltaTable | None:
@@ -209,6 +221,7 @@ def create_with(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    wishes: Wishes = PLAIN,
 ) -> None:
     """Create a table by what delta-rs does in an empty folder."""
     root = place_for(database, name, location)
@@ -226,10 +239,14 @@ def create_with(
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, root, comment=comment, tags=tags or {})
-        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, fresh=True))
+        actions = granted(harvest.actions, wishes, database.engine.config, root)
+        work = Work(new, actions, None, NOTHING, moved, fresh=True, hooks=wishes.hooks)
+        (sink or AutoCommit(database)).submit(work)
 
 
-def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:
+def _without_files(
+    table: SqlDeltaTable, mode: str, operation: Callable[[str], object], wishes: Wishes
+) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
@@ -243,9 +260,12 @@ def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], o
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=snapshot.version)
         if mode == "append":
-            submit(table, scratch, harvest, NOTHING)
-        else:
-            submit(table, scratch, harvest, EVERYTHING, removes(table._source.adds()))
+            submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
+            return
+        config = table._database.engine.config
+        actions = granted(harvest.actions, wishes, config, root, before=snapshot.metadata)
+        whole = replace(harvest, actions=actions)
+        submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
 
 def _exists(table: SqlDeltaTable) -> TableExistsError:
