@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import outbox, registry, snapshots
+from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +71,26 @@ def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
     options = database.engine.config.storage_options_for(status.location)
     try:
         table = registry.find(database, status.table)
-        if not is_ahead(database, table, options):
-            return replace(status, ahead=0)
         store = open_store(status.location, options)
-        head = registry.find(database, status.table).head.version
-        ahead = next((n for n in range(_COUNTED) if not store.exists(commit_path(head + 1 + n))), _COUNTED)
+        first = _taken(database, table, store)
+        if first is None:
+            if not is_ahead(database, table, options):
+                return replace(status, ahead=0)
+            first = registry.find(database, status.table).head.version + 1
+        ahead = next((n for n in range(_COUNTED) if not store.exists(commit_path(first + n))), _COUNTED)
         return replace(status, ahead=ahead)
     except DeltaSqlError as error:
         logger.warning("the log of %s could not be looked at: %s", status.table, error.message)
         return status
+
+
+def _taken(database: Database, table: Table, store: Store) -> int | None:
+    """The oldest version of ours that waits, where somebody else's commit stands in its place."""
+    waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
+    if waiting is None or not store.exists(commit_path(waiting)):
+        return None
+    ours = commits.commit_bytes(database, table, waiting)
+    return None if store.get(commit_path(waiting)) == ours else waiting
 
 
 def look_at_open(database: Database, table: Table) -> bool:
