@@ -126,9 +126,12 @@ def test_hooks_hold_in_the_background_too(catalog_uri: str, thrice: Path) -> Non
             catalog.write("t", ids(number), mode="append", post_commithook_properties=NOT_NOW)
         assert PUBLISHER.flush()
         assert (logged(thrice), hint(thrice)) == ([0, 1, 2, 3], None)
-        append(catalog, 4)
+        append(catalog, 4, 5)
         assert PUBLISHER.flush()
-        assert hint(thrice) == 4
+        assert hint(thrice) is None, "the next one that is passed"
+        append(catalog, 6)
+        assert PUBLISHER.flush()
+        assert hint(thrice) == 6
 
 
 @only_sqlite

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import audit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
@@ -72,14 +72,19 @@ def waiting_versions(database: Database, table_id: int) -> list[int]:
         return [r[0] for r in session.rows(database.sql("outbox", "open versions"), (table_id,))]
 
 
-def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
-    """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
-    newest, now = max(versions), time.time_ns() // 1_000_000
-    with database.relaxed_write() as session, session.batch(len(versions)):
-        session.update_many(
-            database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
-        )
-        session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) -> None:
+    """Note, by table, which versions are in the log.
+
+    Losing this note does no harm: publishing again finds them there.
+    """
+    now = time.time_ns() // 1_000_000
+    published, advance = database.sql("outbox", "published"), database.sql("outbox", "advance")
+    with database.relaxed_write() as session, session.batch(sum(map(len, versions.values()))):
+        # tables in the order of their ids, so that two writers of the same tables never wait for each other
+        for table_id in sorted(versions):
+            session.update_many(published, [(now, table_id, version) for version in versions[table_id]])
+            newest = max(versions[table_id])
+            session.run(advance, (newest, now, table_id, newest))
 
 
 def advance(database: Database, table_id: int, version: int) -> None:

@@ -150,10 +150,14 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = statements("snapshots", session.engine.dialect.name)["lock"]
     ids = sorted(set(table_ids))
     rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
+    if rows and rows[0][-1] is not None:
+        session.take_time(max(row[-1] for row in rows))
     return {
-        row[0]: LockedTable(table_from_row(row), seq, metadata, protocol, bool(frozen), shape)
+        row[0]: LockedTable(
+            table_from_row(row), seq, metadata, protocol, bool(frozen), shape, sha256, published, bool(paused)
+        )
         for row in rows
-        for seq, metadata, protocol, frozen, shape in [row[TABLE_COLUMNS:]]
+        for seq, metadata, protocol, frozen, shape, sha256, published, paused, _ in [row[TABLE_COLUMNS:]]
     }
 
 

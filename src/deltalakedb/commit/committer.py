@@ -29,7 +29,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.log import Committed, Conflict, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
 from deltalakedb.protocol.upgrades import FENCE
@@ -279,6 +279,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
     if change.read is not None and locked.protocol_version > change.read.version:
         protocol = _protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
+    before_all, written = locked, []
     for ordinal, step in enumerate(change.steps):
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
@@ -306,6 +307,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
+        data = encode_commit(actions) if change.copy is None else change.copy.data
         locked = ratify(
             session,
             locked,
@@ -313,7 +315,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 version=version,
                 timestamp=timestamp,
                 actions=actions,
-                data=encode_commit(actions) if change.copy is None else change.copy.data,
+                data=data,
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
@@ -323,7 +325,13 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             ),
         )
         result = Committed(version, timestamp)
-    return result
+        if change.copy is None and data is not None:
+            written.append((version, timestamp, data))
+    if not written or before_all.paused or len(written) < len(change.steps):
+        return result
+    head = before_all.table.head
+    clear = before_all.published_version == head.version
+    return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
 
 
 def _completed(

@@ -158,10 +158,16 @@ class Checkpoints:
     Attributes:
         write: Write them.
         cleanup: Clean up; None leaves it to the table's ``delta.enableExpiredLogCleanup``.
+        interval: Look only where a multiple of this was published just now; None always looks.
     """
 
     write: bool = True
     cleanup: bool | None = None
+    interval: int | None = None
+
+    def may_be_due(self, versions: Sequence[int]) -> bool:
+        """Whether a checkpoint may be due after some versions were published."""
+        return self.write and (self.interval is None or crossed(versions, self.interval))
 
 
 def crossed(versions: Sequence[int], interval: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry
@@ -13,7 +14,7 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import Member
@@ -25,7 +26,30 @@ logger = logging.getLogger(__name__)
 FOLDER = "_delta_transactions"
 
 
-def tell(database: Database, table_id: int, groups: Collection[str], put: Collection[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A transaction over several tables.
+
+    Attributes:
+        txn: Its id.
+        members: What its tables became; None where that has to be asked for.
+    """
+
+    txn: str
+    members: Sequence[Member] | None = None
+
+
+def tell_all(database: Database, group: Group, put: Mapping[int, Collection[int]]) -> None:
+    """Write the manifest of a transaction that was just committed, where all its tables are published."""
+    members = group.members
+    if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
+        _write(database, group.txn, sorted(members, key=lambda m: m.table))
+    else:
+        # somebody else may have published the others
+        tell(database, [group.txn], put)
+
+
+def tell(database: Database, groups: Collection[str], put: Mapping[int, Collection[int]]) -> None:
     """Write the manifest of every transaction whose tables are all published.
 
     Called when commit files are there and their notes are not: whoever dies here is followed by one who finds
@@ -34,13 +58,12 @@ def tell(database: Database, table_id: int, groups: Collection[str], put: Collec
 
     Args:
         database: The catalog.
-        table_id: The table that was published just now.
-        groups: Transactions that its versions belong to.
-        put: Its versions that are in the log, noted or not.
+        groups: Transactions that these versions belong to.
+        put: By table the versions that were just put.
     """
     for txn in groups:
         members = outbox.group(database, txn)
-        there = [(m.table_id == table_id and m.version in put) or _is_there(database, m) for m in members]
+        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m) for m in members]
         if len(members) > 1 and all(there):
             _write(database, txn, members)
 

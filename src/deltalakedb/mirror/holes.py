@@ -11,7 +11,7 @@ from deltalakedb.exceptions import StorageMissingError, VersionMissingError
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.storage.store import local_path
+from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
@@ -40,7 +40,7 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
     Returns:
         The versions that were put back; a checkpoint stands for those whose bytes the catalog has not.
     """
-    if version <= table.head.first_version or _seen(database, table) or _is_there(store, version - 1):
+    if version <= table.head.first_version or not is_hole(database, table.table_id, store, version):
         return ()
     covered = max((v for v in list_log(store).checkpoints if v < version), default=-1)
     oldest = commits.first_with_bytes(database, table)
@@ -74,14 +74,18 @@ def _bytes(database: Database, table: Table, version: int) -> bytes | None:
         return None
 
 
-def _seen(database: Database, table: Table) -> bool:
-    """Whether a look would cost too much: on object stores one for each table and process is enough."""
-    if local_path(table.location) is not None:
+def is_hole(database: Database, table_id: int, store: Store, version: int) -> bool:
+    """Whether the file before a version is missing. On object stores a process looks once at a table."""
+    if version == 0:
         return False
-    if (database, table.table_id) in _looked:
-        return True
-    _looked.add((database, table.table_id))
-    return False
+    if isinstance(store, LocalStore):
+        return not _is_there(store, version - 1)
+    if (database, table_id) in _looked:
+        return False
+    if _is_there(store, version - 1):
+        _looked.add((database, table_id))
+        return False
+    return True
 
 
 def _is_there(store: Store, version: int) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox, registry
-from deltalakedb.exceptions import DeltaSqlError, TableMissingError
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, TableMissingError
 from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
 from deltalakedb.mirror.publisher import publish
 
@@ -114,17 +114,18 @@ def reconcile(database: Database, name: str, *, checkpoints: Checkpoints = DUE) 
     except TableMissingError:
         return Pass()  # dropped a moment ago
     options = database.engine.config.storage_options_for(table.location)
-    done = Pass()
+    done, due = Pass(), False
     while True:
         result = publish(database, table, storage_options=options, limit=_AT_ONCE)
         done += Pass(published=len(result.versions))
+        due = due or checkpoints.may_be_due(result.versions)
         if result.error is not None:
             return done + Pass(failed=(name,))
         if result.diverged:
             return done + Pass(diverged=(name,))
         if len(result.versions) < _AT_ONCE:
             break
-    if checkpoints.write:
+    if due:
         done += Pass(checkpoints=_checkpoint(database, name, checkpoints) or 0)
     return done
 
@@ -138,6 +139,9 @@ def _checkpoint(database: Database, name: str, asked: Checkpoints = DUE) -> int 
         return int(written is not None)
     except TableMissingError:
         return 0  # dropped a moment ago
+    except CatalogBusyError as error:
+        logger.info("the checkpoint of %s must wait: %s", name, error.message)
+        return None
     except DeltaSqlError as error:
         logger.warning("the checkpoint of %s must wait: %s", name, error.message)
         return None

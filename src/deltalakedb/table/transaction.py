@@ -245,7 +245,8 @@ class Transaction:
         undo(vanished)
         self.commits = dict(zip(names, outcome, strict=True))
         with after_commit("its tables could not be found again"):
-            publish_committed(self._database, self._settled(changes))
+            settled = self._settled(changes, outcome)
+            publish_committed(self._database, settled, group=self.uuid if len(settled) > 1 else None)
         return self.commits
 
     def rollback(self) -> None:
@@ -277,12 +278,12 @@ class Transaction:
             )
         return changes, names, vanished
 
-    def _settled(self, changes: Sequence[TableChange]) -> list[Settled]:
+    def _settled(self, changes: Sequence[TableChange], outcome: Sequence[Committed]) -> list[Settled]:
         """Tables after the transaction, which may have renamed or dropped them."""
         hooks = {t.table.location: Hooks.all_of(t.hooks) for t in self._touched.values()}
         settled = [
-            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location])
-            for c in changes
+            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location], done.fresh)
+            for c, done in zip(changes, outcome, strict=True)
             if c.steps
         ]
         if not self._own:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from deltalakedb.catalog import registry
+from deltalakedb.catalog.outbox import Member
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import CatalogBusyError, CommitUnknownError, ConflictError, DeltaSqlError
-from deltalakedb.failpoints import failpoint
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.checkpointer import (
     DEFAULT_INTERVAL,
@@ -20,6 +20,8 @@ from deltalakedb.mirror.checkpointer import (
     crossed,
     interval_of,
 )
+from deltalakedb.mirror.fresh import publish_fresh
+from deltalakedb.mirror.groups import Group
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.actions import Metadata
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.log import Fresh, Snapshot
     from deltalakedb.table.hooks import Hooks
 
 logger = logging.getLogger(__name__)
@@ -86,7 +88,8 @@ class AutoCommit:
             return None
         change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
-        publish_committed(self.database, [Settled(work.table, interval(work.read, work.actions), work.hooks)])
+        every = interval(work.read, work.actions)
+        publish_committed(self.database, [Settled(work.table, every, work.hooks, outcome[0].fresh)])
         return outcome[0]
 
 
@@ -137,11 +140,13 @@ class Settled:
         table: The table.
         interval: Commits between two checkpoints.
         hooks: What its writer asked for.
+        fresh: What was ratified of it, where that is known.
     """
 
     table: Table | NewTable
     interval: int
     hooks: Hooks = DEFAULT
+    fresh: Fresh | None = None
 
 
 def interval(read: Snapshot | None, actions: Iterable[Action]) -> int:
@@ -150,41 +155,67 @@ def interval(read: Snapshot | None, actions: Iterable[Action]) -> int:
     return DEFAULT_INTERVAL if metadata is None else interval_of(metadata)
 
 
-def publish_committed(database: Database, settled: Sequence[Settled]) -> None:
-    """Publish what was just committed, as the settings say. A failure here never fails the commit."""
+def publish_committed(database: Database, settled: Sequence[Settled], *, group: str | None = None) -> None:
+    """Publish what was just committed, as the settings say. A failure here never fails the commit.
+
+    Args:
+        database: The catalog.
+        settled: The tables.
+        group: The transaction, where it changed several tables.
+    """
     config = database.engine.config
     if config.publish.mode == "background":
         for one in settled:
             PUBLISHER.soon(database, one.table.name, _checkpoints(database, one))
     if config.publish.mode != "sync":
         return
+    published: set[int] = set()
+    with after_commit("what was ratified could not be published at once"):
+        fresh = [
+            (s.fresh, s.table.location, config.storage_options_for(s.table.location))
+            for s in settled
+            if s.fresh is not None
+        ]
+        published = publish_fresh(database, fresh, group=_group(group, settled)) if fresh else published
     due = []
-    for number, one in enumerate(settled):
-        table = one.table
-        with after_commit(f"{table.name} could not be published"):
-            if number:
-                failpoint("publish.between_tables")
-            done = publish(
-                database,
-                registry.find(database, table.name) if isinstance(table, NewTable) else table,
-                storage_options=config.storage_options_for(table.location),
-                limit=config.publish.help_predecessors + 1,
-                seconds=1.0,
-            )
-            # from the numbers alone: a commit that is not due one costs nothing
-            if _checkpoints(database, one).write and crossed(done.versions, one.interval):
-                due.append(one)
+    for one in settled:
+        versions: Sequence[int] = ()
+        if one.fresh is not None and one.fresh.table_id in published:
+            versions = [version for version, _, _ in one.fresh.commits]
+        else:
+            with after_commit(f"{one.table.name} could not be published"):
+                versions = publish(
+                    database,
+                    registry.find(database, one.table.name) if isinstance(one.table, NewTable) else one.table,
+                    storage_options=config.storage_options_for(one.table.location),
+                    limit=config.publish.help_predecessors + 1,
+                    seconds=1.0,
+                ).versions
+        # from the numbers alone: a commit that is not due one costs nothing
+        if _checkpoints(database, one).write and crossed(versions, one.interval):
+            due.append(one)
     # after all tables are published, since those of one transaction should appear together
     for one in due:
         with after_commit(f"the checkpoint of {one.table.name} must wait"):
             options = config.storage_options_for(one.table.location)
-            asked = _checkpoints(database, one)
-            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=asked.cleanup)
+            cleanup = one.hooks.cleanup_expired_logs
+            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=cleanup)
+
+
+def _group(txn: str | None, settled: Sequence[Settled]) -> Group | None:
+    """A transaction over several tables, where it is known what all of them became."""
+    members = [
+        Member(s.fresh.table_id, s.table.name, s.table.location, version, at, published=False)
+        for s in settled
+        if s.fresh is not None
+        for version, at, _ in s.fresh.commits[-1:]
+    ]
+    return None if txn is None else Group(txn, members if len(members) == len(settled) else None)
 
 
 def _checkpoints(database: Database, one: Settled) -> Checkpoints:
     wanted = one.hooks.create_checkpoint and database.engine.config.publish.checkpoints
-    return Checkpoints(wanted, one.hooks.cleanup_expired_logs)
+    return Checkpoints(wanted, one.hooks.cleanup_expired_logs, one.interval)
 
 
 @contextmanager

@@ -118,6 +118,9 @@ class Session(abc.ABC):
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
 
+    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Take the database's time from an answer that brought it along."""
+
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         self._count(statement)
         return self._execute(str(statement), params)

@@ -147,38 +147,28 @@ class PostgresEngine(Engine):
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
         """A transaction that does not wait for its own flush to disk."""
-        with self._transaction("BEGIN; SET LOCAL synchronous_commit = off") as session:
+        with self._transaction("BEGIN", "SET LOCAL synchronous_commit = off", repeatable=True) as session:
             yield session
 
     @contextmanager
-    def _transaction(self, begin: str, *, asking: bool = False) -> Iterator[Session]:
-        connection = self._pool.take()
+    def _transaction(self, *begin: str, asking: bool = False, repeatable: bool = False) -> Iterator[Session]:
+        session = PostgresSession(self, self._pool.take(), single=asking, begin=begin, repeatable=repeatable)
         try:
-            try:
-                connection.execute(begin)
-            except self.driver.Error as error:
-                if not connection.closed:
-                    raise self.translate(error) from error
-                connection = self.replace(connection)
-                try:
-                    connection.execute(begin)
-                except self.driver.Error as again:
-                    raise self.translate(again) from again
-            session = PostgresSession(self, connection, single=asking)
             try:
                 yield session
             except BaseException:
-                with suppress(self.driver.Error):
-                    connection.execute("ROLLBACK")
+                if session.begun:
+                    with suppress(self.driver.Error):
+                        session.connection.execute("ROLLBACK")
                 raise
             if asking:
                 # whatever a question set for its session, set_config() for one, is undone
                 with suppress(self.driver.Error):
-                    connection.execute("ROLLBACK")
+                    session.connection.execute("ROLLBACK")
             else:
                 session.send("COMMIT")
         finally:
-            self._give(connection)
+            self._give(session.connection)
 
     def _give(self, connection: psycopg.Connection[Row]) -> None:
         if connection.closed or connection.info.transaction_status != 0:

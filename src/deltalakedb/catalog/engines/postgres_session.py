@@ -38,6 +38,8 @@ class PostgresSession(Session):
         *,
         retry: bool = False,
         single: bool = False,
+        begin: tuple[str, ...] = (),
+        repeatable: bool = False,
     ) -> None:
         self.engine = engine
         self.connection = connection
@@ -46,6 +48,10 @@ class PostgresSession(Session):
         #: statements whose answers nobody waits for, in groups that touch no row twice
         self._waiting: list[list[tuple[str, Sequence[Any]]]] = []
         self._depth = 0
+        #: how the transaction begins: sent along with its first statement
+        self._begin = begin
+        #: doing everything twice does no harm
+        self._repeatable = repeatable
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -61,6 +67,8 @@ class PostgresSession(Session):
         if self._waiting:
             self.send()
         text, values = (_placeholders(sql), params) if params else (sql, None)
+        if self._begin:
+            return self.begin(text, values)
         try:
             return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
@@ -72,6 +80,33 @@ class PostgresSession(Session):
             return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
+
+    def begin(self, text: str | None = None, values: Sequence[Any] | None = None) -> Any:
+        """Begin the transaction, with a first statement in the same round trip where one is given.
+
+        A connection that died while it rested is replaced: nothing has happened yet.
+        """
+        for again in (False, True):
+            try:
+                with self.connection.pipeline():
+                    for statement in self._begin:
+                        self.connection.execute(statement)
+                    found = (
+                        None if text is None else self.connection.execute(text, values, prepare=self._prepare)
+                    )
+            except self.engine.driver.Error as error:
+                if again or not self.connection.closed:
+                    raise self.engine.translate(error) from error
+                self.connection = self.engine.replace(self.connection)
+            else:
+                break
+        self._begin = ()
+        return found
+
+    @property
+    def begun(self) -> bool:
+        """Whether the server knows of the transaction."""
+        return self.connection.info.transaction_status != 0
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Rows fetched by the driver, then turned into columns."""
@@ -101,7 +136,7 @@ class PostgresSession(Session):
         self.run("DROP TABLE dl_incoming")
 
     def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
-        if self._waiting:
+        if self._waiting or self._begin:
             self.send()
         try:
             with self.connection.cursor() as cursor, cursor.copy(command) as copy:
@@ -116,7 +151,7 @@ class PostgresSession(Session):
             for one in params:
                 self._later(str(statement), one)
             return
-        if self._waiting:
+        if self._waiting or self._begin:
             self.send()
         try:
             with self.connection.cursor() as cursor:
@@ -154,15 +189,19 @@ class PostgresSession(Session):
             CommitUnknownError: The connection broke, and the end may have been reached.
         """
         groups, self._waiting = [g for g in self._waiting if g], []
+        if self._begin and not groups and end is not None:
+            return  # nothing was asked, and nothing is to be changed
+        if self._begin and not self._repeatable:
+            self.begin()
         try:
-            with self.connection.pipeline() if len(groups) + bool(end) > 1 else nullcontext():
-                for group in groups:
-                    values = [value for _, params in group for value in params]
-                    self.engine.changes(self.connection).execute(
-                        _one_statement(tuple(s for s, _ in group)), values
-                    )
-                if end is not None:
-                    self.connection.execute(end)
+            try:
+                self._send(groups, end)
+            except self.engine.driver.Error:
+                if not (self._begin and self.connection.closed):
+                    raise
+                # it died while it rested, or the note was made: then it is made again
+                self.connection = self.engine.replace(self.connection)
+                self._send(groups, end)
         except self.engine.driver.Error as error:
             if end is not None and (self.connection.closed or _lost(error)):
                 raise CommitUnknownError(
@@ -170,6 +209,25 @@ class PostgresSession(Session):
                     suggestion="ask again with the same commit id: it tells whether it happened",
                 ) from error
             raise self.engine.translate(error) from error
+        self._begin = ()
+
+    def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
+        together = len(self._begin) + len(groups) + bool(end) > 1
+        with self.connection.pipeline() if together else nullcontext():
+            for statement in self._begin:
+                self.connection.execute(statement)
+            for group in groups:
+                values = [value for _, params in group for value in params]
+                self.engine.changes(self.connection).execute(
+                    _one_statement(tuple(s for s, _ in group)), values
+                )
+            if end is not None:
+                self.connection.execute(end)
+
+    def take_time(self, now_ms: int) -> None:
+        """The server's clock, told by another answer."""
+        if self._now is None:
+            self._now = now_ms
 
     def now_ms(self) -> int:
         """The server's clock; one moment stands for a whole transaction."""
