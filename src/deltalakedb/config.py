@@ -143,6 +143,13 @@ class ImportConfig(_Section):
     history_limit: int = Field(
         default=10_000, ge=0, description='JSON commits up to which history="auto" imports every version'
     )
+    memory_mb: int = Field(
+        default=512, ge=64, description="memory that an import or a verification keeps to, in MiB"
+    )
+    rate_limit: int = Field(
+        default=0, ge=0, description="file actions loaded in a second at most; 0: no limit"
+    )
+    parallel: int = Field(default=2, ge=1, description="tables that import-all imports at a time")
 
 
 class CacheConfig(_Section):

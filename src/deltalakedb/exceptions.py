@@ -6,6 +6,7 @@
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         ├── CatalogError                  the database that holds the metadata
@@ -27,6 +28,7 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
+        ├── VerificationError             log and catalog do not say the same
         ├── StorageError                  a file or an object store said no
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
@@ -52,6 +54,7 @@ from deltalake.exceptions import (
 
 __all__ = [
     "AddressError",
+    "ArgumentTypeError",
     "CatalogAccessError",
     "CatalogBusyError",
     "CatalogCorruptError",
@@ -75,6 +78,7 @@ __all__ = [
     "LogGapError",
     "LogMissingError",
     "MissingExtraError",
+    "NothingWrittenWarning",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
@@ -88,6 +92,7 @@ __all__ = [
     "TableNotFoundError",
     "UnsupportedFeatureError",
     "UnsupportedOperationError",
+    "VerificationError",
     "VersionMissingError",
 ]
 
@@ -160,6 +165,10 @@ class DivergedWarning(UserWarning):
     """A commit stands in the catalog, but `_delta_log` has something else in its place."""
 
 
+class NothingWrittenWarning(UserWarning):
+    """A write was done before: its application's version is recorded, so nothing was written now."""
+
+
 #: what to do about a frozen table
 FROZEN_HINT = (
     "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
@@ -182,6 +191,10 @@ class MissingExtraError(DeltaSqlError, ImportError):
 
 class InvalidArgumentError(DeltaSqlError, ValueError):
     """An argument that makes no sense, alone or beside another."""
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that is not taken there."""
 
 
 class PredicateError(DeltaSqlError, ValueError):
@@ -274,6 +287,10 @@ class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
 
 
+class VerificationError(DeltaSqlError):
+    """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
+
+
 class StorageError(DeltaSqlError):
     """A file system or an object store refused."""
 
@@ -293,9 +310,41 @@ class CommitError(DeltaSqlError, CommitFailedError):
 
 
 class ConflictError(CommitError):
-    """Another writer was first, and the two cannot both be right."""
+    """Another writer was first, and the two cannot both be right.
+
+    ``version`` is the winner's.
+    """
 
     transient = True
+
+    @property
+    def kind(self) -> str | None:
+        """Which rule the two ran into, ``concurrent_append`` for one."""
+        return self.context.get("kind")
+
+    @property
+    def operation(self) -> str | None:
+        """The winner's operation."""
+        return self.context.get("operation")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files at fault, by their paths in the table; some of them, where they are many."""
+        return tuple(self.context.get("files", ()))
+
+    @property
+    def predicate(self) -> str | None:
+        """The predicate by which rows were read that the winner added."""
+        return self.context.get("predicate")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, with what the two ran into."""
+        return super().to_dict() | {
+            "kind": self.kind,
+            "operation": self.operation,
+            "files": list(self.files),
+            "predicate": self.predicate,
+        }
 
 
 class CommitUnknownError(CommitError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.catalog import outbox, registry
+from deltalakedb.catalog import names, outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
@@ -14,10 +14,9 @@ from deltalakedb.exceptions import (
     ConflictError,
     InvalidArgumentError,
     TableMissingError,
-    UnsupportedOperationError,
 )
 from deltalakedb.log.reader import open_file_log
-from deltalakedb.mirror.fencing import is_fenced
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import ROOT_SETTING, normal_location
@@ -180,7 +179,7 @@ class Catalog:
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""
-        return registry.rename(self._database, name, validate_table_name(new_name))
+        return names.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False) -> Table:
         """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
@@ -190,20 +189,10 @@ class Catalog:
             force: Drop it although some commits were never published and are then lost, or a fence keeps all
                 other writers out.
         """
-        table = registry.find(self._database, name)
-        behind = outbox.lag(self._database, table.table_id).versions
-        if behind and not force:
-            raise UnsupportedOperationError(
-                f"{behind} commits of the table are not in its _delta_log yet and would be lost",
-                table=name,
-                suggestion="publish them first, or drop with force=True",
-            )
-        if not force and is_fenced(self.log(name).snapshot().protocol):
-            raise UnsupportedOperationError(
-                "the table is fenced: once it is dropped, nobody can write to it any more",
-                table=name,
-                suggestion="take it away with `deltasql mirror fence --remove`, or drop with force=True",
-            )
+        if not force:
+            table = registry.find(self._database, name)
+            outbox.refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
         return registry.drop(self._database, name)
 
     def set_comment(self, name: str, comment: str | None) -> None:

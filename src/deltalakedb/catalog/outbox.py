@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
+from deltalakedb.exceptions import UnsupportedOperationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,6 +124,16 @@ def lag(database: Database, table_id: int) -> Lag:
     with database.read() as session:
         row = session.row(database.sql("outbox", "lag"), (table_id,))
     return Lag(row[0], row[1]) if row else Lag(0, None)
+
+
+def refuse_unpublished(database: Database, table: Table) -> None:
+    """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    if behind := lag(database, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"{behind} commits of the table are not in its _delta_log yet and would be lost",
+            table=table.name,
+            suggestion="publish them first, or drop with force=True",
+        )
 
 
 def last_error(database: Database, table_id: int) -> str | None:

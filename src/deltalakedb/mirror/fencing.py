@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import snapshots
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import ConflictError
+from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.actions import CommitInfo
@@ -17,6 +17,7 @@ from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_w
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Protocol
 
 #: commits of others that may come in between
@@ -26,6 +27,16 @@ _ATTEMPTS = 5
 def is_fenced(protocol: Protocol) -> bool:
     """Whether only writers of the catalog may write."""
     return FENCE in (protocol.writer_features or ())
+
+
+def refuse_fenced(database: Database, table: Table) -> None:
+    """Refuse to leave a fenced table to writers that cannot get in."""
+    if is_fenced(snapshots.open_table(database, table.name).snapshot.protocol):
+        raise UnsupportedOperationError(
+            "the table is fenced: once it is dropped, nobody can write to it any more",
+            table=table.name,
+            suggestion="take it away with `deltasql mirror fence --remove`, or drop with force=True",
+        )
 
 
 def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -19,7 +20,7 @@ from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.mirror.groups import Group
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 #: how long to wait for the writer of the version before; it is on its way unless it died
 _PATIENCE_S = 0.05
 _FIRST_LOOK_S = 0.0005
+#: a look for what others left costs a statement, so there is at most one in so many seconds
+_LOOK_BACK_S = 1.0
 #: stores are slow to answer, and wait side by side
 _THREADS = 8
 
@@ -38,7 +41,7 @@ def publish_fresh(
     works: Sequence[tuple[Fresh, str, Mapping[str, str] | None]],
     *,
     group: Group | None = None,
-) -> set[int]:
+) -> PublishedFresh:
     """Publish what was just ratified, of any number of tables side by side, where nothing is in the way.
 
     Args:
@@ -47,23 +50,60 @@ def publish_fresh(
         group: The transaction, where it changed several tables.
 
     Returns:
-        The ids of the tables that are done. The others are for the publisher that asks the database: because
-        of an error, another's bytes in our place, or a version before that is missing.
+        What is in the log and noted, and the tables that are done.
     """
     if len(works) == 1:
         put = [_put(database, *works[0])]
     else:
         put = list(_threads().map(lambda numbered: _put_next(database, *numbered), enumerate(works)))
-    done = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
-    if done:
+    noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
+    if noted:
         if group is not None:
-            tell_all(database, group, done)
-        outbox.mark_published(database, done)
+            tell_all(database, group, noted)
+        outbox.mark_published(database, noted)
         failpoint("publish.after_mark")
-        telemetry.emit("publish_total", sum(map(len, done.values())), outcome="published")
-    return {
-        fresh.table_id for fresh, _, _ in works if len(done.get(fresh.table_id, ())) == len(fresh.commits)
+        telemetry.emit("publish_total", sum(map(len, noted.values())), outcome="published")
+    whole = {
+        fresh.table_id
+        for fresh, _, _ in works
+        if len(noted.get(fresh.table_id, ())) == len(fresh.commits) and not _looks_back(database, fresh)
     }
+    return PublishedFresh(noted, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFresh:
+    """What became of what was just ratified.
+
+    Attributes:
+        noted: The versions that are in the log and noted, by table.
+        done: Ids of tables with nothing left to do. The others are for the publisher that asks the database:
+            because of an error, another's bytes in our place, a version before that is missing, or one that
+            nobody may have noted.
+    """
+
+    noted: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    done: Collection[int] = ()
+
+
+#: when this process last looked for earlier versions whose publisher died before it noted them
+_looked_back: dict[tuple[Database, int], float] = {}
+#: looks that were put off
+_owed: set[tuple[Database, int]] = set()
+
+
+def _looks_back(database: Database, fresh: Fresh) -> bool:
+    """Whether to look for what a dead publisher left; mostly the version before is just being noted."""
+    key = (database, fresh.table_id)
+    if fresh.clear and key not in _owed:
+        return False
+    now = time.monotonic()
+    if now - _looked_back.get(key, -_LOOK_BACK_S) < _LOOK_BACK_S:
+        _owed.add(key)
+        return False
+    _owed.discard(key)
+    _looked_back[key] = now
+    return True
 
 
 def _put_next(
@@ -124,6 +164,8 @@ def _threads() -> ThreadPoolExecutor:
 def _after_fork() -> None:
     global _pool
     _pool = None  # its threads stayed behind
+    _looked_back.clear()
+    _owed.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

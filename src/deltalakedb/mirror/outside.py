@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 import warnings
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +108,13 @@ def look_at_open(database: Database, table: Table) -> bool:
     except DeltaSqlError as error:
         warnings.warn(f"{table.name}: {error.message}; {error.suggestion}", DivergedWarning, stacklevel=2)
         return False
+
+
+def has_next(table: Table) -> bool:
+    """Whether a log on local disk holds a version beyond the head; asked under the head's lock."""
+    # trouble with the log never stops a commit; what stands there is found when it is published
+    root = local_path(table.location)
+    return root is not None and os.path.lexists(f"{root}/{commit_path(table.head.version + 1)}")
 
 
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:

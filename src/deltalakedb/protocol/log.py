@@ -115,6 +115,7 @@ class Conflict:
     detail: str = ""
     files: tuple[str, ...] = field(default=())
     table: str | None = None
+    predicate: str | None = None  # by which rows were read that the winner changed
 
 
 @runtime_checkable

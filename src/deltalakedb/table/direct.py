@@ -65,7 +65,8 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
     files = [Path(resolve(root, a.path)) for a in adds]
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True, hooks=hooks))
+    named = table._is_remembered
+    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True, hooks=hooks, named=named))
     return None
 
 

@@ -114,7 +114,8 @@ def submit(
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
     read = table._source.snapshot
-    return table._hand_on(Work(table._row, actions, read, reads, moved, harvest.fresh, hooks))
+    work = Work(table._row, actions, read, reads, moved, harvest.fresh, hooks=hooks)
+    return table._hand_on(work)
 
 
 def _counted(action: Action, removed: int) -> Action:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import weakref
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
-from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import resolve_all
+from deltalakedb.log.names import commit_path
+from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.dv import resolve_dv
+from deltalakedb.protocol.features import SCAN_DROPS, without_features
+from deltalakedb.protocol.paths import encode_path, is_url, resolve, resolve_all
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_types import arrow_schema
-from deltalakedb.table.staging import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.source import Source
@@ -41,29 +47,59 @@ def _maps_columns(protocol: Protocol) -> bool:
     return protocol.min_reader_version >= 2
 
 
-class RawScan:
-    """delta-rs's own table over a scratch log that names only the candidate files."""
+def raw_table(
+    snapshot: Snapshot,
+    adds: Iterable[Add],
+    root: str,
+    storage_options: Mapping[str, str] | None = None,
+) -> RawDeltaTable:
+    """delta-rs's own table over some files of a snapshot.
 
-    def __init__(self, source: Source, root: str, where: Expr | None = None) -> None:
-        self._scratch = Scratch.for_reading(root)
-        weakref.finalize(self, self._scratch.remove)
-        self._scratch.lay(source.snapshot, source.adds(where), reading=True)
+    It is loaded from a log that names the files by absolute paths. All of it is in memory then, so the log is
+    gone when this returns, and the table may be read as long as anybody holds it. Never vacuum such a table.
+
+    Raises:
+        UnsupportedFeatureError: delta-rs does not read such a table.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="deltasql-"))
+    protocol = without_features(snapshot.protocol, SCAN_DROPS)
+    options = None if storage_options is None else dict(storage_options)
+    try:
+        path = folder / commit_path(snapshot.version)
+        files = [_absolute(root, add) for add in adds]
         try:
-            self.raw = RawDeltaTable(str(self._scratch.folder), version=None, storage_options=None)
+            path.parent.mkdir()
+            path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+        try:
+            return RawDeltaTable(str(folder), version=None, storage_options=options)
         except BaseException as error:
-            raise readable_error(error, source.snapshot) from error
-
-    def batches(
-        self, schema: pa.Schema, columns: list[str] | None, predicate: str | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Record batches in the table's own types; the scratch folder lives as long as the iterator."""
-        reader = pa.RecordBatchReader.from_stream(self.raw.scan(columns=columns, predicate=predicate))
-        for batch in reader:
-            yield _conform(batch, schema)
+            raise readable_error(error, snapshot) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _absolute(root: str, add: Add) -> Add:
+    """An add whose path, and that of its deletion vector, stands for itself."""
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == "u":
+        vector = _placed(root, vector)
+    return replace(add, path=_url(resolve(root, add.path)), deletion_vector=vector)
+
+
+def _placed(root: str, vector: DeletionVector) -> DeletionVector:
+    return replace(vector, storage_type="p", path_or_inline_dv=_url(resolve_dv(root, vector) or ""))
+
+
+def _url(place: str) -> str:
+    return encode_path(place) if is_url(place) else f"file://{encode_path(place)}"
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in the table's own types: delta-rs answers with view types."""
+    if not schema.names:
+        return batch  # without columns only the number of rows is left
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -101,12 +137,20 @@ def scan(
     where: Expr | None,
     columns: list[str] | None,
     predicate: str | None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    raw = RawScan(source, root, where)
-    return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
+    raw = raw_table(source.snapshot, source.adds(where), root, storage_options)
+    # planned here, so that a wrong predicate is an error of this call and not of the first batch
+    reader = pa.RecordBatchReader.from_stream(raw.scan(columns=columns, predicate=predicate))
+    return pa.RecordBatchReader.from_batches(schema, _conformed(reader, schema))
+
+
+def _conformed(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        yield conform(batch, schema)
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:

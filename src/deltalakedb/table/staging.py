@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import commit_path, parse_name
 from deltalakedb.protocol.actions import Action, Add, Cdc, DeletionVector, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import SCAN_DROPS
+from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.upgrades import with_writer_features
@@ -40,6 +39,10 @@ class Harvest:
     actions: tuple[Action, ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
+
+    def in_place(self) -> Harvest:
+        """The same where the added files were not made by delta-rs, and lie under the root already."""
+        return replace(self, new_files=(), fresh=False)
 
 
 #: how often the shared work folder may vanish between looking and making
@@ -67,11 +70,6 @@ class Scratch:
         (folder / "_delta_log").mkdir(parents=True)
 
     @classmethod
-    def for_reading(cls, root: str) -> Scratch:
-        """A scratch table in the system's temporary folder: nothing is written near the table."""
-        return cls(root, Path(tempfile.mkdtemp(prefix="deltasql-")))
-
-    @classmethod
     def for_writing(cls, root: str, *, table: str) -> Scratch:
         """A scratch table under the table's root, so that new files move by a rename."""
         folder = Path(root) / WORK_FOLDER / uuid.uuid4().hex
@@ -88,9 +86,9 @@ class Scratch:
                 suggestion="check that the folder exists and may be written, and that the disk is not full",
             ) from error
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, reading: bool = False) -> None:
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = ()) -> None:
         """Write the log that makes this folder the table at the snapshot's version."""
-        protocol = _without(snapshot.protocol, SCAN_DROPS if reading else OURS)
+        protocol = without_features(snapshot.protocol, OURS)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
         path = self.folder / commit_path(snapshot.version)
         try:
@@ -204,18 +202,6 @@ def _unlinked_vector(vector: DeletionVector | None) -> DeletionVector | None:
     prefix, name = vector.path_or_inline_dv[:-20], vector.path_or_inline_dv[-20:]
     prefix = prefix.removeprefix(_LINK).removeprefix("/")
     return replace(vector, path_or_inline_dv=prefix + name)
-
-
-def _without(protocol: Protocol, features: frozenset[str]) -> Protocol:
-    """The protocol without features that delta-rs need not know on a scratch table."""
-    if protocol.writer_features is None:
-        return protocol
-    readers = protocol.reader_features
-    return replace(
-        protocol,
-        reader_features=None if readers is None else tuple(f for f in readers if f not in features),
-        writer_features=tuple(f for f in protocol.writer_features if f not in features),
-    )
 
 
 def _with(protocol: Protocol, hidden: Protocol) -> Protocol:

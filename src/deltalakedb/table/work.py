@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.outbox import Member
 from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CatalogBusyError, CommitUnknownError, ConflictError, DeltaSqlError
+from deltalakedb.commit.committer import LogAheadError, commit
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    CommitUnknownError,
+    ConflictError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    NothingWrittenWarning,
+)
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.checkpointer import (
     DEFAULT_INTERVAL,
@@ -20,9 +29,9 @@ from deltalakedb.mirror.checkpointer import (
     crossed,
     interval_of,
 )
-from deltalakedb.mirror.fresh import publish_fresh
+from deltalakedb.mirror.fresh import PublishedFresh, publish_fresh
 from deltalakedb.mirror.groups import Group
-from deltalakedb.mirror.outside import look_ahead
+from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.log import Committed, Conflict
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.names import NameChange
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
@@ -43,6 +53,11 @@ if TYPE_CHECKING:
     from deltalakedb.table.hooks import Hooks
 
 logger = logging.getLogger(__name__)
+
+#: how often others may be ahead of one commit
+_LOOKS = 5
+#: packages whose lines are not the user's own
+_INSIDE = ("deltalakedb", "deltalake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,7 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
+        named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
         hooks: What is to follow the commit.
     """
 
@@ -65,11 +81,16 @@ class Work:
     reads: ReadSet = EVERYTHING
     files: Sequence[Path] = field(default=())
     fresh: bool = False
+    named: bool = False
     hooks: Hooks = DEFAULT
 
 
 class Sink(Protocol):
     """Where work goes."""
+
+    def ready(self) -> None:
+        """Called before an operation: refuse early what could not be taken."""
+        ...
 
     def submit(self, work: Work) -> Committed | None:
         """Take the work; the commit it became, or None where that is still to come or there was nothing."""
@@ -82,15 +103,56 @@ class AutoCommit:
 
     database: Database
 
+    def ready(self) -> None:
+        """Always."""
+
     def submit(self, work: Work) -> Committed | None:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
             return None
-        change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
+        change = TableChange(
+            work.table, work.actions, work.read, work.reads, fresh=work.fresh, named=work.named
+        )
         outcome = settle(self.database, [change], files=work.files)
         every = interval(work.read, work.actions)
         publish_committed(self.database, [Settled(work.table, every, work.hooks, outcome[0].fresh)])
+        if outcome[0].replayed:
+            tell_nothing_written(work.table.name)
         return outcome[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Nowhere: an older version is there to be read."""
+
+    name: str
+    version: int
+
+    def ready(self) -> NoReturn:
+        """Refuse."""
+        raise InvalidArgumentError(
+            f"version {self.version} was opened for reading only",
+            table=self.name,
+            version=self.version,
+            suggestion="leave the version out to change the table",
+        )
+
+    def submit(self, work: Work) -> Committed | None:
+        """Refuse; files that were written already are deleted."""
+        undo(work.files)
+        self.ready()
+
+
+def tell_nothing_written(tables: str) -> None:
+    """Warn a caller whose application's version was recorded before, at the caller's own line."""
+    frame, level = sys._getframe(1).f_back, 3
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"nothing was written to {tables}: the application's version was recorded before",
+        NothingWrittenWarning,
+        stacklevel=level,
+    )
 
 
 def settle(
@@ -100,12 +162,12 @@ def settle(
     files: Sequence[Path] = (),
     txn_uuid: str | None = None,
     repeated: bool = True,
+    names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
     """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
     try:
-        _look_ahead(database, changes)
-        outcome = commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, own=own)
+        outcome = _commit(database, changes, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own)
     except CommitUnknownError:
         # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
@@ -121,15 +183,41 @@ def settle(
     return outcome
 
 
-def _look_ahead(database: Database, changes: Sequence[TableChange]) -> None:
-    """Look for commits that others put into the log, before ours would collide with them."""
+def _commit(
+    database: Database,
+    changes: Sequence[TableChange],
+    *,
+    txn_uuid: str | None,
+    repeated: bool,
+    names: Sequence[NameChange],
+    own: Sequence[OwnWork],
+) -> list[Committed] | Conflict:
+    """Commit, unless others put commits into a log that ours would collide with."""
     config = database.engine.config
-    for change in changes:
-        table = change.table
-        if isinstance(table, NewTable) or not change.steps or config.publish.look_ahead == "off":
-            continue
-        if config.publish.look_ahead == "always" or is_local(table.location):
-            look_ahead(database, table, config.storage_options_for(table.location))
+    watched = config.publish.look_ahead != "off"
+    if config.publish.look_ahead == "always":
+        for change in changes:
+            table = change.table
+            if change.steps and not isinstance(table, NewTable) and not is_local(table.location):
+                # a store far away is not asked while the head is held
+                look_ahead(database, table, config.storage_options_for(table.location))
+    for _ in range(_LOOKS):
+        try:
+            return commit(
+                database,
+                changes,
+                txn_uuid=txn_uuid,
+                repeated=repeated,
+                names=names,
+                own=own,
+                guard=has_next if watched else None,
+            )
+        except LogAheadError as ahead:
+            look_ahead(database, ahead.table, config.storage_options_for(ahead.table.location))
+    raise CatalogBusyError(
+        "others put commits into the log faster than they can be taken over",
+        suggestion="let one side write: see `deltasql mirror status`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +257,23 @@ def publish_committed(database: Database, settled: Sequence[Settled], *, group: 
             PUBLISHER.soon(database, one.table.name, _checkpoints(database, one))
     if config.publish.mode != "sync":
         return
-    published: set[int] = set()
+    at_once = PublishedFresh()
     with after_commit("what was ratified could not be published at once"):
         fresh = [
             (s.fresh, s.table.location, config.storage_options_for(s.table.location))
             for s in settled
             if s.fresh is not None
         ]
-        published = publish_fresh(database, fresh, group=_group(group, settled)) if fresh else published
+        if fresh:
+            at_once = publish_fresh(database, fresh, group=_group(group, settled))
     due = []
     for one in settled:
-        versions: Sequence[int] = ()
-        if one.fresh is not None and one.fresh.table_id in published:
-            versions = [version for version, _, _ in one.fresh.commits]
-        else:
+        versions: list[int] = []
+        if one.fresh is not None:
+            versions += at_once.noted.get(one.fresh.table_id, ())
+        if one.fresh is None or one.fresh.table_id not in at_once.done:
             with after_commit(f"{one.table.name} could not be published"):
-                versions = publish(
+                versions += publish(
                     database,
                     registry.find(database, one.table.name) if isinstance(one.table, NewTable) else one.table,
                     storage_options=config.storage_options_for(one.table.location),
@@ -240,5 +329,7 @@ def conflict_error(conflict: Conflict) -> ConflictError:
         version=conflict.version,
         suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
         kind=conflict.kind,
+        operation=conflict.operation,
         files=conflict.files,
+        predicate=conflict.predicate,
     )

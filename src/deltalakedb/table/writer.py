@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
+import pyarrow as pa
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
+    ConflictError,
     InvalidArgumentError,
+    SchemaError,
     TableExistsError,
     TableMissingError,
 )
@@ -23,11 +26,13 @@ from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.table import memory
 from deltalakedb.table.direct import append
 from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
@@ -36,6 +41,7 @@ from deltalakedb.uri import is_deltasql, parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
 
@@ -95,8 +101,8 @@ def write_deltalake(
         "commit_properties": commit_properties,
     }
     hooks = {"post_commithook_properties": post_commithook_properties}
+    stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
-        stock: Any = deltalake.write_deltalake  # its overloads are split by mode
         stock(
             table_or_uri,
             data,
@@ -114,11 +120,15 @@ def write_deltalake(
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
+    if mode == "append" and _append_remembered(address, data, options | hooks):
+        return
     table = open_existing(address)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
         write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
+        if mode == "append" and isinstance(table._source, SqlSource):
+            _remember(table, table._source.opened)
     else:
         options |= hooks
         wishes = taken_out(options)
@@ -126,9 +136,37 @@ def write_deltalake(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.write_deltalake(target, data, **quiet(options)),
+            lambda target: stock(target, data, mode=mode, **quiet(options)),
             wishes=wishes,
         )
+
+
+def _append_remembered(address: Address, data: Any, options: dict[str, Any]) -> bool:
+    """Append to a table as this process last saw it; False where it has to be looked up."""
+    if isinstance(data, pa.RecordBatchReader) or address.table is None:
+        return False  # a stream can be read only once
+    wishes = taken_out(options)
+    database = Database.open(address)
+    if (opened := memory.recall(database, address.table)) is None:
+        return False
+    table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
+    table._check_location(address.location)
+    try:
+        rest = append(table, data, options, hooks=wishes.hooks)
+    except (ConflictError, SchemaError, TableMissingError):
+        memory.forget(database, address.table)
+        return False
+    _remember(table, opened)
+    return rest is None
+
+
+def _remember(table: SqlDeltaTable, opened: OpenTable) -> None:
+    """Remember a table that was just appended to, unless more than its files has changed."""
+    done = table._appended
+    if done is not None and done.fresh is not None:
+        memory.move_on(table._database, table.name, opened, done.version, done.timestamp)
+    else:
+        memory.forget(table._database, table.name)
 
 
 def check_mode(mode: str) -> None:
@@ -148,7 +186,7 @@ def write_to(
     if mode == "ignore":
         return
     if mode == "error":
-        raise _exists(table)
+        raise exists(table)
     if predicate is not None:
         where = table._predicate_or_all(predicate)
 
@@ -176,9 +214,41 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    check_mode(mode)
     del storage_options  # local roots need none
     wishes = taken_out(options)
+    stock: Any = deltalake.DeltaTable.create
+    create_or_replace(
+        table_uri,
+        mode,
+        lambda target, how: stock(target, schema, mode=how, **quiet(options)),
+        comment=comment,
+        tags=tags,
+        wishes=wishes,
+    )
+
+
+def create_or_replace(
+    table_uri: str,
+    mode: str,
+    operation: Callable[[str, str], object],
+    *,
+    in_place: bool = False,
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    wishes: Wishes = PLAIN,
+) -> None:
+    """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
+
+    Args:
+        table_uri: The table's address.
+        mode: What to do where there is a table already.
+        operation: Runs delta-rs in a folder and in a mode.
+        in_place: The data files lie under the table's root already.
+        comment: A new table's comment in the registry.
+        tags: A new table's tags in the registry.
+        wishes: What is wanted of us rather than of delta-rs.
+    """
+    check_mode(mode)
     address = parse_uri(table_uri)
     table = open_existing(address)
     if table is None:
@@ -186,18 +256,17 @@ def create_table(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.DeltaTable.create(target, schema, **quiet(options)),
+            lambda target: operation(target, mode),
+            in_place=in_place,
             comment=comment,
             tags=tags,
             wishes=wishes,
         )
     elif mode in ("error", "append"):
-        raise _exists(table)
+        raise exists(table)
     elif mode == "overwrite":
         table._check_location(address.location)
-        stock: Any = deltalake.DeltaTable.create
-        run = partial(stock, schema=schema, mode=mode, **quiet(options))
-        _without_files(table, mode, run, wishes)
+        _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
 
 
 def open_existing(address: Address) -> SqlDeltaTable | None:
@@ -218,14 +287,19 @@ def create_with(
     location: str | None,
     operation: Callable[[str], object],
     *,
+    in_place: bool = False,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    free: bool = False,
     wishes: Wishes = PLAIN,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder."""
+    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
+
+    ``free`` says that its name will be free by then.
+    """
     root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root)
+    registry.refuse_taken(database, name, root, free=free)
     if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
         raise TableExistsError(
             f"there is a plain Delta table at {root} already",
@@ -236,16 +310,23 @@ def create_with(
     with Scratch.for_writing(root, table=name) as scratch:
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=-1)
+        if in_place:
+            harvest = harvest.in_place()
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, root, comment=comment, tags=tags or {})
         actions = granted(harvest.actions, wishes, database.engine.config, root)
-        work = Work(new, actions, None, NOTHING, moved, fresh=True, hooks=wishes.hooks)
+        work = Work(new, actions, None, NOTHING, moved, harvest.fresh, hooks=wishes.hooks)
         (sink or AutoCommit(database)).submit(work)
 
 
 def _without_files(
-    table: SqlDeltaTable, mode: str, operation: Callable[[str], object], wishes: Wishes
+    table: SqlDeltaTable,
+    mode: str,
+    operation: Callable[[str], object],
+    wishes: Wishes = PLAIN,
+    *,
+    in_place: bool = False,
 ) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
@@ -259,6 +340,8 @@ def _without_files(
         scratch.lay(snapshot)
         call(operation, str(scratch.folder))
         harvest = scratch.harvest(after=snapshot.version)
+        if in_place:
+            harvest = harvest.in_place()
         if mode == "append":
             submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
             return
@@ -268,7 +351,8 @@ def _without_files(
         submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
 
-def _exists(table: SqlDeltaTable) -> TableExistsError:
+def exists(table: SqlDeltaTable) -> TableExistsError:
+    """The error that says so."""
     return TableExistsError(
         f"the table {table.name!r} exists at {table.table_uri}",
         table=table.name,

@@ -52,6 +52,8 @@ class PostgresSession(Session):
         self._begin = begin
         #: doing everything twice does no harm
         self._repeatable = repeatable
+        #: a user's own statements have begun
+        self._theirs = False
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -108,6 +110,35 @@ class PostgresSession(Session):
         """Whether the server knows of the transaction."""
         return self.connection.info.transaction_status != 0
 
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's statement: plain names are found as in the user's other sessions."""
+        if not self._theirs:
+            self._theirs = True
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+        self.run(sql, params)
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """A user's question: names are found as in ``run_own``, and whatever it does is undone at once.
+
+        A wrong question would otherwise end the whole transaction.
+        """
+        self._check_query(sql)
+        self._control("SAVEPOINT dl_question")
+        try:
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+            return super().query(sql, params)
+        finally:
+            if not self.connection.closed:
+                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+
+    def _control(self, sql: str) -> None:
+        if self._begin:
+            self.begin()
+        try:
+            self.connection.execute(sql, prepare=False)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Rows fetched by the driver, then turned into columns."""
         return rows_to_arrow(self.rows(statement, params), schema)
@@ -163,8 +194,8 @@ class PostgresSession(Session):
     def batch(self, rows: int) -> Iterator[None]:
         """Changes are put by until a question is asked or the transaction ends, then sent together.
 
-        Those of one batch become one statement, so they must not change the same row twice. COPY, which many
-        rows take, cannot be part of it.
+        Those of one batch become one statement, so they must not change the same row twice; what follows an
+        inner batch joins it. COPY, which many rows take, cannot be part of it.
         """
         if rows >= _COPY_FROM:
             yield
@@ -175,7 +206,8 @@ class PostgresSession(Session):
             yield
         finally:
             self._depth -= 1
-            self._waiting.append([])
+            if not self._depth:
+                self._waiting.append([])
 
     def _later(self, sql: str, params: Sequence[Any]) -> None:
         if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
@@ -193,6 +225,8 @@ class PostgresSession(Session):
             return  # nothing was asked, and nothing is to be changed
         if self._begin and not self._repeatable:
             self.begin()
+        elif self._begin and len(groups) == 1 and end is not None:
+            self._begin, end = (), None  # one statement is a transaction by itself
         try:
             try:
                 self._send(groups, end)

@@ -12,6 +12,18 @@ LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name = ?;
 
+-- name: open many
+-- the newest versions of tables by their names
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, h.head_version, h.head_timestamp, m.raw, p.raw
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
+LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
+WHERE t.name IN (??);
+
 -- name: open at
 -- a table by name at one version; the last four columns are null where SQL does not have that version
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
