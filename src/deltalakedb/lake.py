@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.log.reader import open_file_log
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.places import ROOT_SETTING, normal_location
@@ -201,10 +202,13 @@ class Catalog:
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it although some commits were never published and are then lost, or a fence keeps all
+                other writers out.
         """
         if not force:
-            outbox.refuse_unpublished(self._database, registry.find(self._database, name))
+            table = registry.find(self._database, name)
+            outbox.refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
         return registry.drop(self._database, name)
 
     def set_comment(self, name: str, comment: str | None) -> None:
