@@ -5,6 +5,7 @@
         ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
+        ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
@@ -79,6 +80,7 @@ __all__ = [
     "ProtocolError",
     "SchemaError",
     "SchemaMismatchError",
+    "SparkSetupError",
     "StorageError",
     "StorageMissingError",
     "StorageUnavailableError",
@@ -170,6 +172,10 @@ class ConfigError(DeltaSqlError, ValueError):
 
 class MissingExtraError(DeltaSqlError, ImportError):
     """An optional dependency is not installed; the suggestion is the pip line to run."""
+
+
+class SparkSetupError(DeltaSqlError):
+    """Java, Spark or one of Delta's jars is missing, or has a version that does not fit."""
 
 
 class InvalidArgumentError(DeltaSqlError, ValueError):
