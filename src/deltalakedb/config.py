@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["CacheConfig", "CatalogConfig", "Config", "DuckDBConfig", "ImportConfig", "PoolConfig"]
-__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting"]
+__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
 __all__ += ["get_config", "set_config", "use_config"]
 
 
@@ -170,6 +170,13 @@ class CacheConfig(_Section):
     snapshot_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="memory for snapshots")
 
 
+class SparkConfig(_Section):
+    """Spark, where it is used."""
+
+    jars: str | None = Field(default=None, description="a folder with Delta's jars, instead of the cache")
+    download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting as ``describe()`` shows it; secrets are masked, ``origin`` says who set it."""
@@ -205,6 +212,7 @@ class Config(BaseSettings):
     remote: RemoteConfig = Field(default_factory=RemoteConfig)
     import_: ImportConfig = Field(default_factory=ImportConfig, alias="import")
     cache: CacheConfig = Field(default_factory=CacheConfig)
+    spark: SparkConfig = Field(default_factory=SparkConfig)
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 

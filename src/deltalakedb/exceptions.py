@@ -5,6 +5,7 @@
         ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
+        ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
         │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
@@ -87,6 +88,7 @@ __all__ = [
     "ProtocolError",
     "SchemaError",
     "SchemaMismatchError",
+    "SparkSetupError",
     "StorageError",
     "StorageMissingError",
     "StorageUnavailableError",
@@ -191,6 +193,10 @@ class ConfigError(DeltaSqlError, ValueError):
 
 class MissingExtraError(DeltaSqlError, ImportError):
     """An optional dependency is not installed; the suggestion is the pip line to run."""
+
+
+class SparkSetupError(DeltaSqlError):
+    """Java, Spark or one of Delta's jars is missing, or has a version that does not fit."""
 
 
 class InvalidArgumentError(DeltaSqlError, ValueError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
 from deltalakedb.protocol.paths import canonical_path
 from support.catalogs import ENGINES
-from support.golden import golden_params
+from support.golden import copy_of, go_on, golden_params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,17 +62,6 @@ def lakes(
     pg_database.drop_schema(schema)
 
 
-def copy_of(table: GoldenTable, folder: Path) -> Path:
-    """The table with links to its data, and a log of its own that can be written."""
-    root = folder / table.path.name
-
-    def put(source: str, target: str) -> None:
-        (shutil.copyfile if "_delta_log" in source else os.symlink)(source, target)
-
-    shutil.copytree(table.path, root, copy_function=put)
-    return root
-
-
 def files_of(table: deltalake.DeltaTable) -> list[tuple[str, int]]:
     adds = pa.table(table.get_add_actions(flatten=True))
     paths = [canonical_path(p) for p in adds["path"].to_pylist()]
@@ -89,24 +77,6 @@ def rows_of(table: deltalake.DeltaTable) -> Counter[str] | None:
             raise
         return None
     return Counter(repr(sorted(row.items())) for row in batches.to_pylist())
-
-
-def go_on(catalog: Catalog, name: str) -> tuple[list[str], list[DeltaSqlError]]:
-    """Append a row of nulls, then delete every row: what worked, and what was refused."""
-    table = catalog.table(name)
-    schema = pa.schema(table.schema().to_arrow())
-    row = pa.table({f.name: pa.nulls(1, f.type) for f in schema}, schema=schema)
-    done, refused = [], []
-    for operation, work in (
-        ("append", lambda: catalog.write(name, row, mode="append")),
-        ("delete", lambda: catalog.table(name).delete()),
-    ):
-        try:
-            work()
-            done.append(operation)
-        except DeltaSqlError as error:
-            refused.append(error)
-    return done, refused
 
 
 @pytest.mark.parametrize(("engine", "table"), on_engines())
