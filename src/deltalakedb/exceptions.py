@@ -5,6 +5,7 @@
         ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
+        ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
         │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
@@ -87,6 +88,7 @@ __all__ = [
     "ProtocolError",
     "SchemaError",
     "SchemaMismatchError",
+    "SparkSetupError",
     "StorageError",
     "StorageMissingError",
     "StorageUnavailableError",
@@ -173,6 +175,14 @@ class NothingWrittenWarning(UserWarning):
     """A write was done before: its application's version is recorded, so nothing was written now."""
 
 
+#: what to do about a frozen table
+FROZEN_HINT = (
+    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
+    "catalog's newest, `deltasql mirror resolve` decides where both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
+
+
 class AddressError(DeltaSqlError, ValueError):
     """A ``deltasql://`` address that cannot be understood."""
 
@@ -183,6 +193,10 @@ class ConfigError(DeltaSqlError, ValueError):
 
 class MissingExtraError(DeltaSqlError, ImportError):
     """An optional dependency is not installed; the suggestion is the pip line to run."""
+
+
+class SparkSetupError(DeltaSqlError):
+    """Java, Spark or one of Delta's jars is missing, or has a version that does not fit."""
 
 
 class InvalidArgumentError(DeltaSqlError, ValueError):

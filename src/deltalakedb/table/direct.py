@@ -12,6 +12,7 @@ from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import in_flight
 from deltalakedb.table.parquet import arrow_source, write_files
 from deltalakedb.table.work import Work
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 
-def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | None:
+def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: Hooks = DEFAULT) -> Any | None:
     """Append directly where that is certain to give what delta-rs would.
 
     Args:
         table: The open table.
         data: Arrow data of any kind.
         options: The arguments of ``write_deltalake``.
+        hooks: What is to follow the commit.
 
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
@@ -62,7 +65,17 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
         files, named = root.placed(a.path for a in adds), table._is_remembered
         table._hand_on(
-            Work(table._row, actions, snapshot, NOTHING, files, fresh=True, named=named, root=root)
+            Work(
+                table._row,
+                actions,
+                snapshot,
+                NOTHING,
+                files,
+                fresh=True,
+                named=named,
+                root=root,
+                hooks=hooks,
+            )
         )
     return None
 

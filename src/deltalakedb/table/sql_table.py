@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
@@ -83,6 +84,8 @@ class SqlDeltaTable(SqlReads):
         self._appended: Committed | None = None
         self._at_root: Root | None = None
         self._open(version)
+        if self._database.engine.config.publish.look_at_open and look_at_open(self._database, self._row):
+            self._open(version)
         self._check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.report import ImportProgress
-from deltalakedb.transfer.windows import write_window
+from deltalakedb.transfer.windows import Encoders, write_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,7 +160,11 @@ class _Load:
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
             counts, actions = write_window(
-                session, self._table_id, self._plan.first_version, window, self._encoder(session)
+                session,
+                self._table_id,
+                self._plan.first_version,
+                window,
+                Encoders.of(session, self._table_id),
             )
             receipt = self._receipt(
                 session, "base", window.begin, window.end - 1, actions, counts, window.end, began
