@@ -60,7 +60,8 @@ def work_name() -> str:
 def make_folder(folder: Path) -> None:
     """Make a work folder and those above it, though another writer may be tidying up just there."""
     for _ in range(_TIDY_RACES):
-        with suppress(FileNotFoundError):
+        # the folder above is gone before, or while, it is looked at
+        with suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True)
             return
     folder.mkdir(parents=True)
