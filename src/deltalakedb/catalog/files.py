@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
-from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
+from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_new, plan_page
 from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
@@ -164,10 +164,13 @@ def add_from_row(row: dict[str, Any]) -> Add:
     )
 
 
-def stream_files(database: Database, opened: OpenTable, *, page: int = 20_000) -> Iterator[pa.RecordBatch]:
+def stream_files(
+    database: Database, opened: OpenTable, *, columns: Sequence[str] = STREAM_COLUMNS, page: int = 20_000
+) -> Iterator[pa.RecordBatch]:
     """Every file of a version in batches, in the order of their ids, with bounded memory."""
     facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
-    columns = [*STREAM_COLUMNS, "file_id"]
+    wanted = list(columns)
+    columns = [*wanted, "file_id"]
     shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
     after = (opened.table.table_id << FILE_ID_BITS) - 1
     while True:
@@ -181,10 +184,23 @@ def stream_files(database: Database, opened: OpenTable, *, page: int = 20_000) -
         )
         with database.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
-        yield from found.select(list(STREAM_COLUMNS)).to_batches()
+        yield from found.select(wanted).to_batches()
         if found.num_rows < page:
             return
         after = found.column("file_id")[-1].as_py()
+
+
+def files_since(
+    database: Database, opened: OpenTable, version: int, columns: Sequence[str]
+) -> tuple[pa.Table, set[int]]:
+    """The files that a version has and an earlier one has not, and the ids of those that it lost."""
+    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
+    table_id, now = opened.table.table_id, opened.snapshot.version
+    plan = plan_new(table_id=table_id, after=version, version=now, columns=columns, facts=facts)
+    with database.read() as session:
+        new = session.arrow(plan.sql, plan.params, pa.schema([FILE_SCHEMA.field(c) for c in columns]))
+        lost = session.rows(database.sql("files", "removed between"), (table_id, version, now, version))
+    return new, {row[0] for row in lost}
 
 
 def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:

@@ -117,6 +117,16 @@ class SqlDeltaTable(SqlReads):
         check_readable(self._source.snapshot.protocol, table=self.name)
         self._raw_found: RawTable | None = None
 
+    def _advance(self) -> None:
+        """Move to the newest version; what has not changed since the open one is not read again."""
+        source = getattr(self, "_source", None)
+        if not isinstance(source, SqlSource):
+            self._open(None)
+            return
+        self._use(snapshots.advance(self._database, self.name, source.opened))
+        check_readable(self._source.snapshot.protocol, table=self.name)
+        self._raw_found = None
+
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
@@ -186,7 +196,7 @@ class SqlDeltaTable(SqlReads):
         """Move to the newest version before an operation, unless the user chose a version."""
         self._sink.ready()
         if self._moves and not self._chosen:
-            self._open(None)
+            self._advance()
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
@@ -196,7 +206,7 @@ class SqlDeltaTable(SqlReads):
         if outcome is not None and not self._passing:
             self._chosen = False
             with after_commit(f"{self.name} could not be opened at its new version"):
-                self._open(None)
+                self._advance()
         return outcome
 
     def update_incremental(self) -> None:
@@ -204,7 +214,7 @@ class SqlDeltaTable(SqlReads):
         if not self._moves:
             return  # a transaction's view of its tables does not move
         self._chosen = False
-        self._open(None)
+        self._advance()
 
     def load_as_version(self, version: int | str | datetime) -> None:
         """Travel to a version, or to the newest version at a time.

@@ -21,6 +21,11 @@ SELECT f.path, f.dv_id, f.size, f.deletion_timestamp, CASE WHEN c.origin = 'sql'
 LEFT JOIN dl_commits c ON c.table_id = f.table_id AND c.version = f.remove_version
 WHERE f.table_id = ? AND f.remove_version IS NOT NULL;
 
+-- name: removed between
+-- files that were live at a version and are not any more at a later one
+SELECT file_id FROM dl_files
+WHERE table_id = ? AND remove_version > ? AND remove_version <= ? AND add_version <= ?;
+
 -- name: slots
 -- all that a table ever had
 SELECT kind, slot, field, encoding, encoding_arg, since_version, dropped_version FROM dl_slots WHERE table_id = ? ORDER BY kind, slot;

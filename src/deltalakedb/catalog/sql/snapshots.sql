@@ -39,6 +39,18 @@ LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.add_version <= c.versio
   AND (p.remove_version IS NULL OR p.remove_version > c.version)
 WHERE t.name = ?;
 
+-- name: head
+-- what is newer than a version that is known already: the last three columns say since when the live metadata
+-- and protocol hold, and are null at the end where that version is no longer the one that was read
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, h.metadata_version, h.protocol_version, c.version
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ? AND c.timestamp = ?
+WHERE t.name = ?;
+
 -- name: lock
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
