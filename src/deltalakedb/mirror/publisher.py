@@ -97,7 +97,7 @@ def _publish(
         error = failure
     if done:
         if groups := {c.group for c in waiting[: len(done)] if c.group is not None}:
-            tell(database, groups, {table.table_id: done})
+            tell(database, groups, {table.table_id: done}, {table.location: storage_options})
         outbox.mark_published(database, {table.table_id: done})
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")
