@@ -40,8 +40,8 @@ class BesideFiles:
         self.path = Path(root) / WORK_FOLDER / uuid.uuid4().hex
         self._new_root = None if Path(root).exists() else Path(root)
         for _ in range(_TIDY_RACES):
-            # another writer may be tidying up just there
-            with suppress(FileNotFoundError):
+            # another writer may be tidying up just there: its folder is gone before, or while, it is looked at
+            with suppress(FileNotFoundError, FileExistsError):
                 self.path.mkdir(parents=True)
                 return
         self.path.mkdir(parents=True)
