@@ -128,6 +128,15 @@ def _catalog(database: Database) -> Iterator[Check]:
         return
     yield Check("schema", "ok", f"version {version}")
     yield _rights(database)
+    yield _durability(database)
+
+
+def _durability(database: Database) -> Check:
+    try:
+        found = database.engine.durability()
+    except DeltaSqlError as error:
+        return _failed("durability", error)
+    return Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
 
 
 def _rights(database: Database) -> Check:

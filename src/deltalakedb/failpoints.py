@@ -31,6 +31,16 @@ POINTS: Final = {
     "checkpoint.before_put": "a checkpoint's files are complete, none is in _delta_log",
     "checkpoint.between_files": "a part or sidecar of a checkpoint is in _delta_log, the rest may not be",
     "checkpoint.after_put": "a checkpoint is in _delta_log, _last_checkpoint does not name it",
+    "import.planned": "an import is noted, nothing of it is loaded",
+    "import.batch_written": "a batch and its receipt are written, their transaction is not committed",
+    "import.batch_done": "a batch is committed, nobody has been told",
+    "import.loaded": "every batch is loaded, nothing is verified",
+    "import.verified": "the load is verified, the table is not visible",
+    "import.before_finalize": "the rows that make it visible are written, not committed",
+    "import.finalized": "the table is visible, nobody has been told",
+    "import.undoing": "part of what an import loaded is deleted again",
+    "export.before_log": "the data files of an export are there, its log is not",
+    "export.verified": "an export is verified, the catalog still has the table",
     "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
 }
 

@@ -106,6 +106,38 @@ def test_heads_ranges_and_deletes(store: Store) -> None:
             act("x")
 
 
+def test_files_are_fetched_and_many_are_deleted_at_once(store: Store, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 10_000
+    for number in range(5):
+        store.put(f"folder/{number}", content)
+    assert store.fetch("folder/3", tmp_path / "copy") == len(content)
+    assert (tmp_path / "copy").read_bytes() == content
+    with pytest.raises(StorageMissingError):
+        store.fetch("folder/9", tmp_path / "none")
+    with pytest.raises(StorageError, match="cannot write"):
+        store.fetch("folder/3", tmp_path / "no" / "folder")
+    store.delete_all(["folder/0", "folder/gone", "folder/2"])
+    store.delete_all([])
+    assert [m.path for m in store.list("folder")] == ["folder/1", "folder/3", "folder/4"]
+
+
+@pytest.mark.parametrize("size", [0, 10, (11 << 20) + 3])
+def test_an_upload_appears_when_it_is_finished_and_never_when_it_is_given_up(
+    store: RemoteStore, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(remote_module, "_CHUNK", 5 << 20)
+    wanted, unwanted, late = (store.begin(f"folder/{name}") for name in ("wanted", "unwanted", "late"))
+    for upload in (wanted, unwanted, late):
+        for start in range(0, size, 1 << 20):
+            upload.write(b"x" * min(1 << 20, size - start))
+        assert upload.tell() == size
+    assert list(store.list("folder")) == []
+    assert wanted.finish() == late.finish() == size
+    unwanted.discard()
+    late.discard()
+    assert [(m.name, m.size) for m in store.list("folder")] == [("wanted", size)]
+
+
 def test_parquet_is_read_through_the_reader(store: Store) -> None:
     buffer = io.BytesIO()
     table = pa.table({"a": list(range(1000))})

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FILE_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
+        ("path_hash", pa.int64()),
         ("dv_id", pa.string()),
         ("size", pa.int64()),
         ("modification_time", pa.int64()),
@@ -62,7 +63,7 @@ STREAM_COLUMNS = (
     "clustering_provider",
 )
 ADD_COLUMNS = tuple(
-    n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id")
+    n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
 
 _RECHECK = ("stats", "partition_values")
@@ -189,7 +190,11 @@ def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:
     head = opened.table.head
     if opened.is_head:
         return head.num_files, head.size_bytes, head.num_records, head.files_without_count
-    version = opened.snapshot.version
+    return totals_at(database, opened.table.table_id, opened.snapshot.version)
+
+
+def totals_at(database: Database, table_id: int, version: int) -> tuple[int, int, int, int]:
+    """The same of any version, counted."""
     with database.read() as session:
-        row = session.row(database.sql("files", "totals at"), (opened.table.table_id, version, version))
+        row = session.row(database.sql("files", "totals at"), (table_id, version, version))
     return (0, 0, 0, 0) if row is None else (int(row[0]), int(row[1]), int(row[2]), int(row[3]))

@@ -7,13 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
+from deltalakedb.exceptions import UnsupportedOperationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
     from deltalakedb.catalog.values import Table
+
+
+#: tables whose notes surely fit into one statement
+_TOGETHER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,25 @@ def waiting_versions(database: Database, table_id: int) -> list[int]:
         return [r[0] for r in session.rows(database.sql("outbox", "open versions"), (table_id,))]
 
 
-def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
-    """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
-    newest, now = max(versions), time.time_ns() // 1_000_000
-    with database.relaxed_write() as session, session.batch(len(versions)):
-        session.update_many(
-            database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
-        )
-        session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) -> None:
+    """Note, by table, which versions are in the log.
+
+    Losing this note does no harm: publishing again finds them there. Publishing goes in order, so that
+    whatever lies between the oldest and the newest of a table is there too.
+    """
+    now = time.time_ns() // 1_000_000
+    published, advance = database.sql("outbox", "published"), database.sql("outbox", "advance")
+    with database.relaxed_write() as session:
+        # Publishers of the same tables must not wait for each other. Notes that are sent as one statement are
+        # worked off from its end, so tables are locked from the highest id down, each by its watermark first.
+        if len(versions) > _TOGETHER:
+            lock = database.sql("outbox", "lock").expand(len(versions))
+            session.rows(lock.then(database.dialect.lock_rows), sorted(versions))
+        with session.batch(2 * len(versions)):
+            for table_id in sorted(versions):
+                oldest, newest = min(versions[table_id]), max(versions[table_id])
+                session.run(published, (now, table_id, oldest, newest))
+                session.run(advance, (newest, now, table_id, newest))
 
 
 def advance(database: Database, table_id: int, version: int) -> None:
@@ -93,6 +109,16 @@ def lag(database: Database, table_id: int) -> Lag:
     with database.read() as session:
         row = session.row(database.sql("outbox", "lag"), (table_id,))
     return Lag(row[0], row[1]) if row else Lag(0, None)
+
+
+def refuse_unpublished(database: Database, table: Table) -> None:
+    """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    if behind := lag(database, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"{behind} commits of the table are not in its _delta_log yet and would be lost",
+            table=table.name,
+            suggestion="publish them first, or drop with force=True",
+        )
 
 
 def last_error(database: Database, table_id: int) -> str | None:

@@ -132,6 +132,9 @@ class LockedTable:
         protocol_version: The version that brought the live protocol.
         frozen: Every commit is refused.
         shape: An id of the assignment of slots; no other assignment ever has the same.
+        digest: The sha256 of the newest commit's bytes, where they are known.
+        published_version: The newest version that was known to be published when the lock was asked for.
+        paused: Publishing stood still then.
     """
 
     table: Table
@@ -140,6 +143,9 @@ class LockedTable:
     protocol_version: int = -1
     frozen: bool = False
     shape: str = ""
+    digest: str | None = None
+    published_version: int = -1
+    paused: bool = False
 
 
 #: how many leading columns of a query make a Table, without the published version

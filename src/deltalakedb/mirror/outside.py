@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,13 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
             return True
         head = now  # another writer of ours was faster
     return False
+
+
+def has_next(table: Table) -> bool:
+    """Whether a log on local disk holds a version beyond the head; asked under the head's lock."""
+    # trouble with the log never stops a commit; what stands there is found when it is published
+    root = local_path(table.location)
+    return root is not None and os.path.lexists(f"{root}/{commit_path(table.head.version + 1)}")
 
 
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:

@@ -90,7 +90,7 @@ def _publish(
     except DeltaSqlError as failure:
         error = failure
     if done:
-        outbox.mark_published(database, table.table_id, done)
+        outbox.mark_published(database, {table.table_id: done})
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")
     if error is not None and len(done) < len(waiting):

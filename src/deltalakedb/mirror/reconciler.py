@@ -15,7 +15,7 @@ from deltalakedb.mirror.checkpointer import checkpoint_if_due
 from deltalakedb.mirror.publisher import publish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
@@ -71,13 +71,19 @@ def run_once(
     return done
 
 
-def reconcile(database: Database, name: str, *, checkpoints: bool = True) -> Pass:
+def reconcile(
+    database: Database,
+    name: str,
+    *,
+    checkpoints: bool = True,
+    storage_options: Mapping[str, str] | None = None,
+) -> Pass:
     """Publish everything that waits of one table, in order, in bounded memory."""
     try:
         table = registry.find(database, name)
     except TableMissingError:
         return Pass()  # dropped a moment ago
-    options = database.engine.config.storage_options_for(table.location)
+    options = database.engine.config.storage_options_for(table.location, storage_options)
     done = Pass()
     while True:
         result = publish(database, table, storage_options=options, limit=_AT_ONCE)
@@ -89,15 +95,17 @@ def reconcile(database: Database, name: str, *, checkpoints: bool = True) -> Pas
         if len(result.versions) < _AT_ONCE:
             break
     if checkpoints:
-        done += Pass(checkpoints=_checkpoint(database, name) or 0)
+        done += Pass(checkpoints=_checkpoint(database, name, storage_options) or 0)
     return done
 
 
-def _checkpoint(database: Database, name: str) -> int | None:
+def _checkpoint(
+    database: Database, name: str, storage_options: Mapping[str, str] | None = None
+) -> int | None:
     """Write a table's checkpoint where one is due; how many were written, or None where it must wait."""
     try:
         location = registry.find(database, name).location
-        options = database.engine.config.storage_options_for(location)
+        options = database.engine.config.storage_options_for(location, storage_options)
         return int(checkpoint_if_due(database, name, storage_options=options) is not None)
     except TableMissingError:
         return 0  # dropped a moment ago

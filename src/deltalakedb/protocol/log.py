@@ -65,6 +65,23 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Fresh:
+    """What was just ratified of a table, for a publisher that need not ask the database for it.
+
+    Attributes:
+        table_id: The table.
+        commits: Version, time and bytes of each commit, in order.
+        after: The sha256 of the bytes of the version before; None where it is not known.
+        clear: Everything before was published already.
+    """
+
+    table_id: int
+    commits: tuple[tuple[int, int, bytes], ...]
+    after: str | None
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """A commit that happened."""
 
@@ -72,6 +89,8 @@ class Committed:
     timestamp: int
     #: True where an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
+    #: what the log still lacks of it; None where that has to be asked for
+    fresh: Fresh | None = field(default=None, compare=False, repr=False)
 
 
 ConflictKind: TypeAlias = Literal[
@@ -96,6 +115,7 @@ class Conflict:
     detail: str = ""
     files: tuple[str, ...] = field(default=())
     table: str | None = None
+    predicate: str | None = None  # by which rows were read that the winner changed
 
 
 @runtime_checkable

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
+from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
-from deltalakedb.table.places import local_root
+from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
@@ -42,7 +42,7 @@ def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any
         What delta-rs returned.
     """
     with staged(table, where) as stage:
-        out = call(run, stage)
+        out = call(run, stage, Concerned.at(table))
         stage._hand_on()
     return out
 
@@ -66,12 +66,11 @@ class Stage:
         self._reads = EVERYTHING
         if where is not None:
             self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
-        root = local_root(table.table_uri, table=table.name)
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(root, table=table.name)
+        self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
             self.scratch.lay(snapshot, candidates)
-            self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
+            self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
             raise
@@ -80,6 +79,10 @@ class Stage:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
         return submit(self._table, self.scratch, harvest, self._reads)
+
+
+def _open(folder: str) -> RawDeltaTable:
+    return RawDeltaTable(folder, version=None, storage_options=None)
 
 
 @contextmanager
@@ -106,7 +109,8 @@ def submit(
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    return table._hand_on(Work(table._row, actions, table._source.snapshot, reads, moved, harvest.fresh))
+    snapshot = table._source.snapshot
+    return table._hand_on(Work(table._row, actions, snapshot, reads, moved, harvest.fresh, root=table._root))
 
 
 def _counted(action: Action, removed: int) -> Action:
@@ -117,16 +121,10 @@ def _counted(action: Action, removed: int) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[Any], Any], argument: Any) -> Any:
-    """Run delta-rs; its errors pass as they are, its panics become errors."""
-    try:
+def call(operation: Callable[[Any], Any], argument: Any, about: Concerned = NOBODY) -> Any:
+    """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
+    with refusals(about):
         return operation(argument)
-    except Exception:
-        raise
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:

@@ -55,6 +55,7 @@ DIALECT = Dialect(
         "pk_domains": "",
         "pk_slots": "",
         "pk_levels": "",
+        "pk_batches": "",
         "files_side_columns": """,
   stats VARCHAR,
   partition_values VARCHAR NOT NULL,
@@ -70,6 +71,8 @@ DIALECT = Dialect(
     side_table=False,
     unique_keys=False,
     lock_rows="",
+    hashes=True,
+    after_load=("CHECKPOINT",),
 )
 
 #: from here on an Arrow scan beats prepared INSERTs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session, rows_to_arrow
+from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, rows_to_arrow
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
@@ -54,12 +54,14 @@ DIALECT = Dialect(
         "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
         "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
         "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
     },
     indexed=True,
     side_table=True,
     unique_keys=True,
     lock_rows="",
+    hashes=False,
 )
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
@@ -227,6 +229,16 @@ class SqliteEngine(Engine):
         return CatalogBusyError(
             f"{self.path} stayed locked by another writer for {self._wait:g} s",
             suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
+        )
+
+    def durability(self) -> Durability:
+        """As ``synchronous`` says: below FULL the newest commits may be gone after a power cut."""
+        if self._synchronous in ("FULL", "EXTRA", "2", "3"):
+            return Durability(True, f"synchronous={self._synchronous}")
+        return Durability(
+            False,
+            f"synchronous={self._synchronous}: a power cut may lose commits that are published already",
+            "leave sqlite.synchronous at FULL",
         )
 
     def prepare(self, session: Session) -> None:

@@ -18,10 +18,16 @@ SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER 
 INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
 
 -- name: published
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL WHERE table_id = ? AND version = ?;
+-- a range, in one statement: publishers who help each other lock its rows in one order
+UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
+WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
 
 -- name: failed
 UPDATE dl_outbox SET state = 'failed', attempts = attempts + 1, next_try_at = ?, error = ? WHERE table_id = ? AND version = ? AND state <> 'published';
+
+-- name: lock
+-- the watermarks of some tables, held from the highest id down
+SELECT h.table_id FROM dl_mirror h WHERE h.table_id IN (??) ORDER BY h.table_id DESC;
 
 -- name: advance
 -- the watermark only ever rises

@@ -29,7 +29,7 @@ _FINDINGS = {"drift": ExitCode.DRIFT, "diverged": ExitCode.FROZEN, "frozen": Exi
 @common
 @click.pass_obj
 def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
-    """Check the address, driver, connection, schema and rights, and then each table.
+    """Check the address, driver, connection, schema, rights and durability, and then each table.
 
     A table is fine when it is not frozen, its location is there, its newest published commit is in
     _delta_log byte for byte, and nobody else has committed there. Nothing is changed.
