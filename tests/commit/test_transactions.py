@@ -11,6 +11,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.exceptions import (
+    CatalogBusyError,
     CommitFailedError,
     ConflictError,
     DeltaError,
@@ -18,6 +19,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableMissingError,
 )
+from deltalakedb.table.transaction import backoff
 from support.lake import files_below, ids, ids_of
 
 if TYPE_CHECKING:
@@ -146,13 +148,6 @@ def test_a_table_that_is_written_and_renamed_is_published_under_its_new_name(lak
         tx.rename_table("a", "z")
     assert contents(lake)["z"] == [0, 5]
     assert ids_of(deltalake.DeltaTable(lake.describe("z").location)) == [0, 5]
-
-
-def test_names_change_hands_in_one_transaction(lake: Catalog) -> None:
-    with lake.transaction() as tx:
-        tx.rename_table("a", "old")
-        tx.rename_table("b", "a")
-    assert contents(lake) == {"old": [0], "a": [1], "c": [2]}
 
 
 def test_ddl_on_tables_that_are_not_there_fails_and_changes_nothing(lake: Catalog) -> None:
@@ -456,6 +451,30 @@ def test_run_raises_the_conflict_when_its_retries_are_used_up(lake: Catalog) -> 
     assert ids_of(lake.table("a")) == [0, 9, 9, 9]
 
 
+def test_run_waits_for_a_database_that_is_held(lake: Catalog) -> None:
+    attempts = []
+
+    def work(tx: Any) -> str:
+        attempts.append(tx.uuid)
+        tx.write("a", ids(9))
+        if len(attempts) < 3:
+            raise CatalogBusyError("somebody holds it")
+        return "done"
+
+    assert lake.run(work) == "done"
+    assert len(set(attempts)) == 3
+    assert ids_of(lake.table("a")) == [0, 9]
+    with pytest.raises(InvalidArgumentError, match="retries"):
+        lake.run(work, retries=-1)
+
+
+def test_waits_between_attempts_grow_and_are_never_in_step() -> None:
+    first, later = ([backoff(attempt) for _ in range(200)] for attempt in (0, 5))
+    assert 0 <= min(first) < max(first) <= 0.02 < max(later)
+    assert len(set(first)) > 100
+    assert max(backoff(60) for _ in range(200)) <= 2
+
+
 def test_run_does_not_repeat_a_users_own_error(lake: Catalog) -> None:
     attempts = []
 
@@ -646,27 +665,6 @@ def test_handles_outside_see_the_commit_when_they_look_again(lake: Catalog, tabl
     outside.update_incremental()
     assert ids_of(outside) == [0, 5]
     assert isinstance(outside, DeltaTable)
-
-
-def test_a_table_dropped_in_a_transaction_is_gone_for_the_rest_of_it(lake: Catalog) -> None:
-    tx = lake.transaction()
-    with tx:
-        tx.drop_table("a")
-        with pytest.raises(TableMissingError):
-            tx.table("a")
-        with pytest.raises(TableExistsError, match="dropped in this transaction"):
-            tx.write("a", ids(9), mode="append")
-        tx.rollback()
-    assert contents(lake)["a"] == [0]
-
-
-def test_a_table_renamed_in_a_transaction_goes_by_its_new_name(lake: Catalog) -> None:
-    with lake.transaction() as tx:
-        tx.rename_table("a", "z")
-        tx.write("z", ids(9), mode="append")
-        assert ids_of(tx.table("z")) == [0, 9]
-    assert ids_of(lake.table("z")) == [0, 9]
-    assert lake.find("a") is None
 
 
 def test_an_unknown_isolation_level_is_refused(lake: Catalog) -> None:

@@ -10,6 +10,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
 from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
+from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.predicate import to_physical
@@ -133,6 +134,14 @@ def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = Non
     for batch in found.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             yield add_from_row(row)
+
+
+def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
+    """The files of a version, with the version that brought each."""
+    found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
+    for batch in found.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield File(add_from_row(row), row["add_version"], row["num_records"])
 
 
 def add_from_row(row: dict[str, Any]) -> Add:

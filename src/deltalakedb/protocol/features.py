@@ -11,6 +11,7 @@ variantShredding; a caller that takes care of such a feature itself says so by `
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import ProtocolError, UnsupportedFeatureError
@@ -29,6 +30,7 @@ __all__ = [
     "check_readable",
     "check_writable",
     "reader_features",
+    "without_features",
     "writer_features",
 ]
 
@@ -40,6 +42,7 @@ READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "timestampNanos",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -65,6 +68,7 @@ WRITABLE: Final = frozenset(
         "deletionVectors",
         "generatedColumns",
         "invariants",
+        "timestampNanos",
         "timestampNtz",
         "v2Checkpoint",
         "variantType",
@@ -96,6 +100,18 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
             if version <= protocol.min_writer_version:
                 implied.update(features)
     return frozenset(implied.union(protocol.writer_features or ()))
+
+
+def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
+    """The protocol without some of its named features, for a reader or writer that need not know them."""
+    if protocol.writer_features is None:
+        return protocol
+    readers = protocol.reader_features
+    return replace(
+        protocol,
+        reader_features=None if readers is None else tuple(f for f in readers if f not in features),
+        writer_features=tuple(f for f in protocol.writer_features if f not in features),
+    )
 
 
 def check_readable(protocol: Protocol, *, table: str | None = None) -> None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
+from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
-from deltalakedb.table.places import local_root
+from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
@@ -26,24 +27,28 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
 
-def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any]) -> Any:
+def rewrite(
+    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any], *, hooks: Hooks = DEFAULT
+) -> Any:
     """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
 
     Args:
         table: The open table.
         where: What the operation reads; None for every row.
         run: Calls delta-rs on the scratch table.
+        hooks: What is to follow the commit.
 
     Returns:
         What delta-rs returned.
     """
     with staged(table, where) as stage:
-        out = call(run, stage)
-        stage._hand_on()
+        out = call(run, stage, Concerned.at(table))
+        stage._hand_on(hooks)
     return out
 
 
@@ -66,20 +71,23 @@ class Stage:
         self._reads = EVERYTHING
         if where is not None:
             self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
-        root = local_root(table.table_uri, table=table.name)
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(root, table=table.name)
+        self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
             self.scratch.lay(snapshot, candidates)
-            self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
+            self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
             raise
 
-    def _hand_on(self) -> Committed | None:
+    def _hand_on(self, hooks: Hooks = DEFAULT) -> Committed | None:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
-        return submit(self._table, self.scratch, harvest, self._reads)
+        return submit(self._table, self.scratch, harvest, self._reads, hooks=hooks)
+
+
+def _open(folder: str) -> RawDeltaTable:
+    return RawDeltaTable(folder, version=None, storage_options=None)
 
 
 @contextmanager
@@ -98,6 +106,8 @@ def submit(
     harvest: Harvest,
     reads: ReadSet,
     more: Iterable[Action] = (),
+    *,
+    hooks: Hooks = DEFAULT,
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
@@ -106,7 +116,9 @@ def submit(
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    return table._hand_on(Work(table._row, actions, table._source.snapshot, reads, moved, harvest.fresh))
+    read, root = table._source.snapshot, table._root
+    work = Work(table._row, actions, read, reads, moved, harvest.fresh, root=root, hooks=hooks)
+    return table._hand_on(work)
 
 
 def _counted(action: Action, removed: int) -> Action:
@@ -117,16 +129,10 @@ def _counted(action: Action, removed: int) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[Any], Any], argument: Any) -> Any:
-    """Run delta-rs; its errors pass as they are, its panics become errors."""
-    try:
+def call(operation: Callable[[Any], Any], argument: Any, about: Concerned = NOBODY) -> Any:
+    """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
+    with refusals(about):
         return operation(argument)
-    except Exception:
-        raise
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:

@@ -13,7 +13,7 @@ from deltalakedb.log.checkpoint_scan import CheckpointScan
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.table.places import local_root, normal_location
+from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def plan_import(
         12
     """
     address, location = target_of(path, uri)
-    reader = FileTxnLogReader(location, storage_options)
+    reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
     made = make_plan(reader, address, location, history=history, batch_size=batch_size)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
@@ -138,7 +138,7 @@ def target_of(path: str, uri: str) -> tuple[Address, str]:
         raise AddressError(
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
-    location = local_root(normal_location(path), table=address.table)
+    location = normal_location(path)
     if address.location and normal_location(address.location) != location:
         raise InvalidArgumentError(
             f"the address says location={address.location}, but the table lies at {location}",

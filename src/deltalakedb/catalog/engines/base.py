@@ -56,6 +56,15 @@ class Dialect:
     after_index: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Whether an acknowledged commit survives a power cut."""
+
+    safe: bool
+    detail: str
+    suggestion: str | None = None
+
+
 class Session(abc.ABC):
     """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
 
@@ -98,6 +107,10 @@ class Session(abc.ABC):
         columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return pa.table([pa.array(c) for c in columns], names=names)
 
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's own statement; none of ours may follow it in the same transaction."""
+        self.run(sql, params)
+
     def _check_query(self, sql: str) -> None:
         """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
         word = _FIRST_WORD.match(sql)
@@ -129,6 +142,9 @@ class Session(abc.ABC):
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
+
+    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Take the database's time from an answer that brought it along."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         self._count(statement)
@@ -176,6 +192,10 @@ class Engine(abc.ABC):
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """A transaction that may be lost in a power cut, for notes that can be found out again."""
         return self.write()
+
+    def durability(self) -> Durability:
+        """Whether an acknowledged commit survives a power cut, by the database's own settings."""
+        return Durability(True, "every commit is flushed to disk")
 
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""

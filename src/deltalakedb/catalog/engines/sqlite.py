@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session, literal, rows_to_arrow
+from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, literal, rows_to_arrow
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
@@ -238,6 +238,16 @@ class SqliteEngine(Engine):
         return CatalogBusyError(
             f"{self.path} stayed locked by another writer for {self._wait:g} s",
             suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
+        )
+
+    def durability(self) -> Durability:
+        """As ``synchronous`` says: below FULL the newest commits may be gone after a power cut."""
+        if self._synchronous in ("FULL", "EXTRA", "2", "3"):
+            return Durability(True, f"synchronous={self._synchronous}")
+        return Durability(
+            False,
+            f"synchronous={self._synchronous}: a power cut may lose commits that are published already",
+            "leave sqlite.synchronous at FULL",
         )
 
     def prepare(self, session: Session) -> None:
