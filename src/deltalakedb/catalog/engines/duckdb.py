@@ -72,7 +72,9 @@ DIALECT = Dialect(
     unique_keys=False,
     lock_rows="",
     hashes=True,
-    after_load=("CHECKPOINT",),
+    # without it DuckDB takes what the machine has
+    before_load=("SET memory_limit = '400MB'",),
+    after_load=("CHECKPOINT", "RESET memory_limit"),
 )
 
 #: from here on an Arrow scan beats prepared INSERTs
