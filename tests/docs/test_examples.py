@@ -15,6 +15,8 @@ from deltalakedb.cli.main import cli
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+#: pages that need a server or a session, with tests of their own
+ELSEWHERE = ("use-postgres.md", "use-spark.md")
 PAGES = [ROOT / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "how-to").glob("*.md"))]
 
 
@@ -58,7 +60,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, st
     return ran
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "use-postgres.md"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in ELSEWHERE], ids=lambda p: p.stem)
 def test_the_examples_of_a_page_run_on_sqlite(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_page(page, monkeypatch) > 0
 
@@ -88,3 +90,10 @@ def test_the_index_leads_to_every_page() -> None:
     listed = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", index)}
     apart = [p for p in DOCS.rglob("*.md") if "adr" not in p.parts and p.name != "index.md"]
     assert [str(p.relative_to(DOCS)) for p in apart if p not in listed] == []
+
+
+def test_the_examples_of_the_spark_page_run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the run's session is used, and stays
+    page = DOCS / "how-to" / "use-spark.md"
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    assert run_page(page, monkeypatch) == 2
