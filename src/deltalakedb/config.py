@@ -68,6 +68,11 @@ class CatalogConfig(_Section):
     create: bool = Field(default=True, description="create the catalog's tables on first use")
     auto_migrate: bool = Field(default=True, description="bring an older catalog up to date on first use")
     root: str | None = Field(default=None, description="where new tables without a location lie")
+    in_commit_timestamps: Literal["off", "remote", "always"] = Field(
+        default="off",
+        description="new tables carry commit times in their commits: none, those on object stores, or all",
+    )
+    fence: bool = Field(default=False, description="writers that bypass the catalog refuse new tables")
 
 
 class PoolConfig(_Section):
@@ -129,6 +134,8 @@ class PublishConfig(_Section):
         default="local",
         description="look for commits of others before a commit: on every store, on local disks, or never",
     )
+    look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
+    checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
 
 
 class ImportConfig(_Section):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 Status = Literal["ok", "warning", "failed"]
-Finding = Literal["", "drift", "diverged", "frozen"]
+Finding = Literal["", "drift", "diverged", "frozen", "late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,11 @@ def _lag(database: Database, table: Table) -> Check:
     detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
     go_on = "`deltasql mirror run` publishes them, and so does the next write"
     hint = go_on if error is None else f"mend that; {go_on}"
+    status = outbox.status_of(database, table.name)
+    if status is not None and status.alarm:
+        detail += f", since {status.seconds_behind:.0f} s"
+        why = f": {error}" if error else ""
+        return Check("published", "failed", detail + why, hint, table.name, "late")
     return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
 
 

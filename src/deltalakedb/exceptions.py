@@ -175,6 +175,14 @@ class NothingWrittenWarning(UserWarning):
     """A write was done before: its application's version is recorded, so nothing was written now."""
 
 
+#: what to do about a frozen table
+FROZEN_HINT = (
+    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
+    "catalog's newest, `deltasql mirror resolve` decides where both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
+
+
 class AddressError(DeltaSqlError, ValueError):
     """A ``deltasql://`` address that cannot be understood."""
 

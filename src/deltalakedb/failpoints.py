@@ -27,6 +27,8 @@ POINTS: Final = {
     "publish.before_put": "before a commit file is put into _delta_log",
     "publish.after_put": "the commit file is there, its note is not",
     "publish.after_mark": "the note that it is published is written",
+    "publish.before_link": "a commit file is written under another name, and has not its own yet",
+    "publish.manifest": "every table of a transaction is published, a file that says so is not there",
     "publish.between_tables": "one table of a transaction is published, the next is not",
     "checkpoint.before_put": "a checkpoint's files are complete, none is in _delta_log",
     "checkpoint.between_files": "a part or sidecar of a checkpoint is in _delta_log, the rest may not be",
@@ -42,6 +44,8 @@ POINTS: Final = {
     "export.before_log": "the data files of an export are there, its log is not",
     "export.verified": "an export is verified, the catalog still has the table",
     "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
+    "checkpoint.after_note": "the catalog has a note of the checkpoint, its version has no checksum file",
+    "cleanup.between_files": "one file of those that the retention lets go is deleted, the rest is not",
 }
 
 

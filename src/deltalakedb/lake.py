@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.catalog import names, outbox, registry
+from deltalakedb.catalog import files, names, outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
@@ -16,8 +16,11 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.log.reader import open_file_log
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction, backoff
 from deltalakedb.table.writer import create_table, write_deltalake
@@ -26,14 +29,14 @@ from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from deltalakedb.catalog.registry import Namespace
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.catalog.values import File, Table
     from deltalakedb.config import Config
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.log import Commit, TxnLogReader
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.uri import Address
 
@@ -119,6 +122,27 @@ class Catalog:
         except TableMissingError:
             return None
 
+    def files(self, name: str, *, version: int | None = None, where: Any = None) -> Iterator[File]:
+        """A table's data files; with filters, those that may hold what they ask for.
+
+        Args:
+            name: The table.
+            version: The version; by default the newest.
+            where: A SQL predicate, or filters in disjunctive normal form.
+        """
+        opened = snapshots.open_table(self._database, name, version)
+        predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
+        return files.read_files(self._database, opened, where=predicate)
+
+    def commits(self, name: str, *, limit: int | None = None) -> list[Commit]:
+        """A table's commits, newest first.
+
+        Args:
+            name: The table.
+            limit: So many at most.
+        """
+        return list(self.log(name).history(limit))
+
     def log(self, name: str) -> SqlTxnLogReader:
         """The table's transaction log, at the low level."""
         registry.find(self._database, name)
@@ -201,10 +225,13 @@ class Catalog:
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it although some commits were never published and are then lost, or a fence keeps all
+                other writers out.
         """
         if not force:
-            outbox.refuse_unpublished(self._database, registry.find(self._database, name))
+            table = registry.find(self._database, name)
+            outbox.refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
         return registry.drop(self._database, name)
 
     def set_comment(self, name: str, comment: str | None) -> None:
@@ -214,6 +241,30 @@ class Catalog:
     def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
+
+    def gc(
+        self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
+    ) -> list[Garbage]:
+        """Delete what operations that died have left under the roots of tables. No version changes.
+
+        Files that a version ever named are not touched: that is what ``vacuum`` is for.
+
+        Args:
+            name: One table; by default all.
+            older_than_hours: Younger files stay, as do those of operations that are at work.
+            dry_run: Only look.
+        """
+        names = [t.name for t in self.tables()] if name is None else [name]
+        return [
+            collect(
+                self._database,
+                each,
+                older_than_hours=older_than_hours,
+                dry_run=dry_run,
+                storage_options=self._config.storage_options_for(self.describe(each).location),
+            )
+            for each in names
+        ]
 
     @property
     def mirror(self) -> Mirror:

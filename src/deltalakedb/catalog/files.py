@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
 from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
+from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.predicate import to_physical
@@ -135,6 +137,14 @@ def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = Non
             yield add_from_row(row)
 
 
+def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
+    """The files of a version, with the version that brought each."""
+    found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
+    for batch in found.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield File(add_from_row(row), row["add_version"], row["num_records"])
+
+
 def add_from_row(row: dict[str, Any]) -> Add:
     """An add action from its columns."""
     vector, tags, extra = row["deletion_vector"], row["tags"], row["add_extra"]
@@ -183,6 +193,23 @@ def tombstones(database: Database, table: Table, version: int) -> Iterator[Remov
         rows = session.rows(database.sql("files", "tombstones at"), (table.table_id, version, version))
     for (action,) in rows:
         yield Remove.from_dict(decode_json(action))
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file that some version removed; ``removed_at`` is the later of its writer's and its commit's time."""
+
+    path: str
+    dv_id: str
+    size: int
+    removed_at: int
+
+
+def removed(database: Database, table: Table) -> list[RemovedFile]:
+    """Every file that some version removed, also those that another version brought back."""
+    with database.read() as session:
+        rows = session.rows(database.sql("files", "removed"), (table.table_id,))
+    return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0)) for r in rows]
 
 
 def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:

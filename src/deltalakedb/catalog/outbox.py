@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
+#: commits that wait longer than this are an alarm
+ALARM_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Unpublished:
     timestamp: int
     data: bytes
     attempts: int
+    #: the transaction, where it may have changed other tables too
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,26 @@ def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublishe
     """The oldest unpublished commits of a table, in order."""
     with database.read() as session:
         rows = session.rows(database.sql("outbox", "open"), (table_id, limit))
-    return [Unpublished(r[0], r[1], bytes(r[2]), r[3]) for r in rows]
+    return [Unpublished(r[0], r[1], bytes(r[2]), r[3], r[4]) for r in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A table's part in a transaction: the newest version that it made there."""
+
+    table_id: int
+    table: str
+    location: str
+    version: int
+    timestamp: int
+    published: bool
+
+
+def group(database: Database, txn_uuid: str) -> list[Member]:
+    """The tables that a transaction changed, by name."""
+    with database.read() as session:
+        rows = session.rows(database.sql("outbox", "group"), (txn_uuid,))
+    return [Member(r[0], r[1], r[2], r[3], r[4], r[5] == "published") for r in rows]
 
 
 def waiting_versions(database: Database, table_id: int) -> list[int]:
@@ -130,7 +153,26 @@ def last_error(database: Database, table_id: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How a table's log stands to the catalog."""
+    """How a table's log stands to the catalog.
+
+    Attributes:
+        table: Its name.
+        location: Its root.
+        state: ``active``, ``importing`` or ``frozen``.
+        state_reason: Why it is frozen.
+        version: The newest version.
+        published_version: The newest version in the log.
+        published_at: When that came there, in epoch milliseconds.
+        checkpoint_version: The newest checkpoint; -1 for none.
+        paused: Whether publishing stands still, for this table or all.
+        versions_behind: Commits that wait.
+        seconds_behind: The age of the oldest of them.
+        attempts: How often its publishing failed.
+        error: Why.
+        table_id: Its id.
+        retry_in: Seconds until a reconciler tries again; None where nothing failed.
+        ahead: Versions in the log that the catalog does not know; None where nobody looked.
+    """
 
     table: str
     location: str
@@ -146,24 +188,41 @@ class MirrorStatus:
     attempts: int
     error: str | None
     table_id: int
+    retry_in: float | None = None
+    ahead: int | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether commits have waited for too long, though nobody paused them."""
+        return self.seconds_behind > ALARM_SECONDS and not self.paused
+
+    @property
+    def backing_off(self) -> bool:
+        """Whether a failed table is left alone for a while."""
+        return self.retry_in is not None and self.retry_in > 0
 
     def to_dict(self) -> dict[str, object]:
         """The status as plain data."""
-        return asdict(self)
+        return asdict(self) | {"alarm": self.alarm}
 
 
-def status(database: Database) -> list[MirrorStatus]:
-    """How every table's log stands to the catalog."""
+def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
+    """How every table's log stands to the catalog, or that of one table."""
     with database.read() as session:
         now = session.now_ms()
         everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
-        rows = session.rows(database.sql("outbox", "status"))
+        rows = session.rows(database.sql("outbox", "status"), (name,))
     return [_status(row, now, everywhere=everywhere) for row in rows]
+
+
+def status_of(database: Database, name: str) -> MirrorStatus | None:
+    """How one table's log stands to the catalog."""
+    return next(iter(status(database, name)), None)
 
 
 def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
     name, state, reason, head, published, at, checkpoint, paused, waiting, oldest, tries, error, *rest = row
-    table_id, location = rest
+    retry_at, table_id, location = rest
     return MirrorStatus(
         table=name,
         location=location,
@@ -179,6 +238,7 @@ def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
         attempts=tries or 0,
         error=error,
         table_id=table_id,
+        retry_in=None if retry_at is None else max(0, retry_at - now) / 1000,
     )
 
 

@@ -13,6 +13,7 @@ from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, c
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.engines.base import Row, Session
+    from deltalakedb.protocol.slot_vectors import SlotVectors
 
 _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "since_version")
 
@@ -56,6 +57,18 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
             _encoders.clear()
         _encoders[shape] = made
     return made
+
+
+def vectors(session: Session, table_id: int) -> SlotVectors:
+    """The same for many files at once."""
+    from deltalakedb.protocol.slot_vectors import SlotVectors  # Arrow's functions cost time to import
+
+    sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
+    row = session.row(sql, (table_id,))
+    if row is None:
+        return SlotVectors((), {})
+    schema = _schema(Metadata.from_dict(decode_json(row[0])))
+    return SlotVectors(read_slots(session, table_id), column_types(schema))
 
 
 #: encoders by the id of the assignment of slots

@@ -20,6 +20,7 @@ from deltalakedb.commit.checker import conflict, isolation_of
 from deltalakedb.commit.info import info_of, own_time, with_info
 from deltalakedb.commit.repeats import applications, earlier
 from deltalakedb.exceptions import (
+    FROZEN_HINT,
     CatalogBusyError,
     CatalogUnavailableError,
     CommitUnknownError,
@@ -33,6 +34,7 @@ from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Conflict, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
+from deltalakedb.protocol.upgrades import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -273,7 +275,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             f"the table is frozen: {_reason(session, table)}",
             table=table.name,
             version=table.head.version,
-            suggestion="find out who wrote to its _delta_log, then decide which side is right",
+            suggestion=FROZEN_HINT,
         )
     if change.exact and change.read_version != table.head.version:
         raise _Stop(
@@ -322,7 +324,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             metadata=metadata,
             root=locked.table.location,
             table=name,
-            also=() if change.exact else OURS,
+            also={FENCE} if change.exact else OURS,
             made_here=change.copy is None,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)

@@ -13,6 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, BinaryIO
 
 from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class LocalStore:
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(at))
                 return False
             with self._temporary(at, data, mtime_ms) as temporary:
+                failpoint("publish.before_link")
                 if not _link(temporary, at):
                     return False
                 self._sync_folder(at.parent)

@@ -12,6 +12,8 @@ from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.in_flight import in_flight
 from deltalakedb.table.parquet import arrow_source, write_files
 from deltalakedb.table.work import Work
 
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 
-def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | None:
+def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: Hooks = DEFAULT) -> Any | None:
     """Append directly where that is certain to give what delta-rs would.
 
     Args:
         table: The open table.
         data: Arrow data of any kind.
         options: The arguments of ``write_deltalake``.
+        hooks: What is to follow the commit.
 
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
@@ -43,23 +47,36 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     root = table._root
     begun = time.monotonic()
     failpoint("data.before")
-    adds = write_files(
-        source,
-        root=root,
-        snapshot=snapshot,
-        target_file_size=options.get("target_file_size"),
-        writer_properties=options.get("writer_properties"),
-        fsync=table._database.engine.config.publish.fsync,
-        also=OURS,
-    )
-    failpoint("data.after")
-    txns = [
-        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-        for t in (properties.app_transactions or () if properties is not None else ())
-    ]
-    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-    files, named = root.placed(a.path for a in adds), table._is_remembered
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True, named=named, root=root))
+    with in_flight(root.location):
+        adds = write_files(
+            source,
+            root=root,
+            snapshot=snapshot,
+            target_file_size=options.get("target_file_size"),
+            writer_properties=options.get("writer_properties"),
+            fsync=table._database.engine.config.publish.fsync,
+            also=OURS,
+        )
+        failpoint("data.after")
+        txns = [
+            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
+            for t in (properties.app_transactions or () if properties is not None else ())
+        ]
+        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        files, named = root.placed(a.path for a in adds), table._is_remembered
+        table._hand_on(
+            Work(
+                table._row,
+                actions,
+                snapshot,
+                NOTHING,
+                files,
+                fresh=True,
+                named=named,
+                root=root,
+                hooks=hooks,
+            )
+        )
     return None
 
 

@@ -16,6 +16,8 @@ from deltalakedb.protocol.predicate import (
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
+from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.new_tables import quiet
 from deltalakedb.table.operations import call, staged
 from deltalakedb.table.refusals import Concerned
 
@@ -57,19 +59,20 @@ class MergePlan:
                 suggestion="begin a new merge: its source has been read",
             )
         options, self._options = self._options, None
+        hooks = Hooks.of(options.pop("post_commithook_properties", None))
         self._table._refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
         with staged(self._table, where) as stage:
 
             def run(raw: Any) -> Any:
-                builder = raw.create_merge_builder(**options)
+                builder = raw.create_merge_builder(**quiet(options))
                 for name, args, kwargs in self._clauses:
                     getattr(builder, name)(*args, **kwargs)
                 return raw.merge_execute(builder)
 
             out = call(run, stage.raw, Concerned.at(self._table))
-            stage._hand_on()
+            stage._hand_on(hooks)
         return out
 
 

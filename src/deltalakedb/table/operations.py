@@ -16,6 +16,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
@@ -26,24 +27,28 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
 
-def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any]) -> Any:
+def rewrite(
+    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any], *, hooks: Hooks = DEFAULT
+) -> Any:
     """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
 
     Args:
         table: The open table.
         where: What the operation reads; None for every row.
         run: Calls delta-rs on the scratch table.
+        hooks: What is to follow the commit.
 
     Returns:
         What delta-rs returned.
     """
     with staged(table, where) as stage:
         out = call(run, stage, Concerned.at(table))
-        stage._hand_on()
+        stage._hand_on(hooks)
     return out
 
 
@@ -75,10 +80,10 @@ class Stage:
             self.scratch.remove()
             raise
 
-    def _hand_on(self) -> Committed | None:
+    def _hand_on(self, hooks: Hooks = DEFAULT) -> Committed | None:
         """Hand what delta-rs did on as work."""
         harvest = self.scratch.harvest(after=self._snapshot.version)
-        return submit(self._table, self.scratch, harvest, self._reads)
+        return submit(self._table, self.scratch, harvest, self._reads, hooks=hooks)
 
 
 def _open(folder: str) -> RawDeltaTable:
@@ -101,6 +106,8 @@ def submit(
     harvest: Harvest,
     reads: ReadSet,
     more: Iterable[Action] = (),
+    *,
+    hooks: Hooks = DEFAULT,
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
@@ -109,8 +116,9 @@ def submit(
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    snapshot = table._source.snapshot
-    return table._hand_on(Work(table._row, actions, snapshot, reads, moved, harvest.fresh, root=table._root))
+    read, root = table._source.snapshot, table._root
+    work = Work(table._row, actions, read, reads, moved, harvest.fresh, root=root, hooks=hooks)
+    return table._hand_on(work)
 
 
 def _counted(action: Action, removed: int) -> Action:

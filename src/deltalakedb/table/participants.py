@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.overlay import Overlay
     from deltalakedb.table.roots import PlacedFile
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -45,6 +46,7 @@ class Participant:
     files: list[PlacedFile] = field(default_factory=list)
     reads: ReadSet = NOTHING
     fresh: bool = True
+    hooks: list[Hooks] = field(default_factory=list)
 
     def take(self, work: Work) -> None:
         """Put an operation on top."""
@@ -53,6 +55,7 @@ class Participant:
         self.overlay.apply(work.actions)
         self.reads |= work.reads
         self.fresh = self.fresh and work.fresh
+        self.hooks.append(work.hooks)
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""

@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
@@ -83,6 +84,8 @@ class SqlDeltaTable(SqlReads):
         self._appended: Committed | None = None
         self._at_root: Root | None = None
         self._open(version)
+        if self._database.engine.config.publish.look_at_open and look_at_open(self._database, self._row):
+            self._open(version)
         self._check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------
@@ -117,6 +120,14 @@ class SqlDeltaTable(SqlReads):
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
+
+    def _source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        check_version(version)
+        try:
+            return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
+        except VersionMissingError as error:
+            return from_log(self._row, version, error, self._root.options)
 
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot

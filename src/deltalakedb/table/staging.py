@@ -13,6 +13,7 @@ from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.lending import LENT
 from deltalakedb.table.roots import root_at
@@ -136,8 +137,8 @@ def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
         lost = [f for f in before or () if f in OURS and f not in (now or ())]
         return (*(now or ()), *lost) if lost else now
 
-    return replace(
-        protocol,
-        reader_features=restored(protocol.reader_features, hidden.reader_features),
-        writer_features=restored(protocol.writer_features, hidden.writer_features),
-    )
+    readers = restored(protocol.reader_features, hidden.reader_features)
+    lost = [f for f in hidden.writer_features or () if f in OURS]
+    # a protocol of before features had names must name all of them now
+    whole = with_writer_features(protocol, lost) if lost else protocol
+    return replace(whole, reader_features=readers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -21,8 +22,11 @@ from deltalakedb.exceptions import (
     TableMissingError,
     VersionMissingError,
 )
-from deltalakedb.mirror.groups import Member, write_manifest
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.table import memory
+from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.in_flight import InFlight
+from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
 from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
@@ -32,10 +36,11 @@ from deltalakedb.table.source import SqlSource, open_older
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.work import (
     ReadOnly,
+    Settled,
     after_commit,
+    interval,
     publish_committed,
     settle,
-    storage_options,
     tell_nothing_written,
 )
 from deltalakedb.table.writer import check_mode, create_with, write_to
@@ -43,7 +48,7 @@ from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
 
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
@@ -97,6 +103,7 @@ class Transaction:
         self._tables = Participants()
         self._files: list[PlacedFile] = []
         self._roots: dict[str, Root] = {}
+        self._in_flight = InFlight()
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
@@ -188,11 +195,13 @@ class Transaction:
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
+            wishes = taken_out(options)
             self._create(
                 name,
                 location,
-                lambda target: stock(target, data, **options),
+                lambda target: stock(target, data, **quiet(options)),
                 storage_options=storage_options,
+                wishes=wishes,
             )
         else:
             write_to(table, data, mode=mode, **options)
@@ -210,13 +219,15 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
+        wishes = taken_out(options)
         self._create(
             name,
             location,
-            lambda target: stock(target, schema, **options),
+            lambda target: stock(target, schema, **quiet(options)),
             comment=comment,
             tags=tags,
             storage_options=storage_options,
+            wishes=wishes,
         )
         return self.table(name)
 
@@ -231,7 +242,9 @@ class Transaction:
             return
         if not self._tables.is_free(new_name) and self._exists(new_name):
             raise TableExistsError(
-                f"the name {new_name!r} is taken", table=new_name, suggestion="choose another name"
+                f"the name {new_name!r} is taken",
+                table=new_name,
+                suggestion="rename or drop its table first in the same transaction, or choose another name",
             )
         self._tables.rename(participant, new_name)
 
@@ -251,6 +264,7 @@ class Transaction:
         table = participant.table
         if not isinstance(table, NewTable) and not force:
             refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
         self._tables.drop(participant)
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
@@ -276,6 +290,8 @@ class Transaction:
         except DeltaSqlError:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
+        if work.files:
+            self._in_flight.at(work.table.location)
         self._files += work.files
         if work.root is not None:
             self._roots[work.root.location] = work.root
@@ -308,59 +324,57 @@ class Transaction:
         self._end("rolled back")  # until the opposite is known
         if not self._own and not names and not any(c.steps for _, c in changes):
             self._state = "committed"
-            undo(vanished)
+            with self._in_flight:
+                undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
             return self.commits
-        outcome = settle(
-            self._database,
-            [c for _, c in changes],
-            files=self._files,
-            roots=self._roots,
-            txn_uuid=self.uuid,
-            repeated=self._given_uuid,
-            names=names,
-            own=self._own,
-        )
+        with self._in_flight:
+            outcome = settle(
+                self._database,
+                [c for _, c in changes],
+                files=self._files,
+                roots=self._roots,
+                txn_uuid=self.uuid,
+                repeated=self._given_uuid,
+                names=names,
+                own=self._own,
+            )
         self._state = "committed"
         undo(vanished)
+        replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
+        by_application = replayed and not self._given_uuid  # then no name was changed either
         done = {
-            name: (change, made)
+            change.table.name if by_application else name: (change, made)
             for (name, change), made in zip(changes, outcome, strict=True)
             if change.steps
         }
-        replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
         with after_commit("its tables could not be found again"):
-            fresh = {change.table.location: made.fresh for change, made in done.values()}
-            tables = self._as_they_are([c.table for c, _ in done.values()], bool(names))
-            ratified = [(table, fresh[table.location]) for table in tables]
-            publish_committed(self._database, ratified, self._roots)
-        self._tell_group(done)
-        if replayed and not self._given_uuid:
+            settled = self._settled(done.values(), bool(names))
+            group = self.uuid if len(settled) > 1 else None
+            publish_committed(self._database, settled, self._roots, group=group)
+        if by_application:
             tell_nothing_written(", ".join(done))
         return self.commits
-
-    def _tell_group(self, done: Mapping[str, tuple[TableChange, Committed]]) -> None:
-        """Tell readers outside which versions belong together."""
-        config = self._database.engine.config
-        fresh = {name: (change, made) for name, (change, made) in done.items() if not made.replayed}
-        if len(fresh) > 1 and config.publish.mode == "sync":
-            members = [Member(name, c.table.location, made.version) for name, (c, made) in fresh.items()]
-            options = {m.location: storage_options(self._database, m.location, self._roots) for m in members}
-            write_manifest(self.uuid, max(made.timestamp for _, made in fresh.values()), members, options)
 
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
         if self._state == "active":
             self._end("rolled back")
-            undo(self._files)
+            with self._in_flight:
+                undo(self._files)
 
-    def _as_they_are(self, tables: Sequence[Table | NewTable], moved: bool) -> Sequence[Table | NewTable]:
-        """Tables after the transaction, which may have renamed them."""
+    def _settled(self, done: Iterable[tuple[TableChange, Committed]], moved: bool) -> list[Settled]:
+        """Tables after the transaction, which may have renamed them, and what is to follow."""
+        hooks = {p.table.location: Hooks.all_of(p.hooks) for p in self._tables}
+        settled = [
+            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location], made.fresh)
+            for c, made in done
+        ]
         if not moved:
-            return tables
+            return settled
         now = {t.location: t for t in registry.list_tables(self._database)}
-        return [now[t.location] for t in tables if t.location in now]
+        return [replace(s, table=now[s.table.location]) for s in settled if s.table.location in now]
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -373,6 +387,7 @@ class Transaction:
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        wishes: Wishes = PLAIN,
     ) -> None:
         self._writable()
         validate_table_name(name)
@@ -393,6 +408,7 @@ class Transaction:
             sink=self,
             free=free,
             storage_options=storage_options,
+            wishes=wishes,
         )
 
     def _exists(self, name: str) -> bool:

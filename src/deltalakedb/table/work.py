@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from deltalakedb.catalog import registry
+from deltalakedb.catalog.outbox import Member
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.exceptions import (
@@ -21,16 +22,26 @@ from deltalakedb.exceptions import (
     NothingWrittenWarning,
 )
 from deltalakedb.mirror.background import PUBLISHER
-from deltalakedb.mirror.fresh import publish_fresh
+from deltalakedb.mirror.checkpointer import (
+    DEFAULT_INTERVAL,
+    Checkpoints,
+    checkpoint_if_due,
+    crossed,
+    interval_of,
+)
+from deltalakedb.mirror.fresh import PublishedFresh, publish_fresh
+from deltalakedb.mirror.groups import Group
 from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.places import is_local
 from deltalakedb.table.roots import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.names import NameChange
@@ -38,6 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root
 
 logger = logging.getLogger(__name__)
@@ -61,6 +73,7 @@ class Work:
         fresh: Every added file is one of these.
         named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
         root: The table's root, with the storage options that the caller gave.
+        hooks: What is to follow the commit.
     """
 
     table: Table | NewTable
@@ -71,6 +84,7 @@ class Work:
     fresh: bool = False
     named: bool = False
     root: Root | None = None
+    hooks: Hooks = DEFAULT
 
 
 class Sink(Protocol):
@@ -103,7 +117,8 @@ class AutoCommit:
         )
         roots = {} if work.root is None else {work.root.location: work.root}
         outcome = settle(self.database, [change], files=work.files, roots=roots)
-        publish_committed(self.database, [(work.table, outcome[0].fresh)], roots)
+        every = interval(work.read, work.actions)
+        publish_committed(self.database, [Settled(work.table, every, work.hooks, outcome[0].fresh)], roots)
         if outcome[0].replayed:
             tell_nothing_written(work.table.name)
         return outcome[0]
@@ -221,41 +236,99 @@ def _commit(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A table that was committed to, and what is to follow.
+
+    Attributes:
+        table: The table.
+        interval: Commits between two checkpoints.
+        hooks: What its writer asked for.
+        fresh: What was ratified of it, where that is known.
+    """
+
+    table: Table | NewTable
+    interval: int
+    hooks: Hooks = DEFAULT
+    fresh: Fresh | None = None
+
+
+def interval(read: Snapshot | None, actions: Iterable[Action]) -> int:
+    """Commits between two checkpoints, as the table has it after some actions."""
+    metadata = next((a for a in actions if isinstance(a, Metadata)), None if read is None else read.metadata)
+    return DEFAULT_INTERVAL if metadata is None else interval_of(metadata)
+
+
 def publish_committed(
     database: Database,
-    done: Sequence[tuple[Table | NewTable, Fresh | None]],
+    settled: Sequence[Settled],
     roots: Mapping[str, Root] | None = None,
+    *,
+    group: str | None = None,
 ) -> None:
     """Publish what was just committed, as the settings say. A failure here never fails the commit.
 
     Args:
         database: The catalog.
-        done: The tables, and what was ratified of them where that is known.
+        settled: The tables.
         roots: The roots that the caller opened, by location.
+        group: The transaction, where it changed several tables.
     """
     config = database.engine.config
     if config.publish.mode == "background":
-        for table, _ in done:
-            PUBLISHER.soon(database, table.name, storage_options(database, table.location, roots))
+        for one in settled:
+            options = storage_options(database, one.table.location, roots)
+            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one), options)
     if config.publish.mode != "sync":
         return
-    published: set[int] = set()
+    at_once = PublishedFresh()
     with after_commit("what was ratified could not be published at once"):
         fresh = [
-            (f, t.location, storage_options(database, t.location, roots)) for t, f in done if f is not None
+            (s.fresh, s.table.location, storage_options(database, s.table.location, roots))
+            for s in settled
+            if s.fresh is not None
         ]
-        published = publish_fresh(database, fresh) if fresh else published
-    for table, known in done:
-        if known is not None and known.table_id in published:
-            continue
-        with after_commit(f"{table.name} could not be published"):
-            publish(
-                database,
-                registry.find(database, table.name) if isinstance(table, NewTable) else table,
-                storage_options=storage_options(database, table.location, roots),
-                limit=config.publish.help_predecessors + 1,
-                seconds=1.0,
-            )
+        if fresh:
+            at_once = publish_fresh(database, fresh, group=_group(group, settled))
+    due = []
+    for one in settled:
+        versions: list[int] = []
+        if one.fresh is not None:
+            versions += at_once.noted.get(one.fresh.table_id, ())
+        if one.fresh is None or one.fresh.table_id not in at_once.done:
+            with after_commit(f"{one.table.name} could not be published"):
+                versions += publish(
+                    database,
+                    registry.find(database, one.table.name) if isinstance(one.table, NewTable) else one.table,
+                    storage_options=storage_options(database, one.table.location, roots),
+                    limit=config.publish.help_predecessors + 1,
+                    seconds=1.0,
+                ).versions
+        # from the numbers alone: a commit that is not due one costs nothing
+        if _checkpoints(database, one).write and crossed(versions, one.interval):
+            due.append(one)
+    # after all tables are published, since those of one transaction should appear together
+    for one in due:
+        with after_commit(f"the checkpoint of {one.table.name} must wait"):
+            options = storage_options(database, one.table.location, roots)
+            cleanup = one.hooks.cleanup_expired_logs
+            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=cleanup)
+
+
+def _group(txn: str | None, settled: Sequence[Settled]) -> Group | None:
+    """A transaction over several tables, where it is known what all of them became."""
+    members = [
+        Member(s.fresh.table_id, s.table.name, s.table.location, version, at, published=False)
+        for s in settled
+        if s.fresh is not None
+        for version, at, _ in s.fresh.commits[-1:]
+    ]
+    return None if txn is None else Group(txn, members if len(members) == len(settled) else None)
+
+
+def _checkpoints(database: Database, one: Settled) -> Checkpoints:
+    wanted = one.hooks.create_checkpoint and database.engine.config.publish.checkpoints
+    return Checkpoints(wanted, one.hooks.cleanup_expired_logs, one.interval)
 
 
 @contextmanager
@@ -263,8 +336,12 @@ def after_commit(trouble: str) -> Iterator[None]:
     """What follows a commit cannot fail it any more: whoever saw an error would do it a second time."""
     try:
         yield
+    except CatalogBusyError as error:
+        logger.info("%s: %s", trouble, error.message)
     except DeltaSqlError as error:
         logger.warning("the commit stands, but %s: %s", trouble, error.message)
+    except Exception:
+        logger.exception("the commit stands, but %s", trouble)
 
 
 def conflict_error(conflict: Conflict) -> ConflictError:

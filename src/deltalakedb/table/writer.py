@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
@@ -25,6 +27,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table import memory
 from deltalakedb.table.direct import append
+from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import place_for
@@ -84,7 +87,7 @@ def write_deltalake(
         target_file_size: The size of data files to aim at.
         writer_properties: How Parquet is written.
         commit_properties: Custom metadata and application transactions.
-        post_commithook_properties: Accepted; the mirror does these jobs.
+        post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
 
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
@@ -99,6 +102,7 @@ def write_deltalake(
         "writer_properties": writer_properties,
         "commit_properties": commit_properties,
     }
+    hooks = {"post_commithook_properties": post_commithook_properties}
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
         stock(
@@ -107,7 +111,7 @@ def write_deltalake(
             mode=mode,
             storage_options=storage_options,
             predicate=predicate,
-            post_commithook_properties=post_commithook_properties,
+            **hooks,
             **options,
         )
         return
@@ -116,25 +120,28 @@ def write_deltalake(
     if isinstance(table_or_uri, SqlDeltaTable):
         table_or_uri._use_options(storage_options)
         table_or_uri._refresh()
-        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
+        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
-    if mode == "append" and _append_remembered(address, data, options, storage_options):
+    if mode == "append" and _append_remembered(address, data, options | hooks, storage_options):
         return
     table = open_existing(address, storage_options)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
-        write_to(table, data, mode=mode, predicate=predicate, **options)
+        write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
         if mode == "append" and isinstance(table._source, SqlSource):
             _remember(table, table._source.opened)
     else:
+        options |= hooks
+        wishes = taken_out(options)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: stock(target, data, mode=mode, **options),
+            lambda target: stock(target, data, mode=mode, **quiet(options)),
             storage_options=storage_options,
+            wishes=wishes,
         )
 
 
@@ -144,6 +151,7 @@ def _append_remembered(
     """Append to a table as this process last saw it; False where it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
+    wishes = taken_out(options)
     database = Database.open(address)
     if (opened := memory.recall(database, address.table)) is None:
         return False
@@ -151,7 +159,7 @@ def _append_remembered(
     table._use_options(storage_options)
     table._check_location(address.location)
     try:
-        rest = append(table, data, options)
+        rest = append(table, data, options, hooks=wishes.hooks)
     except (ConflictError, SchemaError, TableMissingError):
         memory.forget(database, address.table)
         return False
@@ -179,6 +187,7 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
+    wishes = taken_out(options)
     if predicate is not None and mode != "overwrite":
         raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
     if mode == "ignore":
@@ -189,14 +198,16 @@ def write_to(
         where = table._predicate_or_all(predicate)
 
         def replace_matching(target: str) -> None:
-            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
+            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **quiet(options))
 
-        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)))
+        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)), hooks=wishes.hooks)
         return
-    if mode == "append" and (data := append(table, data, options)) is None:
+    if mode == "append" and (data := append(table, data, options, hooks=wishes.hooks)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    _without_files(table, mode, lambda target: stock(target, data, mode=mode, **options))
+    run = partial(stock, data=data, mode=mode, **quiet(options))
+    # stock leaves the properties of an existing table alone
+    _without_files(table, mode, run, Wishes(hooks=wishes.hooks))
 
 
 def create_table(
@@ -210,15 +221,16 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    options.pop("post_commithook_properties", None)
+    wishes = taken_out(options)
     stock: Any = deltalake.DeltaTable.create
     create_or_replace(
         table_uri,
         mode,
-        lambda target, how: stock(target, schema, mode=how, **options),
+        lambda target, how: stock(target, schema, mode=how, **quiet(options)),
         comment=comment,
         tags=tags,
         storage_options=storage_options,
+        wishes=wishes,
     )
 
 
@@ -231,6 +243,7 @@ def create_or_replace(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    wishes: Wishes = PLAIN,
 ) -> None:
     """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
 
@@ -242,6 +255,7 @@ def create_or_replace(
         comment: A new table's comment in the registry.
         tags: A new table's tags in the registry.
         storage_options: Options for the object store.
+        wishes: What is wanted of us rather than of delta-rs.
     """
     check_mode(mode)
     address = parse_uri(table_uri)
@@ -256,12 +270,13 @@ def create_or_replace(
             comment=comment,
             tags=tags,
             storage_options=storage_options,
+            wishes=wishes,
         )
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
         table._check_location(address.location)
-        _without_files(table, mode, lambda target: operation(target, mode), in_place=in_place)
+        _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
 
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
@@ -290,6 +305,7 @@ def create_with(
     sink: Sink | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    wishes: Wishes = PLAIN,
 ) -> None:
     """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
 
@@ -313,12 +329,18 @@ def create_with(
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, place, comment=comment, tags=tags or {})
-        work = Work(new, harvest.actions, None, NOTHING, moved, harvest.fresh, root=root)
+        actions = granted(harvest.actions, wishes, database.engine.config, place)
+        work = Work(new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks)
         (sink or AutoCommit(database)).submit(work)
 
 
 def _without_files(
-    table: SqlDeltaTable, mode: str, operation: Callable[[str], object], *, in_place: bool = False
+    table: SqlDeltaTable,
+    mode: str,
+    operation: Callable[[str], object],
+    wishes: Wishes = PLAIN,
+    *,
+    in_place: bool = False,
 ) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
@@ -334,9 +356,12 @@ def _without_files(
         if in_place:
             harvest = harvest.in_place()
         if mode == "append":
-            submit(table, scratch, harvest, NOTHING)
-        else:
-            submit(table, scratch, harvest, EVERYTHING, removes(table._source.adds()))
+            submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
+            return
+        config = table._database.engine.config
+        actions = granted(harvest.actions, wishes, config, table.table_uri, before=snapshot.metadata)
+        whole = replace(harvest, actions=actions)
+        submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
 
 def exists(table: SqlDeltaTable) -> TableExistsError:

@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.verify import check_level, verify_table
 from deltalakedb.uri import parse_uri
@@ -169,7 +170,7 @@ def _undo_batches(database: Database, row: ImportRow, keep: int, lease: Lease) -
 
 
 def refuse_unpublished(database: Database, table: Table) -> None:
-    """Refuse to let a table go whose log does not hold all of it."""
+    """Refuse to let a table go whose log does not hold all of it, or that nobody could write to."""
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
@@ -187,6 +188,7 @@ def refuse_unpublished(database: Database, table: Table) -> None:
             suggestion="publish them with `deltasql mirror run` (after `deltasql mirror resume` where it is "
             "paused), then try again",
         )
+    refuse_fenced(database, table)
 
 
 def _forget(

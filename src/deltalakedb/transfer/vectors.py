@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from deltalakedb.catalog.file_rows import path_hash
+from deltalakedb.catalog.file_rows import path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from deltalakedb.protocol.replay import FileKey
 
@@ -22,6 +25,8 @@ HashedRows: TypeAlias = "list[tuple[int, str, str, int, int, str, str]]"
 #: an add with one of these is left to the general way
 _UNUSUAL = ("deletionVector", "stats_parsed")
 _NEEDED = ("path", "size", "modificationTime", "partitionValues")
+#: all that a row made of columns holds
+_PLAIN = frozenset({*_NEEDED, "dataChange", "stats"})
 
 
 def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRows | None:
@@ -32,20 +37,26 @@ def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRo
     if not len(adds):
         return []
     paths = adds.field("path").to_pylist()
-    stats = _texts(adds, "stats")
-    rows = zip(
-        map(path_hash, paths),
+    texts = zip(
+        path_hashes(paths),
         paths,
-        [""] * len(paths),
+        repeat(""),
         adds.field("size").to_pylist(),
         adds.field("modificationTime").to_pylist(),
         partition_json(adds.field("partitionValues")),
-        ["" if s is None else s for s in stats],
-        strict=True,
+        pc.fill_null(adds.field("stats"), "").to_pylist() if _has(adds, "stats") else repeat(""),
+        strict=False,
     )
     if not touched:
-        return list(rows)
-    return [row for row in rows if (canonical_path(row[1]), "") not in touched]
+        return list(texts)
+    joined = "\n".join(paths)
+    if "%" in joined or "file:" in joined.lower():
+        return [row for row in texts if (canonical_path(row[1]), "") not in touched]
+    return [row for row in texts if (row[1], "") not in touched]
+
+
+def _has(adds: pa.StructArray, name: str) -> bool:
+    return int(adds.type.get_field_index(name)) >= 0
 
 
 def usual_adds(batch: pa.RecordBatch) -> pa.StructArray | None:
@@ -93,8 +104,71 @@ def partition_json(values: pa.MapArray) -> list[str]:
     return out
 
 
-def _texts(adds: pa.StructArray, name: str) -> list[str | None]:
-    if adds.type.get_field_index(name) < 0:
-        return [None] * len(adds)
-    found: list[str | None] = adds.field(name).to_pylist()
-    return found
+@dataclass(frozen=True, slots=True)
+class PlainFiles:
+    """Files of a checkpoint as columns.
+
+    Attributes:
+        paths: Their paths, as the log spells them.
+        sizes: Their bytes.
+        times: When they were modified.
+        data_changes: What the checkpoint says of that.
+        stats: Their statistics' JSON.
+        values: Their partition values as JSON.
+        partitions: The same by physical name of the column.
+    """
+
+    paths: pa.Array
+    sizes: pa.Array
+    times: pa.Array
+    data_changes: pa.Array
+    stats: pa.Array
+    values: list[str]
+    partitions: Mapping[str, pa.Array]
+
+
+def plain_files(batch: pa.RecordBatch) -> PlainFiles | None:
+    """The adds of a batch as columns; None where one holds more than these, or there are none."""
+    adds = usual_adds(batch)
+    if adds is None or not len(adds):
+        return None
+    for field in adds.type:
+        if field.name not in _PLAIN and adds.field(field.name).null_count < len(adds):
+            return None
+    values = adds.field("partitionValues")
+    parts = _partitions(values)
+    if parts is None:
+        return None
+    changes = pa.repeat(pa.scalar(True), len(adds))
+    if adds.type.get_field_index("dataChange") >= 0:
+        changes = pc.fill_null(adds.field("dataChange"), True)
+    has_stats = adds.type.get_field_index("stats") >= 0
+    stats = adds.field("stats").cast(pa.string()) if has_stats else pa.nulls(len(adds), pa.string())
+    return PlainFiles(
+        adds.field("path").cast(pa.string()),
+        adds.field("size").cast(pa.int64()),
+        adds.field("modificationTime").cast(pa.int64()),
+        changes,
+        stats,
+        partition_json(values),
+        parts,
+    )
+
+
+def _partitions(values: pa.MapArray) -> Mapping[str, pa.Array] | None:
+    """Partition values by name, where all files name the same columns in the same order."""
+    offsets = np.asarray(values.offsets)
+    widths = np.diff(offsets)
+    width = int(widths[0])
+    if (widths != width).any():
+        return None
+    if not width:
+        return {}
+    first, last = int(offsets[0]), int(offsets[-1])
+    keys = values.keys.slice(first, last - first).dictionary_encode()
+    codes = keys.indices.to_numpy(zero_copy_only=False).reshape(-1, width)
+    if (codes != codes[0]).any() or len(keys.dictionary) != width:
+        return None
+    names = [keys.dictionary[int(c)].as_py() for c in codes[0]]
+    items = values.items.slice(first, last - first)
+    return {name: items.take(pa.array(np.arange(at, len(items), width))) for at, name in enumerate(names)}

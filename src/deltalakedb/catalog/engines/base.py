@@ -48,8 +48,12 @@ class Dialect:
     lock_rows: str
     #: md5 is a function of SQL, so that digests need not be fetched
     hashes: bool
-    #: what is run after many rows were loaded, outside of a transaction
+    #: what is run before many rows are loaded, and after it, outside of a transaction
+    before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
+    #: what is run inside the transaction that builds indexes over many rows, before and after it
+    before_index: tuple[str, ...] = ()
+    after_index: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,10 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert many rows by the engine's fastest way."""
+
+    @abc.abstractmethod
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """Insert many rows that come as columns, and columns that are the same for all of them."""
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
         """Run a statement; the number of rows it touched, or -1 where the driver does not say."""
@@ -214,3 +222,10 @@ def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an Arrow array. ``pa.array`` would first import pandas, which takes a second."""
     return pa.array(Array(values, DataType.from_arrow(kind)))
+
+
+def literal(value: int | bool | str) -> str:
+    """A constant of ours as SQL spells it."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return str(int(value)) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

@@ -12,7 +12,7 @@ from deltalakedb.catalog.engines.base import Row, Session, rows_to_arrow, update
 from deltalakedb.exceptions import CommitUnknownError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
     import pyarrow as pa
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
+#: rows that become one piece of CSV
+_CSV_ROWS = 8_192
 #: changes that become one statement at the most
 _MOST_TOGETHER = 16
 
@@ -151,6 +153,27 @@ class PostgresSession(Session):
             self.update_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
             return
         self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
+
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """COPY of CSV that Arrow writes: no Python object for any value."""
+        import pyarrow as pa
+        from pyarrow import csv  # only bulk loads need it
+
+        for name, value in constants.items():
+            data = data.append_column(name, pa.repeat(pa.scalar(value), data.num_rows))
+        if self._waiting:
+            self.send()
+        # strings are quoted and nulls are not, which is how COPY tells an empty text from none
+        options = csv.WriteOptions(include_header=False)
+        command = f"COPY {table} ({', '.join(data.column_names)}) FROM STDIN (FORMAT csv)"
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(command) as copy:
+                for batch in data.to_batches(max_chunksize=_CSV_ROWS):
+                    sink = pa.BufferOutputStream()
+                    csv.write_csv(batch, sink, options)
+                    copy.write(sink.getvalue())
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
 
     def update_rows(
         self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, rows_to_arrow
+from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, literal, rows_to_arrow
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -62,6 +62,8 @@ DIALECT = Dialect(
     unique_keys=True,
     lock_rows="",
     hashes=False,
+    before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -131072"),
+    after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
 )
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
@@ -96,6 +98,13 @@ class SqliteSession(Session):
         """One prepared statement, run for every row."""
         marks = ", ".join("?" * len(columns))
         self.update_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """One prepared statement; what is the same for all rows stands in it and is not bound again."""
+        names = ", ".join([*data.column_names, *constants])
+        values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
+        rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
+        self.update_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """One prepared statement, run for every parameter set."""
