@@ -20,6 +20,7 @@ from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction, backoff
 from deltalakedb.table.writer import create_table, write_deltalake
@@ -240,6 +241,30 @@ class Catalog:
     def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
+
+    def gc(
+        self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
+    ) -> list[Garbage]:
+        """Delete what operations that died have left under the roots of tables. No version changes.
+
+        Files that a version ever named are not touched: that is what ``vacuum`` is for.
+
+        Args:
+            name: One table; by default all.
+            older_than_hours: Younger files stay, as do those of operations that are at work.
+            dry_run: Only look.
+        """
+        names = [t.name for t in self.tables()] if name is None else [name]
+        return [
+            collect(
+                self._database,
+                each,
+                older_than_hours=older_than_hours,
+                dry_run=dry_run,
+                storage_options=self._config.storage_options_for(self.describe(each).location),
+            )
+            for each in names
+        ]
 
     @property
     def mirror(self) -> Mirror:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -192,6 +193,23 @@ def tombstones(database: Database, table: Table, version: int) -> Iterator[Remov
         rows = session.rows(database.sql("files", "tombstones at"), (table.table_id, version, version))
     for (action,) in rows:
         yield Remove.from_dict(decode_json(action))
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file that some version removed; ``removed_at`` is the later of its writer's and its commit's time."""
+
+    path: str
+    dv_id: str
+    size: int
+    removed_at: int
+
+
+def removed(database: Database, table: Table) -> list[RemovedFile]:
+    """Every file that some version removed, also those that another version brought back."""
+    with database.read() as session:
+        rows = session.rows(database.sql("files", "removed"), (table.table_id,))
+    return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0)) for r in rows]
 
 
 def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:

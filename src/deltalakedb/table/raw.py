@@ -10,6 +10,7 @@ from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.new_tables import quiet
 from deltalakedb.table.operations import rewrite
 from deltalakedb.table.raw_reads import RawReads
+from deltalakedb.table.vacuum import vacuum
 
 if TYPE_CHECKING:
     from deltalakedb.table.operations import Stage
@@ -77,3 +78,24 @@ class RawProxy(RawReads):
         options.pop("batch_schema", None)
         self._owner._refresh()
         write_to(self._owner, data, **options)
+
+    def vacuum(
+        self,
+        dry_run: bool,
+        retention_hours: int | None = None,
+        enforce_retention_duration: bool = True,
+        commit_properties: Any = None,
+        post_commithook_properties: Any = None,  # noqa: ARG002 - the mirror does these jobs
+        full: bool = False,
+        keep_versions: Any = None,
+    ) -> list[str]:
+        """Delete files that no retained version needs."""
+        return vacuum(
+            self._owner,
+            dry_run=dry_run,
+            retention_hours=retention_hours,
+            enforce=enforce_retention_duration,
+            full=full,
+            keep_versions=keep_versions,
+            commit_properties=commit_properties,
+        )

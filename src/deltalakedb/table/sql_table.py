@@ -121,6 +121,14 @@ class SqlDeltaTable(SqlReads):
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
 
+    def _source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        check_version(version)
+        try:
+            return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
+        except VersionMissingError as error:
+            return from_log(self._row, version, error, self._root.options)
+
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
         # stock's QueryBuilder hands this on to Rust, which takes nothing but the real thing
