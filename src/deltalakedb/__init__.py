@@ -20,7 +20,6 @@ from deltalake import (
     Transaction,
     VariantType,
     WriterProperties,
-    convert_to_deltalake,
     enable_nanosecond_timestamps,
     init_tracing,
     rust_core_version,
@@ -28,6 +27,7 @@ from deltalake import (
 
 from deltalakedb._version import __version__
 from deltalakedb.lake import Catalog, open_log
+from deltalakedb.table.converting import convert_to_deltalake
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.writer import write_deltalake
 from deltalakedb.transfer.importer import ImportReport, import_table

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb import Catalog, CommitProperties, Transaction
+from deltalakedb import Catalog, CommitProperties, PostCommitHookProperties, Transaction
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableFrozenError
 from deltalakedb.protocol.actions import Protocol
@@ -144,7 +144,9 @@ def test_a_pass_writes_due_checkpoints_of_tables_that_their_writers_published(
     root = tmp_path / "i"
     config = {"delta.checkpointInterval": "2"}
     catalog.create_table("i", ids(0).schema, location=root, configuration=config)
-    append(catalog, 1, 2, name="i")
+    hooks = PostCommitHookProperties(create_checkpoint=False)
+    for number in (1, 2):
+        catalog.write("i", ids(number), mode="append", post_commithook_properties=hooks)
     assert catalog.mirror.status("i")[0].versions_behind == 0
     assert catalog.mirror.run().checkpoints == 1
     assert hint(root)["version"] == 2

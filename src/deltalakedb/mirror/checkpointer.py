@@ -15,7 +15,7 @@ from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoin
 from deltalakedb.log.cleanup import clean_log, retention_ms
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.protocol.properties import whole_number
+from deltalakedb.protocol.properties import checkpoint_interval
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.log.cleanup import CleanupPlan
-    from deltalakedb.protocol.actions import Metadata, Remove
+    from deltalakedb.protocol.actions import Remove
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
-#: commits between two checkpoints, where the table does not say
-DEFAULT_INTERVAL = 100
 #: how long the log remembers removed files, where the table does not say
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: from so many files on, a checkpoint is split
@@ -44,14 +42,16 @@ def checkpoint(
     database: Database,
     name: str,
     *,
+    version: int | None = None,
     kind: CheckpointKind | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of the newest published version.
+    """Write a checkpoint of a published version.
 
     Args:
         database: The catalog.
         name: The table.
+        version: The version; by default the newest.
         kind: One file, several parts or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
     """
@@ -62,9 +62,18 @@ def checkpoint(
             table=name,
             suggestion="resolve that first: a checkpoint would seal one side",
         )
-    version = table.published_version
-    if version < 0:
+    newest = table.published_version
+    if newest < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
+    if version is None:
+        version = newest
+    elif not 0 <= version <= newest:
+        raise InvalidArgumentError(
+            f"version {version} is not published: the newest one that is, is {newest}",
+            table=name,
+            version=version,
+            suggestion="publish it first, with `deltasql mirror run`",
+        )
     store = open_store(table.location, storage_options)
     with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
         written = write_checkpoint_of(database, name, version, store=store, kind=kind)
@@ -155,14 +164,11 @@ def checkpoint_if_due(
     if status is None or status.paused or status.state == "frozen":
         return None
     opened = snapshots.open_table(database, name)
-    if status.published_version - max(status.checkpoint_version, 0) < interval_of(opened.snapshot.metadata):
+    if status.published_version - max(status.checkpoint_version, 0) < checkpoint_interval(
+        opened.snapshot.metadata
+    ):
         return None
     return checkpoint(database, name, storage_options=storage_options)
-
-
-def interval_of(metadata: Metadata) -> int:
-    """Commits between two checkpoints."""
-    return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
 
 
 def _kind(opened: OpenTable) -> CheckpointKind:

@@ -11,6 +11,7 @@ variantShredding; a caller that takes care of such a feature itself says so by `
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import ProtocolError, UnsupportedFeatureError
@@ -28,6 +29,7 @@ __all__ = [
     "WRITABLE",
     "check_readable",
     "check_writable",
+    "joined",
     "reader_features",
     "writer_features",
 ]
@@ -96,6 +98,21 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
             if version <= protocol.min_writer_version:
                 implied.update(features)
     return frozenset(implied.union(protocol.writer_features or ()))
+
+
+def joined(first: Protocol, second: Protocol) -> Protocol:
+    """The least protocol that promises what both promise."""
+    reader = max(first.min_reader_version, second.min_reader_version)
+    writer = max(first.min_writer_version, second.min_writer_version)
+    reading = tuple(sorted(reader_features(first) | reader_features(second)))
+    writing = tuple(sorted(writer_features(first) | writer_features(second)))
+    return replace(
+        first,
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=reading if reader >= MAX_READER_VERSION else None,
+        writer_features=writing if writer >= MAX_WRITER_VERSION else None,
+    )
 
 
 def check_readable(protocol: Protocol, *, table: str | None = None) -> None:

@@ -16,9 +16,12 @@ from deltalakedb.protocol.predicate import (
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.operations import call, staged
+from deltalakedb.table.hooks import NO_HOOKS
+from deltalakedb.table.operations import call, candidates, staged
 
 if TYPE_CHECKING:
+    from deltalake import PostCommitHookProperties
+
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -32,7 +35,8 @@ class MergePlan:
 
     def __init__(self, table: SqlDeltaTable, options: dict[str, Any]) -> None:
         self._table = table
-        self._options: dict[str, Any] | None = options
+        self.hooks: PostCommitHookProperties | None = options.get("post_commithook_properties")
+        self._options: dict[str, Any] | None = {**options, "post_commithook_properties": NO_HOOKS}
         self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.source_alias: str | None = options.get("source_alias")
         self.target_alias: str | None = options.get("target_alias")
@@ -47,7 +51,7 @@ class MergePlan:
 
         return clause
 
-    def execute(self) -> Any:
+    def execute(self) -> str:
         """Choose the files, run the merge on them, and commit it."""
         if self._options is None:
             raise InvalidArgumentError(
@@ -56,16 +60,15 @@ class MergePlan:
                 suggestion="begin a new merge: its source has been read",
             )
         options, self._options = self._options, None
-        self._table._refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
-        with staged(self._table, where) as stage:
+        with staged(self._table, *candidates(self._table, where)) as stage:
             builder = call(lambda raw: raw.create_merge_builder(**options), stage.raw)
             for name, args, kwargs in self._clauses:
                 getattr(builder, name)(*args, **kwargs)
-            out = call(lambda raw: raw.merge_execute(builder), stage.raw)
+            metrics = call(lambda raw: raw.merge_execute(builder), stage.raw)
             stage._hand_on()
-        return out
+        return metrics
 
 
 def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,19 @@ class Overlay:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
+
+
+@contextmanager
+def unread(source: Source) -> Iterator[None]:
+    """Look at files without depending on them: what is seen here is not noted as read."""
+    if not isinstance(source, Overlay):
+        yield
+        return
+    noted = source.reads
+    try:
+        yield
+    finally:
+        source.reads = noted
 
 
 def _key(action: Add | Remove) -> _Key:

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.table.merging import MergePlan
-from deltalakedb.table.operations import rewrite
+from deltalakedb.table.raw_operations import RawOperations
 
 if TYPE_CHECKING:
-    from deltalakedb.table.operations import Stage
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 #: questions that a raw table over a scratch log answers rightly
 _ANSWERED = {"scan", "schema", "get_num_index_cols", "get_stats_columns"}
 
 
-class RawProxy:
+class RawProxy(RawOperations):
     """Answers stock code that reaches for ``DeltaTable._table``.
 
     Reads that need delta-rs go to a raw table over a scratch log of the snapshot. Operations run on a scratch
@@ -36,7 +34,7 @@ class RawProxy:
         raise UnsupportedOperationError(
             f"{name} is not offered on SQL-backed tables yet",
             table=self._owner.name,
-            suggestion="write, delete, update and merge are; other operations are to come",
+            suggestion="open the table's folder with deltalake to read it, or use an operation of DeltaTable",
         )
 
     # ---- facts -----------------------------------------------------------------------------------------
@@ -68,40 +66,3 @@ class RawProxy:
             found.writer_features,
             found.reader_features,
         )
-
-    # ---- operations ------------------------------------------------------------------------------------
-
-    def delete(self, predicate: str | None = None, *args: Any, **options: Any) -> Any:
-        """Delete rows."""
-        self._owner._refresh()
-        where = self._owner._predicate_or_all(predicate)
-        return rewrite(self._owner, where, lambda stage: stage.raw.delete(predicate, *args, **options))
-
-    def update(
-        self, updates: dict[str, str], predicate: str | None = None, *args: Any, **options: Any
-    ) -> Any:
-        """Update rows."""
-        self._owner._refresh()
-        where = self._owner._predicate_or_all(predicate)
-
-        def run(stage: Stage) -> Any:
-            return stage.raw.update(updates, predicate, *args, **options)
-
-        return rewrite(self._owner, where, run)
-
-    def create_merge_builder(self, **options: Any) -> MergePlan:
-        """Begin a merge."""
-        return MergePlan(self._owner, options)
-
-    def merge_execute(self, plan: MergePlan) -> Any:
-        """Run a merge and commit it."""
-        return plan.execute()
-
-    def write(self, data: Any, **options: Any) -> None:
-        """Write rows, for stock code that was handed this table."""
-        from deltalakedb.table.writer import write_to
-
-        options.pop("batch_schema", None)
-        options.pop("post_commithook_properties", None)
-        self._owner._refresh()
-        write_to(self._owner, data, **options)

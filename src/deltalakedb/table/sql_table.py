@@ -26,6 +26,7 @@ from deltalakedb.table import add_actions, scan
 from deltalakedb.table.arrow_types import arrow_schema
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import both, predicate_of
+from deltalakedb.table.hooks import run_hooks
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
@@ -86,6 +87,8 @@ class SqlDeltaTable(DeltaTable):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
+        #: what is to follow the commit of the operation that runs
+        self._hooks: deltalake.PostCommitHookProperties | None = None
         self._open(version)
         self._check_location(address.location)
 
@@ -156,6 +159,8 @@ class SqlDeltaTable(DeltaTable):
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
         self._raw = None
+        if outcome is not None and not outcome.replayed:
+            run_hooks(self, outcome.version)
         if outcome is not None and not self._passing:
             self._chosen = False
             with after_commit(f"{self.name} could not be opened at its new version"):
@@ -187,15 +192,17 @@ class SqlDeltaTable(DeltaTable):
         if isinstance(version, int):
             self._open(version)
             return
-        moment = epoch_ms(version)
+        self._open(self._version_at(epoch_ms(version)))
+
+    def _version_at(self, moment: int) -> int:
+        """The newest version at a time."""
         try:
-            found = snapshots.version_at(self._database, self._row, moment)
+            return snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
             # as in stock, a time before the first commit means the first version, where SQL has it
             if self._row.head.first_version > 0:
                 raise
-            found = 0
-        self._open(found)
+            return 0
 
     # ---- facts -----------------------------------------------------------------------------------------
 
@@ -400,6 +407,7 @@ class SqlDeltaTable(DeltaTable):
         made._address, made._storage_options, made._database = address, None, database
         made._row, made._source, made._sink, made._raw = row, source, sink, None
         made._chosen = made._passing = False
+        made._hooks = None
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -26,19 +26,25 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.log import Snapshot
 
-#: the link to the table's root inside a scratch folder; no partition folder or data file is called so
-_LINK = "~root~"
+#: the link to the table's root inside a scratch folder; no partition folder or data file is called so, and
+#: nothing in it is ever percent-encoded: delta-rs compares spelled paths
+_LINK = "__deltasql_root__"
 #: folder under the table's root that holds scratch tables: same file system, so files are renamed, not copied
 WORK_FOLDER = "_deltasql"
 
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
-    """What delta-rs did on a scratch table: its actions, and where its new files lie."""
+    """What delta-rs did on a scratch table: the actions of each commit, and where its new files lie."""
 
-    actions: tuple[Action, ...]
+    steps: tuple[tuple[Action, ...], ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The actions of all commits."""
+        return tuple(a for step in self.steps for a in step)
 
 
 #: how often the shared work folder may vanish between looking and making
@@ -100,15 +106,16 @@ class Scratch:
 
     def harvest(self, *, after: int) -> Harvest:
         """The actions of every commit after a version, with paths as the real table spells them."""
-        actions: list[Action] = []
+        steps: list[list[Action]] = []
         for file in sorted((self.folder / "_delta_log").iterdir()):
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > after:
-                actions += decode_commit(file.read_bytes(), source=file.name)
+                steps.append(decode_commit(file.read_bytes(), source=file.name))
+        actions = [a for step in steps for a in step]
         new = dict.fromkeys(
             a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(_LINK)
         )
-        unlinked = tuple(self._unlinked(a) for a in actions)
+        unlinked = tuple(tuple(self._unlinked(a) for a in step) for step in steps)
         fresh = all(a.path in new for a in actions if isinstance(a, Add))
         return Harvest(unlinked, tuple(decode_path(p) for p in new), fresh)
 

@@ -147,7 +147,7 @@ class Transaction:
             table = self.table(name)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            self._create(name, location, lambda target: stock(target, data, **options))
+            self._create(name, location, lambda target: stock(target, data, mode=mode, **options))
         else:
             write_to(table, data, mode=mode, **options)
 
@@ -207,8 +207,9 @@ class Transaction:
             overlay = Overlay(None, _created(work.actions))
             self._remember(name, work.table, overlay, None)
         touched = self._touched[name]
-        touched.operations.append(work.actions)
-        touched.overlay.apply(work.actions)
+        for step in work.steps:
+            touched.operations.append(step)
+            touched.overlay.apply(step)
         touched.reads |= work.reads
         touched.fresh = touched.fresh and work.fresh
 

@@ -44,6 +44,7 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
+        then: Actions of further versions, where the operation made several.
     """
 
     table: Table | NewTable
@@ -52,6 +53,12 @@ class Work:
     reads: ReadSet = EVERYTHING
     files: Sequence[Path] = field(default=())
     fresh: bool = False
+    then: Sequence[Sequence[Action]] = field(default=())
+
+    @property
+    def steps(self) -> list[Sequence[Action]]:
+        """The actions of each version, in order."""
+        return [s for s in (self.actions, *self.then) if s]
 
 
 class Sink(Protocol):
@@ -72,7 +79,7 @@ class AutoCommit:
         """Commit the work and publish it; ConflictError where somebody else was first."""
         if not work.actions:
             return None
-        change = TableChange(work.table, work.actions, work.read, work.reads, fresh=work.fresh)
+        change = TableChange(work.table, work.actions, work.read, work.reads, work.then, fresh=work.fresh)
         outcome = settle(self.database, [change], files=work.files)
         publish_committed(self.database, [work.table])
         return outcome[0]

@@ -22,6 +22,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.direct import append
+from deltalakedb.table.hooks import NO_HOOKS
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import local_root, place_for
@@ -76,7 +77,7 @@ def write_deltalake(
         target_file_size: The size of data files to aim at.
         writer_properties: How Parquet is written.
         commit_properties: Custom metadata and application transactions.
-        post_commithook_properties: Accepted; the mirror does these jobs.
+        post_commithook_properties: Whether a checkpoint follows where one is due, and the log is cleaned up.
 
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
@@ -91,8 +92,8 @@ def write_deltalake(
         "writer_properties": writer_properties,
         "commit_properties": commit_properties,
     }
+    stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
-        stock: Any = deltalake.write_deltalake  # its overloads are split by mode
         stock(
             table_or_uri,
             data,
@@ -106,21 +107,27 @@ def write_deltalake(
     check_mode(mode)
     data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
-        table_or_uri._refresh()
-        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options)
+        table_or_uri._table.write(
+            data,
+            mode=mode,
+            predicate=predicate,
+            post_commithook_properties=post_commithook_properties,
+            **options,
+        )
         return
     address = parse_uri(str(table_or_uri))
     table = open_existing(address)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
+        table._hooks = post_commithook_properties
         write_to(table, data, mode=mode, predicate=predicate, **options)
     else:
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.write_deltalake(target, data, **options),
+            lambda target: stock(target, data, mode=mode, **options),
         )
 
 
@@ -135,6 +142,7 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
+    options["post_commithook_properties"] = NO_HOOKS
     if predicate is not None and mode != "overwrite":
         raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
     if mode == "ignore":
@@ -168,7 +176,7 @@ def create_table(
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
     check_mode(mode)
     del storage_options  # local roots need none
-    options.pop("post_commithook_properties", None)
+    options["post_commithook_properties"] = NO_HOOKS
     address = parse_uri(table_uri)
     table = open_existing(address)
     if table is None:
@@ -213,12 +221,7 @@ def create_with(
     """Create a table by what delta-rs does in an empty folder."""
     root = place_for(database, name, location)
     registry.refuse_taken(database, name, root)
-    if (Path(root) / LOG_FOLDER).is_dir() and any((Path(root) / LOG_FOLDER).iterdir()):
-        raise TableExistsError(
-            f"there is a plain Delta table at {root} already",
-            table=name,
-            suggestion="take it over with import_table(path, address), or choose another location",
-        )
+    refuse_plain_table(root, name)
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
         call(operation, str(scratch.folder))
@@ -227,6 +230,17 @@ def create_with(
         failpoint("data.after")
         new = NewTable(name, root, comment=comment, tags=tags or {})
         (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, fresh=True))
+
+
+def refuse_plain_table(root: str, name: str) -> None:
+    """Refuse a place where a plain Delta table lies."""
+    log = Path(root) / LOG_FOLDER
+    if log.is_dir() and any(log.iterdir()):
+        raise TableExistsError(
+            f"there is a plain Delta table at {root} already",
+            table=name,
+            suggestion="take it over with import_table(path, address), or choose another location",
+        )
 
 
 def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:

@@ -1,0 +1,159 @@
+"""OPTIMIZE: SQL picks the files, delta-rs rewrites them, and no row changes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.catalog.files import ADD_COLUMNS, add_from_row, read_some
+from deltalakedb.protocol.actions import Add, CommitInfo
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.table.bins import Candidate, bins
+from deltalakedb.table.operations import call, refuse_row_ids, staged
+from deltalakedb.table.overlay import unread
+from deltalakedb.table.source import SqlSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.operations import Stage
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+_TARGET: Final = "delta.targetFileSize"
+_DEFAULT_TARGET: Final = 100 * 1024 * 1024
+_ORDER: Final = ("add_version", "file_id")
+#: metrics that count every file that was looked at
+_CONSIDERED, _SKIPPED = "totalConsideredFiles", "totalFilesSkipped"
+
+
+def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[[Stage, Any], str]) -> str:
+    """Put small neighbouring files together.
+
+    Args:
+        table: The open table.
+        filters: Partition filters.
+        target_size: The size to aim at; None for the table's own.
+        run: Calls delta-rs on the scratch table, with the target size.
+
+    Returns:
+        delta-rs's metrics as JSON, counting all files of the table that the filters leave.
+    """
+    refuse_row_ids(table)
+    target = _target(table) if target_size is None else target_size
+    where = table._predicate_or_all(filters)
+    adds: list[Add] = []
+    left_out = parted = 0
+    if isinstance(target, int) and target > 0:
+        adds, left_out, parted = _to_compact(table, where, target)
+    with staged(table, adds, NOTHING) as stage:
+        metrics = json.loads(call(lambda s: run(s, target), stage))
+        harvest = stage.harvest()
+        more = left_out - parted
+        steps = tuple(tuple(_recounted(a, more) for a in step) for step in harvest.steps)
+        stage._hand_on(replace(harvest, steps=steps))
+    return json.dumps(_plus(metrics, more))
+
+
+def z_order(table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str]) -> str:
+    """Rewrite the files of the partitions that the filters leave, in the order of a curve through columns."""
+    refuse_row_ids(table)
+    # nothing is read whose change would matter: rows stay what they are
+    with unread(table._source):
+        rows = _ordered(table, table._predicate_or_all(filters), ADD_COLUMNS)
+    with staged(table, map(add_from_row, rows), NOTHING) as stage:
+        metrics: str = call(run, stage)
+        stage._hand_on()
+    return metrics
+
+
+def _to_compact(table: SqlDeltaTable, where: Expr | None, target: int) -> tuple[list[Add], int, int]:
+    """The files of all bins; how many others there are; how many of the former only part bins.
+
+    delta-rs joins neighbours, and would join two bins whose parting files are left out. So where one bin ends
+    and another begins, an entry that is too large for any bin stands between them; it names no file, and is
+    never opened.
+    """
+    with unread(table._source):
+        rows = _ordered(table, where, ("path", "dv_id", "size", "partition_values"))
+        groups = [_partition(row["partition_values"]) for row in rows]
+        found = [Candidate(n, g, r["size"]) for n, (g, r) in enumerate(zip(groups, rows, strict=True))]
+        chosen = bins(found, target)
+        whole = _whole(table, where, [rows[c.file] for b in chosen for c in b])
+    adds: list[Add] = []
+    parted = 0
+    in_order = sorted(chosen, key=lambda b: (str(b[0].group), b[0].file))
+    for _, of_group in groupby(in_order, key=lambda b: b[0].group):
+        for number, one in enumerate(of_group):
+            files = [whole[_key(rows[c.file])] for c in one]
+            if number:
+                adds.append(_between(files[0], parted, target))
+                parted += 1
+            adds += files
+    return adds, len(rows) - (len(adds) - parted), parted
+
+
+def _whole(
+    table: SqlDeltaTable, where: Expr | None, rows: Sequence[dict[str, Any]]
+) -> dict[tuple[str, str], Add]:
+    """Some files as add actions, by their identity."""
+    source = table._source
+    if not rows:
+        return {}
+    if isinstance(source, SqlSource):
+        return {a.key: a for a in read_some(source.database, [row["file_id"] for row in rows])}
+    wanted = {_key(row) for row in rows}
+    return {a.key: a for a in source.adds(where) if a.key in wanted}
+
+
+def _key(row: dict[str, Any]) -> tuple[str, str]:
+    return row["path"], row["dv_id"]
+
+
+def _between(neighbour: Add, number: int, target: int) -> Add:
+    return Add(
+        path=f"between-{number}.parquet",
+        partition_values=neighbour.partition_values,
+        size=target + 1,
+        modification_time=neighbour.modification_time,
+        data_change=False,
+    )
+
+
+def _ordered(table: SqlDeltaTable, where: Expr | None, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Candidate files, newest first, as delta-rs reads them from a log."""
+    rows = table._source.scan((*columns, *_ORDER), where).to_pylist()
+    # what a transaction has added itself has no version yet
+    return sorted(
+        rows, key=lambda r: (r["add_version"] is not None, -(r["add_version"] or 0), r["file_id"] or 0)
+    )
+
+
+def _partition(text: str) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted(decode_json(text).items()))
+
+
+def _target(table: SqlDeltaTable) -> int:
+    """The size that the table's own properties ask for."""
+    with suppress(ValueError):
+        size = int(table._source.snapshot.metadata.configuration.get(_TARGET) or "")
+        if size > 0:
+            return size
+    return _DEFAULT_TARGET
+
+
+def _plus(metrics: dict[str, Any], more: int) -> dict[str, Any]:
+    return metrics | {k: metrics[k] + more for k in (_CONSIDERED, _SKIPPED) if k in metrics}
+
+
+def _recounted(action: Action, more: int) -> Action:
+    """A commitInfo whose metrics count the files that delta-rs did not see."""
+    if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
+        return action
+    metrics = _plus(action.extra["operationMetrics"], more)
+    return replace(action, extra={**action.extra, "operationMetrics": metrics})
