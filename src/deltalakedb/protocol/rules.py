@@ -20,7 +20,7 @@ IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
 OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck"})
 
-#: features that a user may give a table for other engines to use, although it is then not written here any more
+#: features that a user may name for other engines to use, although the table is then written here no more
 _NAMEABLE = frozenset({"icebergCompatV1", "identityColumns"})
 
 

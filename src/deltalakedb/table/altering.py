@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.features import MAX_WRITER_VERSION, writer_features
+from deltalakedb.protocol.features import (
+    MAX_WRITER_VERSION,
+    used_features,
+    with_features,
+    writer_features,
+)
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.table.operations import call, staged
@@ -80,16 +85,13 @@ def _completed(actions: Sequence[Action], before: Snapshot) -> list[Action]:
     metadata = next((a for a in actions if isinstance(a, Metadata)), before.metadata)
     given = next((a for a in actions if isinstance(a, Protocol)), None)
     protocol = given or before.protocol
-    needed = [
-        feature for name, features in PROPERTIES.items() if is_on(metadata, name) for feature in features
-    ]
-    missing = [f for f in needed if f not in writer_features(protocol)]
-    if not missing:
+    needed = {f for name, features in PROPERTIES.items() if is_on(metadata, name) for f in features}
+    if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
+        # naming features ends the time in which the version implied them
+        needed |= used_features(metadata) & writer_features(before.protocol)
+    if needed <= writer_features(protocol):
         return list(actions)
-    # naming features ends the time in which the version implied them
-    named = {*writer_features(protocol), *missing}
-    completed = replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=tuple(sorted(named)))
-    return [*(a for a in actions if a is not given), completed]
+    return [*(a for a in actions if a is not given), with_features(protocol, needed)]
 
 
 def _switched_on(properties: Mapping[str, str], name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -17,7 +18,8 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import NO_HOOKS
-from deltalakedb.table.operations import call, candidates, staged
+from deltalakedb.table.operations import call, candidates, plus, recounted, staged
+from deltalakedb.table.overlay import num_files
 
 if TYPE_CHECKING:
     from deltalake import PostCommitHookProperties
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
+
+_SKIPPED = "num_target_files_skipped_during_scan"
 
 
 class MergePlan:
@@ -62,13 +66,15 @@ class MergePlan:
         options, self._options = self._options, None
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
-        with staged(self._table, *candidates(self._table, where)) as stage:
+        adds, reads = candidates(self._table, where)
+        left_out = 0 if where is None else num_files(self._table._source) - len(adds)
+        with staged(self._table, adds, reads) as stage:
             builder = call(lambda raw: raw.create_merge_builder(**options), stage.raw)
             for name, args, kwargs in self._clauses:
                 getattr(builder, name)(*args, **kwargs)
-            metrics = call(lambda raw: raw.merge_execute(builder), stage.raw)
-            stage._hand_on()
-        return metrics
+            metrics = json.loads(call(lambda raw: raw.merge_execute(builder), stage.raw))
+            stage._hand_on(recounted(stage.harvest(), left_out, _SKIPPED))
+        return json.dumps(plus(metrics, left_out, _SKIPPED))
 
 
 def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
@@ -136,6 +136,23 @@ def submit(
         table._row, steps[0], table._source.snapshot, reads, moved, harvest.fresh, then=tuple(steps[1:])
     )
     return table._hand_on(work)
+
+
+def recounted(harvest: Harvest, more: int, *names: str) -> Harvest:
+    """A harvest whose metrics count files that delta-rs did not see."""
+
+    def counted(action: Action) -> Action:
+        if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
+            return action
+        metrics = plus(action.extra["operationMetrics"], more, *names)
+        return replace(action, extra={**action.extra, "operationMetrics": metrics})
+
+    return replace(harvest, steps=tuple(tuple(map(counted, step)) for step in harvest.steps))
+
+
+def plus(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
+    """Metrics with more added to some of them."""
+    return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
 
 def _counted(action: Action, removed: int) -> Action:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.files import ADD_COLUMNS, add_from_row, read_some
-from deltalakedb.protocol.actions import Add, CommitInfo
+from deltalakedb.exceptions import UnsupportedFeatureError
+from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.table.bins import Candidate, bins
-from deltalakedb.table.operations import call, refuse_row_ids, staged
+from deltalakedb.table.operations import call, plus, recounted, refuse_row_ids, staged
 from deltalakedb.table.overlay import unread
 from deltalakedb.table.source import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.operations import Stage
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -29,7 +28,7 @@ _TARGET: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
 _ORDER: Final = ("add_version", "file_id")
 #: metrics that count every file that was looked at
-_CONSIDERED, _SKIPPED = "totalConsideredFiles", "totalFilesSkipped"
+_COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
 def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[[Stage, Any], str]) -> str:
@@ -44,7 +43,7 @@ def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[
     Returns:
         delta-rs's metrics as JSON, counting all files of the table that the filters leave.
     """
-    refuse_row_ids(table)
+    _rewritable(table)
     target = _target(table) if target_size is None else target_size
     where = table._predicate_or_all(filters)
     adds: list[Add] = []
@@ -53,16 +52,14 @@ def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[
         adds, left_out, parted = _to_compact(table, where, target)
     with staged(table, adds, NOTHING) as stage:
         metrics = json.loads(call(lambda s: run(s, target), stage))
-        harvest = stage.harvest()
         more = left_out - parted
-        steps = tuple(tuple(_recounted(a, more) for a in step) for step in harvest.steps)
-        stage._hand_on(replace(harvest, steps=steps))
-    return json.dumps(_plus(metrics, more))
+        stage._hand_on(recounted(stage.harvest(), more, *_COUNTED))
+    return json.dumps(plus(metrics, more, *_COUNTED))
 
 
 def z_order(table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str]) -> str:
     """Rewrite the files of the partitions that the filters leave, in the order of a curve through columns."""
-    refuse_row_ids(table)
+    _rewritable(table)
     # nothing is read whose change would matter: rows stay what they are
     with unread(table._source):
         rows = _ordered(table, table._predicate_or_all(filters), ADD_COLUMNS)
@@ -70,6 +67,19 @@ def z_order(table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str]) -> 
         metrics: str = call(run, stage)
         stage._hand_on()
     return metrics
+
+
+def _rewritable(table: SqlDeltaTable) -> None:
+    """Refuse tables whose files delta-rs cannot write anew."""
+    refuse_row_ids(table)
+    mode = table._source.snapshot.metadata.configuration.get("delta.columnMapping.mode") or "none"
+    if mode.lower() != "none":
+        raise UnsupportedFeatureError(
+            "the files of a table with column mapping (columnMapping) cannot be put together here",
+            table=table.name,
+            suggestion="run OPTIMIZE with an engine that writes mapped columns; other operations work",
+            features=("columnMapping",),
+        )
 
 
 def _to_compact(table: SqlDeltaTable, where: Expr | None, target: int) -> tuple[list[Add], int, int]:
@@ -145,15 +155,3 @@ def _target(table: SqlDeltaTable) -> int:
         if size > 0:
             return size
     return _DEFAULT_TARGET
-
-
-def _plus(metrics: dict[str, Any], more: int) -> dict[str, Any]:
-    return metrics | {k: metrics[k] + more for k in (_CONSIDERED, _SKIPPED) if k in metrics}
-
-
-def _recounted(action: Action, more: int) -> Action:
-    """A commitInfo whose metrics count the files that delta-rs did not see."""
-    if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
-        return action
-    metrics = _plus(action.extra["operationMetrics"], more)
-    return replace(action, extra={**action.extra, "operationMetrics": metrics})

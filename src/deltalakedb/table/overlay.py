@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltalakedb.catalog.files import FILE_SCHEMA
+from deltalakedb.catalog.files import FILE_SCHEMA, totals
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
@@ -17,7 +17,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.source import add_row
+from deltalakedb.table.source import SqlSource, add_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,6 +113,14 @@ class Overlay:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
+
+
+def num_files(source: Source) -> int:
+    """How many files there are, which says nothing of what is in them."""
+    if isinstance(source, SqlSource):
+        return totals(source.database, source.opened)[0]
+    with unread(source):
+        return int(source.scan(("path",)).num_rows)
 
 
 @contextmanager

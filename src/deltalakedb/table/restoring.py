@@ -129,7 +129,7 @@ def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
 
 def _state(now: Snapshot, then: Snapshot, *, downgrade: bool) -> list[Action]:
     """Protocol and metadata, where they differ."""
-    protocol = then.protocol if downgrade else joined(now.protocol, then.protocol)
+    protocol = then.protocol if downgrade else joined(now.protocol, then.protocol, then.metadata)
     metadata = _metadata(now.metadata, then.metadata)
     out: list[Action] = []
     if not _same(protocol, now.protocol):
