@@ -9,10 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+AZURITE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deltasql/azurite
 # Tests share one Postgres server, so more workers than four only wait for it.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n > 4 ? 4 : n )))
 
-.PHONY: help install constraints demo test lint format bench java clean
+.PHONY: help install constraints demo test lint format bench java azurite clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,9 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "$(VENV) was made with a Python older than 3.11.  → make clean install" >&2; exit 1; }
 	@echo "installing the pinned development environment into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(MAKE) java || true
+	@$(BIN)/python -m deltalakedb.spark.jars || echo "  Without them the tests of Spark are skipped; everything else works."
+	@$(MAKE) azurite
 	@touch $@
 
 constraints: $(STAMP)  ## write constraints.txt anew from the newest versions that fit
@@ -52,7 +56,7 @@ demo: $(STAMP)  ## a tour on SQLite: write, travel in time, look into SQL and th
 	@$(BIN)/python examples/tour.py $(ARGS)
 
 test: $(STAMP)  ## run the tests on SQLite, DuckDB and Postgres
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 lint: $(STAMP)  ## check style, types and the rooms' borders; all four run, any failure fails
 	@status=0; \
@@ -74,6 +78,13 @@ java:  ## look for Java 17+, which only Spark needs; installs it on Debian as ro
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless; \
 	else echo "Java 17 or newer is needed.  → install a JRE, on Debian: apt-get install default-jre-headless" >&2; exit 1; fi
+
+azurite:  ## install Azure's emulator for the tests into the user's cache, where npm is there
+	@if [ -x "$(AZURITE)/node_modules/.bin/azurite-blob" ]; then :; \
+	elif command -v npm >/dev/null; then echo "installing Azurite into $(AZURITE)"; \
+	  npm install --silent --no-audit --no-fund --prefix "$(AZURITE)" azurite@3.35.0 \
+	    || echo "Azurite cannot be installed: the tests on Azure are skipped." >&2; \
+	else echo "npm is not there: the tests on Azure are skipped."; fi
 
 clean:  ## remove .venv, caches and what demo and benchmarks left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build demo-lake benchmarks/data benchmarks/results

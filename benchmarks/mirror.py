@@ -181,6 +181,13 @@ def _step(name: str, work: Path, count: int) -> dict[str, Any]:
     return found
 
 
+def _lag(figures: Path) -> Any:
+    """How far the log is behind under many writers, on every engine."""
+    command = [sys.executable, str(Path(__file__).with_name("mirror_lag.py")), "--json", str(figures)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return json.loads(figures.read_text())
+
+
 def _forget_checkpoint(work: Path) -> None:
     log = work / "t" / "_delta_log"
     for pattern in ("*.checkpoint*", "_last_checkpoint", "*.crc"):
@@ -196,6 +203,7 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=10_000, help="commits in the backlog")
     parser.add_argument("--files", type=int, default=200_000, help="files in the checkpoint")
     parser.add_argument("--full", action="store_true", help="a checkpoint of 1,000,000 files")
+    parser.add_argument("--no-lag", action="store_true", help="leave out the lag under many writers")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--step", choices=sorted(_STEPS), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -217,6 +225,8 @@ def main() -> None:
         figures["ours"] = _step("ours", work, files)
         _forget_checkpoint(work)
         figures["stock"] = _step("stock", work, files)
+        if not chosen.no_lag:
+            figures["lag"] = _lag(Path(folder) / "lag.json")
     figures["load_after"] = os.getloadavg()[0]
     text = json.dumps(figures, indent=1)
     print(text)

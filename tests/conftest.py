@@ -6,7 +6,7 @@ import os
 import signal
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from support.golden import golden_root, missing_reason
 from support.postgres import PostgresDatabase, PostgresRun
+from support.spark import missing_reason as spark_missing
+from support.spark import start as start_spark
+from support.stores import StoreServers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +57,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     server = config.stash.get(_server_key, None)
     if server is not None:
         server.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that need Spark in one worker, so that a run starts one session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -121,3 +132,21 @@ def golden() -> Path:
     if root is None:
         pytest.skip(missing_reason())
     return root
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The run's Spark session, with Delta; skips the test where Java, PySpark or Delta's jars are missing."""
+    if (reason := spark_missing()) is not None:
+        pytest.skip(reason)
+    session = start_spark(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def store_servers() -> Iterator[StoreServers]:
+    """Object stores on this machine, started when a test wants a bucket in one."""
+    servers = StoreServers()
+    yield servers
+    servers.close()

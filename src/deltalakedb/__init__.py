@@ -6,31 +6,75 @@ Example:
     >>> DeltaTable("deltasql://sqlite//lake/meta.db?table=t").to_pandas()
 """
 
-from deltalake import (
-    BloomFilterProperties,
-    ColumnProperties,
-    CommitProperties,
-    DataType,
-    Field,
-    Metadata,
-    PostCommitHookProperties,
-    QueryBuilder,
-    Schema,
-    TableFeatures,
-    Transaction,
-    VariantType,
-    WriterProperties,
-    enable_nanosecond_timestamps,
-    init_tracing,
-    rust_core_version,
-)
+from typing import TYPE_CHECKING
 
+from deltalakedb._stock import names_of
 from deltalakedb._version import __version__
-from deltalakedb.lake import Catalog, open_log
-from deltalakedb.table.converting import convert_to_deltalake
-from deltalakedb.table.delta_table import DeltaTable
-from deltalakedb.table.writer import write_deltalake
-from deltalakedb.transfer.importer import ImportReport, import_table
+
+if TYPE_CHECKING:
+    from deltalake import (
+        BloomFilterProperties,
+        ColumnProperties,
+        CommitProperties,
+        DataType,
+        Field,
+        Metadata,
+        PostCommitHookProperties,
+        Schema,
+        TableFeatures,
+        Transaction,
+        VariantType,
+        WriterProperties,
+        enable_nanosecond_timestamps,
+        init_tracing,
+        rust_core_version,
+    )
+
+    from deltalakedb.lake import Catalog, open_log
+    from deltalakedb.registration import register, unregister
+    from deltalakedb.table.convert import convert_to_deltalake
+    from deltalakedb.table.delta_table import DeltaTable
+    from deltalakedb.table.query_builder import QueryBuilder
+    from deltalakedb.table.writer import write_deltalake
+    from deltalakedb.transfer.export import ExportReport, export_table
+    from deltalakedb.transfer.findings import VerifyReport
+    from deltalakedb.transfer.importer import import_table
+    from deltalakedb.transfer.many import ManyReport, import_tables
+    from deltalakedb.transfer.plan import ImportPlan, plan_import
+    from deltalakedb.transfer.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.rollback import RollbackReport, rollback_import
+    from deltalakedb.transfer.status import ImportStatus, import_status
+    from deltalakedb.transfer.verify import verify_table
+else:
+    __getattr__ = names_of(
+        __name__,
+        "deltalake",
+        {
+            "Catalog": "deltalakedb.lake",
+            "DeltaTable": "deltalakedb.table.delta_table",
+            "ExportReport": "deltalakedb.transfer.export",
+            "ImportPlan": "deltalakedb.transfer.plan",
+            "ImportProgress": "deltalakedb.transfer.report",
+            "ImportReport": "deltalakedb.transfer.report",
+            "ImportStatus": "deltalakedb.transfer.status",
+            "ManyReport": "deltalakedb.transfer.many",
+            "QueryBuilder": "deltalakedb.table.query_builder",
+            "RollbackReport": "deltalakedb.transfer.rollback",
+            "VerifyReport": "deltalakedb.transfer.findings",
+            "convert_to_deltalake": "deltalakedb.table.convert",
+            "export_table": "deltalakedb.transfer.export",
+            "import_status": "deltalakedb.transfer.status",
+            "import_table": "deltalakedb.transfer.importer",
+            "import_tables": "deltalakedb.transfer.many",
+            "open_log": "deltalakedb.lake",
+            "plan_import": "deltalakedb.transfer.plan",
+            "register": "deltalakedb.registration",
+            "rollback_import": "deltalakedb.transfer.rollback",
+            "unregister": "deltalakedb.registration",
+            "verify_table": "deltalakedb.transfer.verify",
+            "write_deltalake": "deltalakedb.table.writer",
+        },
+    )
 
 __all__ = [
     "BloomFilterProperties",
@@ -39,22 +83,41 @@ __all__ = [
     "CommitProperties",
     "DataType",
     "DeltaTable",
+    "ExportReport",
     "Field",
+    "ImportPlan",
+    "ImportProgress",
     "ImportReport",
+    "ImportStatus",
+    "ManyReport",
     "Metadata",
     "PostCommitHookProperties",
     "QueryBuilder",
+    "RollbackReport",
     "Schema",
     "TableFeatures",
     "Transaction",
     "VariantType",
+    "VerifyReport",
     "WriterProperties",
     "__version__",
     "convert_to_deltalake",
     "enable_nanosecond_timestamps",
+    "export_table",
+    "import_status",
     "import_table",
+    "import_tables",
     "init_tracing",
     "open_log",
+    "plan_import",
+    "register",
+    "rollback_import",
     "rust_core_version",
+    "unregister",
+    "verify_table",
     "write_deltalake",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

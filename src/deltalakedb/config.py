@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = ["CacheConfig", "CatalogConfig", "Config", "DuckDBConfig", "ImportConfig", "PoolConfig"]
-__all__ += ["PostgresConfig", "PublishConfig", "SQLiteConfig", "Setting"]
+__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
 __all__ += ["get_config", "set_config", "use_config"]
 
 
@@ -68,6 +68,11 @@ class CatalogConfig(_Section):
     create: bool = Field(default=True, description="create the catalog's tables on first use")
     auto_migrate: bool = Field(default=True, description="bring an older catalog up to date on first use")
     root: str | None = Field(default=None, description="where new tables without a location lie")
+    in_commit_timestamps: Literal["off", "remote", "always"] = Field(
+        default="off",
+        description="new tables carry commit times in their commits: none, those on object stores, or all",
+    )
+    fence: bool = Field(default=False, description="writers that bypass the catalog refuse new tables")
 
 
 class PoolConfig(_Section):
@@ -111,7 +116,9 @@ class PostgresConfig(_Section):
 
     connect_timeout_s: int = Field(default=10, ge=1, description="seconds to wait for a connection")
     statement_timeout_s: Seconds | None = Field(default=None, description="seconds a statement may take")
-    lock_timeout_s: Seconds = Field(default=30.0, description="seconds to wait for a lock")
+    lock_timeout_s: Seconds = Field(
+        default=30.0, description="seconds to wait for a lock; a commit tries twice"
+    )
 
 
 class PublishConfig(_Section):
@@ -127,6 +134,8 @@ class PublishConfig(_Section):
         default="local",
         description="look for commits of others before a commit: on every store, on local disks, or never",
     )
+    look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
+    checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
 
 
 class ImportConfig(_Section):
@@ -136,12 +145,36 @@ class ImportConfig(_Section):
     history_limit: int = Field(
         default=10_000, ge=0, description='JSON commits up to which history="auto" imports every version'
     )
+    memory_mb: int = Field(
+        default=512, ge=64, description="memory that an import or a verification keeps to, in MiB"
+    )
+    rate_limit: int = Field(
+        default=0, ge=0, description="file actions loaded in a second at most; 0: no limit"
+    )
+    parallel: int = Field(default=2, ge=1, description="tables that import-all imports at a time")
+
+
+class RemoteConfig(_Section):
+    """Tables whose root is on an object store."""
+
+    fetch_limit_bytes: int = Field(
+        default=4 * 1024**3, ge=0, description="bytes that one operation may fetch to this machine"
+    )
+    folder: str | None = Field(default=None, description="where fetched files lie for the time being")
+    parallel: int = Field(default=8, ge=1, description="files fetched or sent at a time")
 
 
 class CacheConfig(_Section):
     """What a process keeps in memory."""
 
     snapshot_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="memory for snapshots")
+
+
+class SparkConfig(_Section):
+    """Spark, where it is used."""
+
+    jars: str | None = Field(default=None, description="a folder with Delta's jars, instead of the cache")
+    download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +209,10 @@ class Config(BaseSettings):
     storage: dict[str, dict[str, OptionValue]] = Field(
         default_factory=dict, description="storage options by URL prefix; the longest prefix is taken"
     )
+    remote: RemoteConfig = Field(default_factory=RemoteConfig)
     import_: ImportConfig = Field(default_factory=ImportConfig, alias="import")
     cache: CacheConfig = Field(default_factory=CacheConfig)
+    spark: SparkConfig = Field(default_factory=SparkConfig)
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 

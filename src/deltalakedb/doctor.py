@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 Status = Literal["ok", "warning", "failed"]
-Finding = Literal["", "drift", "diverged", "frozen"]
+Finding = Literal["", "drift", "diverged", "frozen", "late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,15 @@ def _catalog(database: Database) -> Iterator[Check]:
         return
     yield Check("schema", "ok", f"version {version}")
     yield _rights(database)
+    yield _durability(database)
+
+
+def _durability(database: Database) -> Check:
+    try:
+        found = database.engine.durability()
+    except DeltaSqlError as error:
+        return _failed("durability", error)
+    return Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
 
 
 def _rights(database: Database) -> Check:
@@ -184,6 +193,11 @@ def _lag(database: Database, table: Table) -> Check:
     detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
     go_on = "`deltasql mirror run` publishes them, and so does the next write"
     hint = go_on if error is None else f"mend that; {go_on}"
+    status = outbox.status_of(database, table.name)
+    if status is not None and status.alarm:
+        detail += f", since {status.seconds_behind:.0f} s"
+        why = f": {error}" if error else ""
+        return Check("published", "failed", detail + why, hint, table.name, "late")
     return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
 
 

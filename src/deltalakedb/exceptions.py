@@ -5,9 +5,12 @@
         ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
         ├── ConfigError                   a setting that is wrong                          (ValueError)
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
+        ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
+        │   └── FetchLimitError           more to fetch from an object store than the settings allow
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there, and none may be created
         │   ├── CatalogVersionError       its schema is newer or older than this client
@@ -27,7 +30,9 @@
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
-        ├── StorageError                  a file or an object store said no
+        ├── OperationError                delta-rs could not do it: bad SQL, rows that break a constraint, …
+        ├── VerificationError             log and catalog do not say the same
+        ├── StorageError                  a file or an object store said no                (OSError)
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   └── StorageUnavailableError   and may say yes later                            (transient)
         └── CommitError                   a commit that did not happen                     (CommitFailedError)
@@ -52,6 +57,7 @@ from deltalake.exceptions import (
 
 __all__ = [
     "AddressError",
+    "ArgumentTypeError",
     "CatalogAccessError",
     "CatalogBusyError",
     "CatalogCorruptError",
@@ -69,16 +75,20 @@ __all__ = [
     "DeltaProtocolError",
     "DeltaSqlError",
     "DivergedWarning",
+    "FetchLimitError",
     "InvalidArgumentError",
     "LogCorruptError",
     "LogError",
     "LogGapError",
     "LogMissingError",
     "MissingExtraError",
+    "NothingWrittenWarning",
+    "OperationError",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
     "SchemaMismatchError",
+    "SparkSetupError",
     "StorageError",
     "StorageMissingError",
     "StorageUnavailableError",
@@ -88,6 +98,7 @@ __all__ = [
     "TableNotFoundError",
     "UnsupportedFeatureError",
     "UnsupportedOperationError",
+    "VerificationError",
     "VersionMissingError",
 ]
 
@@ -160,6 +171,18 @@ class DivergedWarning(UserWarning):
     """A commit stands in the catalog, but `_delta_log` has something else in its place."""
 
 
+class NothingWrittenWarning(UserWarning):
+    """A write was done before: its application's version is recorded, so nothing was written now."""
+
+
+#: what to do about a frozen table
+FROZEN_HINT = (
+    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
+    "catalog's newest, `deltasql mirror resolve` decides where both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
+
+
 class AddressError(DeltaSqlError, ValueError):
     """A ``deltasql://`` address that cannot be understood."""
 
@@ -172,8 +195,16 @@ class MissingExtraError(DeltaSqlError, ImportError):
     """An optional dependency is not installed; the suggestion is the pip line to run."""
 
 
+class SparkSetupError(DeltaSqlError):
+    """Java, Spark or one of Delta's jars is missing, or has a version that does not fit."""
+
+
 class InvalidArgumentError(DeltaSqlError, ValueError):
     """An argument that makes no sense, alone or beside another."""
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that is not taken there."""
 
 
 class PredicateError(DeltaSqlError, ValueError):
@@ -182,6 +213,10 @@ class PredicateError(DeltaSqlError, ValueError):
 
 class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
     """An operation that is not offered on a SQL-backed table."""
+
+
+class FetchLimitError(UnsupportedOperationError):
+    """An operation would have to fetch more bytes from an object store than the settings allow."""
 
 
 class CatalogError(DeltaSqlError):
@@ -266,7 +301,15 @@ class SchemaError(DeltaSqlError, SchemaMismatchError):
     """Data that does not fit the table's schema."""
 
 
-class StorageError(DeltaSqlError):
+class OperationError(DeltaSqlError):
+    """delta-rs could not run an operation: an expression, a row or a file that it does not accept."""
+
+
+class VerificationError(DeltaSqlError):
+    """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
+
+
+class StorageError(DeltaSqlError, OSError):
     """A file system or an object store refused."""
 
 
@@ -285,9 +328,41 @@ class CommitError(DeltaSqlError, CommitFailedError):
 
 
 class ConflictError(CommitError):
-    """Another writer was first, and the two cannot both be right."""
+    """Another writer was first, and the two cannot both be right.
+
+    ``version`` is the winner's.
+    """
 
     transient = True
+
+    @property
+    def kind(self) -> str | None:
+        """Which rule the two ran into, ``concurrent_append`` for one."""
+        return self.context.get("kind")
+
+    @property
+    def operation(self) -> str | None:
+        """The winner's operation."""
+        return self.context.get("operation")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files at fault, by their paths in the table; some of them, where they are many."""
+        return tuple(self.context.get("files", ()))
+
+    @property
+    def predicate(self) -> str | None:
+        """The predicate by which rows were read that the winner added."""
+        return self.context.get("predicate")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, with what the two ran into."""
+        return super().to_dict() | {
+            "kind": self.kind,
+            "operation": self.operation,
+            "files": list(self.files),
+            "predicate": self.predicate,
+        }
 
 
 class CommitUnknownError(CommitError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.catalog import outbox, registry
+from deltalakedb.catalog import files, names, outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
@@ -14,11 +14,12 @@ from deltalakedb.exceptions import (
     ConflictError,
     InvalidArgumentError,
     TableMissingError,
-    UnsupportedOperationError,
 )
 from deltalakedb.log.reader import open_file_log
+from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction, backoff
 from deltalakedb.table.writer import create_table, write_deltalake
@@ -27,14 +28,14 @@ from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from deltalakedb.catalog.registry import Namespace
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.catalog.values import File, Table
     from deltalakedb.config import Config
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.log import Commit, TxnLogReader
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.uri import Address
 
@@ -82,10 +83,17 @@ class Catalog:
         """All tables by name, or those of a namespace and below it."""
         return registry.list_tables(self._database, namespace=namespace)
 
-    def table(self, name: str, *, version: int | None = None) -> DeltaTable:
+    def table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
         """Open a table by name."""
+        options = None if storage_options is None else dict(storage_options)
         with use_config(self._config):
-            return DeltaTable(self.table_uri(name), version=version)
+            return DeltaTable(self.table_uri(name), version=version, storage_options=options)
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It holds the password, where there is one."""
@@ -113,6 +121,27 @@ class Catalog:
         except TableMissingError:
             return None
 
+    def files(self, name: str, *, version: int | None = None, where: Any = None) -> Iterator[File]:
+        """A table's data files; with filters, those that may hold what they ask for.
+
+        Args:
+            name: The table.
+            version: The version; by default the newest.
+            where: A SQL predicate, or filters in disjunctive normal form.
+        """
+        opened = snapshots.open_table(self._database, name, version)
+        predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
+        return files.read_files(self._database, opened, where=predicate)
+
+    def commits(self, name: str, *, limit: int | None = None) -> list[Commit]:
+        """A table's commits, newest first.
+
+        Args:
+            name: The table.
+            limit: So many at most.
+        """
+        return list(self.log(name).history(limit))
+
     def log(self, name: str) -> SqlTxnLogReader:
         """The table's transaction log, at the low level."""
         registry.find(self._database, name)
@@ -132,6 +161,7 @@ class Catalog:
         configuration: Mapping[str, str | None] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
         """Create an empty table.
 
@@ -145,6 +175,7 @@ class Catalog:
             configuration: Table properties.
             comment: A comment in the registry.
             tags: Tags in the registry.
+            storage_options: Options for the object store, where the settings and the environment have none.
         """
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
@@ -158,8 +189,9 @@ class Catalog:
                 configuration=configuration,
                 comment=comment,
                 tags=tags,
+                storage_options=None if storage_options is None else dict(storage_options),
             )
-        return self.table(name)
+        return self.table(name, storage_options=storage_options)
 
     def write(
         self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
@@ -170,32 +202,35 @@ class Catalog:
         with use_config(self._config):
             write_deltalake(address.to_uri(redact=False), data, **options)
 
-    def register(self, name: str, location: str | os.PathLike[str]) -> DeltaTable:
+    def register(
+        self,
+        name: str,
+        location: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
         """Take over the plain Delta table at a location under a name; its files stay where they are."""
         address = self._address.with_table(name)
         with use_config(self._config):
-            import_table(str(location), address.to_uri(redact=False))
-        return self.table(name)
+            import_table(str(location), address.to_uri(redact=False), storage_options=storage_options)
+        return self.table(name, storage_options=storage_options)
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""
-        return registry.rename(self._database, name, validate_table_name(new_name))
+        return names.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False) -> Table:
         """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it although some commits were never published and are then lost, or a fence keeps all
+                other writers out.
         """
-        table = registry.find(self._database, name)
-        behind = outbox.lag(self._database, table.table_id).versions
-        if behind and not force:
-            raise UnsupportedOperationError(
-                f"{behind} commits of the table are not in its _delta_log yet and would be lost",
-                table=name,
-                suggestion="publish them first, or drop with force=True",
-            )
+        if not force:
+            table = registry.find(self._database, name)
+            outbox.refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
         return registry.drop(self._database, name)
 
     def set_comment(self, name: str, comment: str | None) -> None:

@@ -22,6 +22,7 @@ BUILD_INFO: Final = "build_info"
 CHECKPOINT_AGE_VERSIONS: Final = "checkpoint_age_versions"
 COMMIT_CONFLICTS_TOTAL: Final = "commit_conflicts_total"
 COMMIT_DURATION_SECONDS: Final = "commit_duration_seconds"
+COMMIT_REPLAYS_TOTAL: Final = "commit_replays_total"
 IMPORT_PROGRESS_RATIO: Final = "import_progress_ratio"
 OPEN_DURATION_SECONDS: Final = "open_duration_seconds"
 PLAN_DURATION_SECONDS: Final = "plan_duration_seconds"
@@ -65,6 +66,7 @@ SIGNALS: Final[Mapping[str, Signal]] = {
             "From the call of commit to its answer",
             ("operation", "engine", "outcome"),
         ),
+        Signal(COMMIT_REPLAYS_TOTAL, "counter", "Commits that an earlier call had made already", ("engine",)),
         Signal(IMPORT_PROGRESS_RATIO, "gauge", "Share of an import that is done, 0 to 1", ("table",)),
         Signal(OPEN_DURATION_SECONDS, "histogram", "Opening a table at a version", ("engine", "outcome")),
         Signal(PLAN_DURATION_SECONDS, "histogram", "Finding the files of a read", ("engine", "outcome")),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
 from cli.conftest import PROGRAM, environment
@@ -87,7 +88,9 @@ def test_run_publishes_what_waits(
     append_silently(catalog_uri, 2, 3)
     assert logged(root) == [0, 1]
     done = deltasql_json("mirror", "run")
-    assert done == {"published": 2, "checkpoints": 0, "failed": [], "diverged": []}
+    left = ("failed", "diverged", "frozen", "backing_off", "paused_tables", "late")
+    nothing: dict[str, list[str]] = {key: [] for key in left}
+    assert done == {"published": 2, "checkpoints": 0, **nothing}
     assert outside_ids(root) == [0, 1, 2, 3]
     append_silently(catalog_uri, 4)
     assert "1 version published" in deltasql("mirror", "run", "t").stdout
@@ -101,7 +104,52 @@ def test_what_cannot_be_published_is_to_be_tried_again(
     with blocked(root):
         assert deltasql_json("mirror", "run", "t", code=75)["failed"] == ["t"]
         assert "1 attempt" in deltasql("mirror", "status").stdout
+        failed = deltasql("mirror", "run", code=75).stdout
+        assert "t failed and waits for its next try" in failed or "t waits" in failed
     assert deltasql_json("mirror", "run", "t")["published"] == 1
+
+
+def test_commits_that_have_waited_too_long_are_an_alarm(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    append_silently(catalog_uri, 2)
+    with Catalog(catalog_uri) as catalog, catalog.log("t").database.write() as session:
+        session.run("UPDATE dl_commits SET timestamp = timestamp - 90000 WHERE version = 2")
+    close_all()
+    assert "ALARM" in deltasql("mirror", "status", code=75).stdout
+    assert deltasql_json("mirror", "status", code=75)["tables"][0]["alarm"] is True
+    checks = deltasql_json("doctor", code=75)["checks"]
+    (late,) = (c for c in checks if c["status"] == "failed")
+    assert (late["check"], late["finding"]) == ("published", "late")
+    deltasql("mirror", "pause", "t")
+    assert deltasql_json("mirror", "status")["tables"][0]["alarm"] is False
+    deltasql("mirror", "resume", "t")
+    assert "ALARM" not in deltasql("mirror", "status").stdout
+
+
+def test_status_looks_for_commits_of_others(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    append_outside(root, 77, 78)
+    assert deltasql_json("mirror", "status")["tables"][0]["ahead"] is None
+    assert deltasql_json("mirror", "status", "--look", code=3)["tables"][0]["ahead"] == 2
+    assert "2 commits of others" in deltasql("mirror", "status", "t", "--look", code=3).stdout
+    deltasql("mirror", "recover", "t")
+    assert deltasql_json("mirror", "status", "--look")["tables"][0]["ahead"] == 0
+
+
+def test_fence_and_remove_it(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    assert deltasql_json("mirror", "fence", "t") == {"table": "t", "fenced": True, "version": 2}
+    assert "is fenced already" in deltasql("mirror", "fence", "t").stdout
+    with pytest.raises(deltalake.exceptions.CommitFailedError):
+        append_outside(root, 77)
+    assert outside_ids(root) == [0, 1]
+    assert "fenced" in deltasql("drop", "t", "--yes", code=1).stderr
+    assert "has no fence since version 3" in deltasql("mirror", "fence", "t", "--remove").stdout
+    append_outside(root, 77)
+    assert outside_ids(root) == [0, 1, 77]
 
 
 def test_a_divergence_ends_with_the_code_of_a_frozen_table(
@@ -110,6 +158,8 @@ def test_a_divergence_ends_with_the_code_of_a_frozen_table(
     diverge(catalog_uri, root)
     result = deltasql("mirror", "run", code=5)
     assert "frozen" in result.stdout
+    again = deltasql("mirror", "run", code=5)
+    assert "t is frozen" in again.stdout, "a later run says so too"
     assert deltasql_json("mirror", "status", code=5)["tables"][0]["state"] == "frozen"
     assert deltasql_json("checkpoint", "t", code=5)["error"] == "TableFrozenError"
     assert deltasql_json("mirror", "recover", "t", code=5)["error"] == "TableFrozenError"
@@ -150,6 +200,9 @@ def test_pause_and_resume(
         append(catalog, 3)
     assert "1 version published" in deltasql("mirror", "resume").stdout
     assert logged(root) == [0, 1, 2, 3]
+    deltasql("mirror", "pause", "t")
+    assert "t is paused" in deltasql("mirror", "run").stdout
+    assert deltasql_json("mirror", "resume")["paused_tables"] == ["t"], "it was paused by name"
 
 
 def test_verify_and_repair(deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path) -> None:
@@ -206,8 +259,6 @@ def test_resolve_asks_first_and_keeps_theirs(
 
 
 def test_resolve_names_what_is_lost(deltasql: Deltasql, catalog_uri: str, root: Path) -> None:
-    import deltalake
-
     with Catalog(catalog_uri) as catalog:
         catalog.mirror.pause("t")
         catalog.table("t").delete("id = 0")

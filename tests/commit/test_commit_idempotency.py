@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
-from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, telemetry, write_deltalake
 from deltalakedb.catalog.engines.postgres import PostgresEngine
 from deltalakedb.commit import committer
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CatalogUnavailableError, CommitUnknownError, ConflictError
+from deltalakedb.exceptions import (
+    CatalogUnavailableError,
+    CommitUnknownError,
+    ConflictError,
+    NothingWrittenWarning,
+)
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import NOTHING
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from conftest import TableUri
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.table.results import TransactionResult
 
 
 def data_files(table: DeltaTable) -> int:
@@ -148,6 +154,8 @@ def test_a_transaction_of_own_statements_alone_is_done_once(catalog: Catalog) ->
     for _ in range(2):
         with catalog.transaction(txn_uuid=name) as tx:
             tx.execute("insert into mine values (?)", (1,))
+    assert tx.result is not None
+    assert tx.result.replayed
     assert catalog.query("select id from mine").num_rows == 1
 
 
@@ -296,7 +304,14 @@ def test_an_application_version_that_is_recorded_is_not_done_again(table_uri: Ta
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
     write_deltalake(uri, ids(2), mode="append", commit_properties=app(7))
-    write_deltalake(uri, ids(3), mode="append", commit_properties=app(again))
+    seen: list[telemetry.Event] = []
+    unsubscribe = telemetry.subscribe(seen.append)
+    with pytest.warns(NothingWrittenWarning, match="nothing was written to t") as warned:
+        write_deltalake(uri, ids(3), mode="append", commit_properties=app(again))
+    unsubscribe()
+    assert [w.filename for w in warned] == [__file__]
+    assert [e.value for e in seen if e.name == telemetry.COMMIT_REPLAYS_TOTAL] == [1]
+    assert [e.labels["outcome"] for e in seen if e.name == telemetry.COMMIT_DURATION_SECONDS] == ["replayed"]
     table = DeltaTable(uri)
     assert (table.version(), ids_of(table), data_files(table)) == (1, [1, 2], 2)
     assert table.transaction_version("app") == 7
@@ -328,7 +343,9 @@ def test_every_way_to_write_keeps_an_application_version_from_being_done_twice(t
         merge,
     ]
     for way in ways:
-        way()
+        with pytest.warns(NothingWrittenWarning) as warned:
+            way()
+        assert [w.filename for w in warned] == [__file__]
         table = DeltaTable(uri)
         assert (table.version(), ids_of(table), data_files(table)) == (0, [1, 2], 1)
 
@@ -350,12 +367,24 @@ def test_an_application_version_repeated_at_the_low_level_is_reported_as_such(be
 def test_an_application_inside_a_transaction_is_done_once(catalog: Catalog, table_uri: TableUri) -> None:
     for name in ("a", "b"):
         write_deltalake(table_uri(name), ids(1))
-    for _ in range(2):
+
+    def both() -> TransactionResult:
         with catalog.transaction() as tx:
+            assert tx.result is None
             tx.write("a", ids(2), commit_properties=app(1))
             tx.write("b", ids(2), commit_properties=app(1))
-    assert all(c.replayed for c in tx.commits.values())
-    assert [c.version for c in tx.commits.values()] == [1, 1]
+        assert tx.result is not None
+        assert tx.commits == tx.result.commits
+        return tx.result
+
+    first = both()
+    assert (first.versions, first.replayed) == ({"a": 1, "b": 1}, False)
+    with pytest.warns(NothingWrittenWarning, match="to a, b") as warned:
+        again = both()
+    assert [w.filename for w in warned] == [__file__]
+    assert again.to_dict() == {"txn_uuid": again.txn_uuid, "versions": {"a": 1, "b": 1}, "replayed": True}
+    assert again.txn_uuid != first.txn_uuid
+    assert all(c.replayed for c in again.commits.values())
     tables = [DeltaTable(table_uri(n)) for n in ("a", "b")]
     assert [ids_of(t) for t in tables] == [[1, 2], [1, 2]]
     assert [data_files(t) for t in tables] == [2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +202,19 @@ def test_the_second_of_two_who_meet_loses(uri: str, case: str) -> None:
         assert error.context["files"]
     operation = DeltaTable(uri).history(1)[0]["operation"]
     assert operation in str(error)
+    told = json.loads(json.dumps(error.to_dict()))
+    assert (told["kind"], told["files"], told["version"]) == (kind, list(error.files), error.version)
+    assert (told["operation"], told["predicate"], told["table"]) == (operation, error.predicate, "t")
+
+
+def test_the_predicate_at_fault_is_told(uri: str) -> None:
+    error = lose(
+        uri,
+        lambda t: write_deltalake(t, rows(2), mode="append"),
+        lambda t: t.delete("id < 5 AND part IS NOT NULL OR id IN (1, 2)"),
+    )
+    assert error.predicate == "(id < 5 AND part IS NOT NULL) OR id IN (1, 2)"
+    assert error.predicate in str(error)
 
 
 def test_the_loser_wins_when_it_reads_again(uri: str) -> None:

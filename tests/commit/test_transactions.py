@@ -148,13 +148,6 @@ def test_a_table_that_is_written_and_renamed_is_published_under_its_new_name(lak
     assert ids_of(deltalake.DeltaTable(lake.describe("z").location)) == [0, 5]
 
 
-def test_names_change_hands_in_one_transaction(lake: Catalog) -> None:
-    with lake.transaction() as tx:
-        tx.rename_table("a", "old")
-        tx.rename_table("b", "a")
-    assert contents(lake) == {"old": [0], "a": [1], "c": [2]}
-
-
 def test_ddl_on_tables_that_are_not_there_fails_and_changes_nothing(lake: Catalog) -> None:
     def rename() -> None:
         with lake.transaction() as tx:
@@ -646,27 +639,6 @@ def test_handles_outside_see_the_commit_when_they_look_again(lake: Catalog, tabl
     outside.update_incremental()
     assert ids_of(outside) == [0, 5]
     assert isinstance(outside, DeltaTable)
-
-
-def test_a_table_dropped_in_a_transaction_is_gone_for_the_rest_of_it(lake: Catalog) -> None:
-    tx = lake.transaction()
-    with tx:
-        tx.drop_table("a")
-        with pytest.raises(TableMissingError):
-            tx.table("a")
-        with pytest.raises(TableExistsError, match="dropped in this transaction"):
-            tx.write("a", ids(9), mode="append")
-        tx.rollback()
-    assert contents(lake)["a"] == [0]
-
-
-def test_a_table_renamed_in_a_transaction_goes_by_its_new_name(lake: Catalog) -> None:
-    with lake.transaction() as tx:
-        tx.rename_table("a", "z")
-        tx.write("z", ids(9), mode="append")
-        assert ids_of(tx.table("z")) == [0, 9]
-    assert ids_of(lake.table("z")) == [0, 9]
-    assert lake.find("a") is None
 
 
 def test_an_unknown_isolation_level_is_refused(lake: Catalog) -> None:

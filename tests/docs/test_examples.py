@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from deltalakedb.cli.main import cli
+from support.places import S3Server
+from support.s3 import s3_options
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -58,7 +60,11 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, st
     return ran
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "use-postgres.md"], ids=lambda p: p.stem)
+#: pages that need a server
+APART = ("use-postgres.md", "use-object-stores.md")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in APART], ids=lambda p: p.stem)
 def test_the_examples_of_a_page_run_on_sqlite(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_page(page, monkeypatch) > 0
 
@@ -67,6 +73,18 @@ def test_the_examples_of_a_page_run_on_sqlite(page: Path, monkeypatch: pytest.Mo
 def test_the_examples_of_the_postgres_page_run(catalog_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page = DOCS / "how-to" / "use-postgres.md"
     assert run_page(page, monkeypatch, ("deltasql://postgres/lake/meta", catalog_uri)) > 0
+
+
+def test_the_examples_of_the_page_about_object_stores_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = S3Server()
+    try:
+        server.client.create_bucket(Bucket="bucket")
+        for name, value in s3_options(server.endpoint).items():
+            if name.startswith("AWS_"):
+                monkeypatch.setenv(name, value)
+        assert run_page(DOCS / "how-to" / "use-object-stores.md", monkeypatch) == 3
+    finally:
+        server.stop()
 
 
 def pages() -> list[Path]:

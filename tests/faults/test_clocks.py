@@ -12,6 +12,9 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
+from deltalakedb.catalog.database import Database
+from deltalakedb.catalog.engines.postgres import PostgresEngine
+from deltalakedb.uri import parse_uri
 from support.invariants import check_table
 from support.lake import ids
 from support.processes import Child
@@ -71,7 +74,10 @@ def test_commit_times_increase_although_the_servers_clock_was_set_back(
                 "$$ SELECT pg_catalog.clock_timestamp() + interval '1 day' $$"
             ).format(schema)
         )
-        ahead = f"{catalog_uri}?options=-c%20search_path%3D{pg_schema}%2Cpg_catalog"
+        ahead = f"{catalog_uri}?application_name=ahead"
+        engine = Database.open(parse_uri(ahead)).engine
+        assert isinstance(engine, PostgresEngine)
+        engine.search_path = f'"{pg_schema}", pg_catalog'
         with Catalog(ahead) as early:
             early.write("t", ids(1), location=tmp_path / "t")
             early.write("t", ids(2), mode="append")

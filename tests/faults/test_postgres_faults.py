@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -296,6 +297,32 @@ def test_a_head_that_stays_locked_ends_in_a_typed_error(
         assert files_below(tmp_path / "t") == before
         catalog.write("t", ids(1), mode="append")
         assert check_table(catalog, "t", published=True).ids == [0, 1]
+
+
+def test_a_lock_that_came_too_late_is_waited_for_once_more(
+    server: OwnServer, uri: str, schema: str, tmp_path: Path
+) -> None:
+    begun_again = threading.Event()
+    listener = logging.Handler()
+    listener.emit = lambda record: begun_again.set() if "begun again" in record.msg else None  # type: ignore[method-assign]
+    log = logging.getLogger("deltalakedb.commit.committer")
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    try:
+        with (
+            Catalog(uri, config=Config(postgres={"lock_timeout_s": 1})) as catalog,
+            ThreadPoolExecutor(1) as pool,
+            server.connect() as foreign,
+        ):
+            with foreign.transaction():
+                _lock_head(foreign, schema, "t")
+                ours = pool.submit(lambda: catalog.write("t", ids(1), mode="append"))
+                assert begun_again.wait(60)
+            ours.result(60)
+            assert check_table(catalog, "t", published=True).ids == [0, 1]
+    finally:
+        log.removeHandler(listener)
+        log.setLevel(logging.NOTSET)
 
 
 def test_the_victim_of_a_deadlock_tries_again(

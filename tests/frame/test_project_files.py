@@ -23,7 +23,9 @@ def pinned() -> dict[str, Requirement]:
 def wanted() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    lines = project["dependencies"] + extras["duckdb"] + extras["postgres"] + extras["dev"]
+    lines = project["dependencies"] + [
+        line for extra in ("duckdb", "postgres", "spark", "dev") for line in extras[extra]
+    ]
     return [r for r in map(Requirement, lines) if r.name != project["name"]]
 
 
@@ -42,7 +44,9 @@ def test_constraints_name_no_host() -> None:
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
-@pytest.mark.parametrize("target", ["install", "demo", "test", "lint", "format", "bench", "java", "clean"])
+@pytest.mark.parametrize(
+    "target", ["install", "demo", "test", "lint", "format", "bench", "java", "azurite", "clean"]
+)
 def test_make_help_lists_the_target(target: str) -> None:
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(rf"^  make {target} ", listing, re.MULTILINE)

@@ -100,11 +100,15 @@ def test_an_imported_table_agrees_with_the_truth(
         assert shared_catalog.find(name) is None
         return
     try:
-        report = import_table(str(root), uri)
+        report = import_table(str(root), uri, verify="full")
     except DeltaSqlError:
         if truth["expect"] != "may_refuse":
             raise
         return
+    checked = report.verification
+    assert checked is not None
+    assert (checked.ok, checked.level, checked.versions_checked) == (True, "full", report.num_versions)
+    assert checked.digest == checked.log_digest or checked.respelled
     (root / "_delta_log").rename(tmp_path / "hidden_log")
     log = open_log(uri)
     assert report.version == log.latest_version() == truth["latest"]

@@ -75,6 +75,8 @@ def test_the_tree_drawn_on_top_is_the_tree(kind: type[DeltaSqlError]) -> None:
         ("PredicateError", ValueError),
         ("ProtocolError", stock.DeltaProtocolError),
         ("SchemaError", stock.SchemaMismatchError),
+        ("StorageError", OSError),
+        ("StorageMissingError", FileNotFoundError),
         ("TableExistsError", FileExistsError),
         ("TableMissingError", stock.TableNotFoundError),
         ("UnsupportedFeatureError", stock.DeltaProtocolError),
@@ -91,7 +93,7 @@ def test_old_except_clauses_catch_the_new_errors(ours: str, theirs: type[Excepti
 
 
 def test_stock_names_are_the_stock_classes() -> None:
-    for name in ("DeltaError", "TableNotFoundError", "CommitFailedError", "DeltaProtocolError"):
+    for name in stock.__all__:
         assert getattr(exceptions, name) is getattr(stock, name)
 
 

@@ -11,6 +11,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.catalog import leases
 from deltalakedb.exceptions import CatalogBusyError
+from deltalakedb.failpoints import POINTS
 from deltalakedb.log import checkpoint_writer
 from deltalakedb.log.listing import list_log
 from deltalakedb.mirror import checkpointer
@@ -111,10 +112,24 @@ def test_the_same_version_is_checkpointed_again_after_a_death(
     readers_are_unaffected(root, [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize(("point", "hint"), [("checkpoint.after_put", 1), ("checkpoint.after_hint", 2)])
+#: where it is killed -> what the hint then names, and the catalog's note
+AROUND_THE_HINT = {
+    "checkpoint.after_put": (1, 1),
+    "checkpoint.after_hint": (2, 1),
+    "checkpoint.after_note": (2, 2),
+}
+
+
+def test_every_step_of_a_checkpoint_has_its_death() -> None:
+    tried = {*AROUND_THE_HINT, *(f"checkpoint.{p}" for p in ("before_put", "between_files", "after_put"))}
+    assert tried == {p for p in POINTS if p.startswith("checkpoint.")}
+
+
+@pytest.mark.parametrize("point", AROUND_THE_HINT)
 def test_a_death_around_the_hint_leaves_it_behind_or_right_but_never_ahead(
-    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, point: str, hint: int
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, point: str
 ) -> None:
+    hint, note = AROUND_THE_HINT[point]
     append(catalog, 1)
     catalog.mirror.checkpoint("t")
     append(catalog, 2)
@@ -122,7 +137,7 @@ def test_a_death_around_the_hint_leaves_it_behind_or_right_but_never_ahead(
     Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died()
     assert hint_version(root) == hint
     readers_are_unaffected(root, [0, 1, 2])
-    assert catalog.mirror.status("t")[0].checkpoint_version == 1, "the note comes after the hint"
+    assert catalog.mirror.status("t")[0].checkpoint_version == note, "the note comes after the hint"
     run_out(catalog)
     assert catalog.mirror.checkpoint("t").version == 2
     assert hint_version(root) == 2

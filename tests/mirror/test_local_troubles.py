@@ -7,9 +7,10 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
-from deltalakedb import Catalog
+from deltalakedb import Catalog, import_table
 from deltalakedb.config import Config
 from support.actions import add, info, metadata, protocol
 from support.commits import Bench
@@ -45,16 +46,74 @@ def test_a_file_in_the_place_of_the_log_makes_it_wait(catalog: Catalog, root: Pa
     same_everywhere(catalog, root)
 
 
-def test_a_deleted_log_is_told_and_mended(catalog: Catalog, root: Path) -> None:
+def test_a_deleted_log_is_noticed_by_the_next_write_and_written_again(
+    catalog: Catalog, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     append(catalog, 1)
+    times = [commit_file(root, v).stat().st_mtime_ns for v in range(2)]
     shutil.rmtree(root / "_delta_log")
-    append(catalog, 2)
-    assert ids_of(catalog.table("t")) == [0, 1, 2], "the commit stands"
     assert not catalog.mirror.verify("t").ok
-    catalog.mirror.repair("t")
-    assert catalog.mirror.verify("t").ok
+    append(catalog, 2)
+    assert ids_of(catalog.table("t")) == outside_ids(root) == [0, 1, 2]
+    assert "2 commit files of t are gone" in caplog.text
+    assert [commit_file(root, v).stat().st_mtime_ns for v in range(2)] == times
+    same_everywhere(catalog, root)
+    commit_file(root, 2).unlink()
+    assert outside_ids(root) == [0, 1], "a reader cannot see that the newest one is gone"
     append(catalog, 3)
     same_everywhere(catalog, root)
+    assert catalog.mirror.verify("t").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_files_below_a_checkpoint_stay_away_when_the_newest_is_written_again(
+    catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1, 2, 3)
+    catalog.mirror.checkpoint("t")
+    append(catalog, 4, 5)
+    for version in (0, 1, 2, 5):
+        commit_file(root, version).unlink()
+    append(catalog, 6)
+    assert logged(root) == [3, 4, 5, 6]
+    assert outside_ids(root) == list(range(7))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_deleted_log_whose_beginning_the_catalog_never_had_begins_with_a_checkpoint(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "old"
+    for number in range(4):
+        deltalake.write_deltalake(root, ids(number), mode="append")
+    deltalake.DeltaTable(root).create_checkpoint()
+    import_table(str(root), catalog.table_uri("old"), history="checkpoint")
+    append(catalog, 4, 5, name="old")
+    shutil.rmtree(root / "_delta_log")
+    append(catalog, 6, name="old")
+    assert logged(root) == [3, 4, 5, 6]
+    assert outside_ids(root) == list(range(7))
+    assert catalog.mirror.verify("old").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_what_is_gone_on_both_sides_is_covered_by_a_checkpoint(catalog: Catalog, root: Path) -> None:
+    append(catalog, 1, 2)
+    database = catalog.log("t").database
+    with database.write() as session:
+        session.run("DELETE FROM dl_commit_bytes WHERE version = ?", (2,))
+    catalog.mirror.checkpoint("t")
+    append(catalog, 3)
+    shutil.rmtree(root / "_delta_log")
+    append(catalog, 4)
+    # version 2 was pruned, as it may be below a checkpoint: the new log begins there
+    assert logged(root) == [3, 4]
+    assert outside_ids(root) == [0, 1, 2, 3, 4]
+    with database.write() as session:
+        session.run("DELETE FROM dl_commit_bytes WHERE version = ?", (4,))
+    commit_file(root, 4).unlink()
+    append(catalog, 5)
+    assert outside_ids(root) == [0, 1, 2, 3, 4, 5], "a checkpoint stands for what nobody has any more"
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb import Catalog, CommitProperties, PostCommitHookProperties, Transaction
+from deltalakedb import Catalog, CommitProperties, Transaction
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
+from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableFrozenError
 from deltalakedb.protocol.actions import Protocol
 from support.lake import every_type, ids, ids_of
@@ -139,14 +140,12 @@ def test_a_checkpoint_is_due_after_the_tables_interval(
 
 
 def test_a_pass_writes_due_checkpoints_of_tables_that_their_writers_published(
-    catalog: Catalog, tmp_path: Path
+    catalog: Catalog, catalog_uri: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "i"
     config = {"delta.checkpointInterval": "2"}
     catalog.create_table("i", ids(0).schema, location=root, configuration=config)
-    hooks = PostCommitHookProperties(create_checkpoint=False)
-    for number in (1, 2):
-        catalog.write("i", ids(number), mode="append", post_commithook_properties=hooks)
+    append(Catalog(catalog_uri, config=Config(publish={"checkpoints": False})), 1, 2, name="i")
     assert catalog.mirror.status("i")[0].versions_behind == 0
     assert catalog.mirror.run().checkpoints == 1
     assert hint(root)["version"] == 2

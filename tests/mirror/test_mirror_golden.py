@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,35 +14,52 @@ import pytest
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
 from deltalakedb.protocol.paths import canonical_path
-from support.golden import golden_params
+from support.catalogs import ENGINES
+from support.golden import copy_of, go_on, golden_params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.golden import GoldenTable
+    from support.postgres import PostgresDatabase
 
 #: tables with more rows are compared by their files
 LIMIT = 20_000
 
 
+def on_engines() -> list[Any]:
+    """Every golden table on SQLite; on the others one for each trait, all with DELTASQL_TEST_GOLDEN=all."""
+    params, seen = [], set[str]()
+    for param in golden_params():
+        table = param.values[0]
+        is_table = table is not None and table.truth["expect"] != "must_fail"
+        traits = set(table.truth["tags"]) if is_table else set()
+        chosen = bool(traits - seen) or os.environ.get("DELTASQL_TEST_GOLDEN") == "all"
+        for engine in ENGINES if chosen else ("sqlite",):
+            params.append(pytest.param(engine, table, id=f"{engine}-{param.id}", marks=param.marks))
+        seen |= traits
+    return params
+
+
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """One catalog for all golden tables; the engines differ in nothing that is asked here."""
-    catalog = Catalog(f"deltasql://sqlite/{tmp_path_factory.mktemp('golden')}/catalog.db")
-    yield catalog
-    catalog.close()
+def lakes(
+    tmp_path_factory: pytest.TempPathFactory, pg_database: PostgresDatabase
+) -> Iterator[Callable[[str], Catalog]]:
+    """A function from an engine to the one catalog on it that holds all golden tables."""
+    made: dict[str, Catalog] = {}
+    schema = f"golden_{uuid.uuid4().hex[:8]}"
 
+    def lake(engine: str) -> Catalog:
+        if engine not in made:
+            uri = f"deltasql://{engine}/{tmp_path_factory.mktemp('golden')}/catalog.{engine}"
+            made[engine] = Catalog(pg_database.catalog_uri(schema) if engine == "postgres" else uri)
+        return made[engine]
 
-def copy_of(table: GoldenTable, folder: Path) -> Path:
-    """The table with links to its data, and a log of its own that can be written."""
-    root = folder / table.path.name
-
-    def put(source: str, target: str) -> None:
-        (shutil.copyfile if "_delta_log" in source else os.symlink)(source, target)
-
-    shutil.copytree(table.path, root, copy_function=put)
-    return root
+    yield lake
+    for catalog in made.values():
+        catalog.close()
+    pg_database.drop_schema(schema)
 
 
 def files_of(table: deltalake.DeltaTable) -> list[tuple[str, int]]:
@@ -62,28 +79,11 @@ def rows_of(table: deltalake.DeltaTable) -> Counter[str] | None:
     return Counter(repr(sorted(row.items())) for row in batches.to_pylist())
 
 
-def go_on(catalog: Catalog, name: str) -> tuple[list[str], list[DeltaSqlError]]:
-    """Append a row of nulls, then delete every row: what worked, and what was refused."""
-    table = catalog.table(name)
-    schema = pa.schema(table.schema().to_arrow())
-    row = pa.table({f.name: pa.nulls(1, f.type) for f in schema}, schema=schema)
-    done, refused = [], []
-    for operation, work in (
-        ("append", lambda: catalog.write(name, row, mode="append")),
-        ("delete", lambda: catalog.table(name).delete()),
-    ):
-        try:
-            work()
-            done.append(operation)
-        except DeltaSqlError as error:
-            refused.append(error)
-    return done, refused
-
-
-@pytest.mark.parametrize("table", golden_params())
+@pytest.mark.parametrize(("engine", "table"), on_engines())
 def test_a_golden_table_goes_on_and_its_log_follows(
-    table: GoldenTable, lake: Catalog, tmp_path: Path
+    engine: str, table: GoldenTable, lakes: Callable[[str], Catalog], tmp_path: Path
 ) -> None:
+    lake = lakes(engine)
     truth: dict[str, Any] = table.truth
     if truth["expect"] == "must_fail":
         pytest.skip("it is not a table")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
-from deltalakedb.exceptions import LogError, TableFrozenError, UnsupportedFeatureError
+from deltalakedb.exceptions import DivergedWarning, LogError, TableFrozenError, UnsupportedFeatureError
 from support.lake import ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 
@@ -31,9 +32,11 @@ def test_a_commit_beyond_the_head_freezes_the_table_before_it_is_overtaken(
     theirs = commit_file(root, 1).read_bytes()
     with pytest.raises(TableFrozenError, match="version 1") as caught:
         append(catalog, 1)
-    assert "recover" in (caught.value.suggestion or "")
-    with pytest.raises(TableFrozenError):
+    with pytest.raises(TableFrozenError) as again:
         catalog.table("t").delete("id = 0")
+    for error in (caught, again):
+        for told in ("mirror recover", "mirror resolve", "docs/how-to/keep-the-log-in-step.md"):
+            assert told in (error.value.suggestion or "")
     status = catalog.mirror.status()[0]
     assert (status.state, status.version) == ("frozen", 0)
     assert status.state_reason
@@ -62,6 +65,26 @@ def test_a_table_that_adopts_takes_foreign_commits_over_before_it_writes(
     assert catalog.table("t").delete("id = 7")["num_deleted_rows"] == 1
     assert outside_ids(root) == [0, 1, 8, 9]
     same_everywhere(catalog, root)
+
+
+@pytest.mark.parametrize("policy", ["freeze", "adopt"])
+def test_commits_of_others_are_found_at_open_by_a_setting(
+    catalog_uri: str, catalog: Catalog, root: Path, policy: Literal["freeze", "adopt"]
+) -> None:
+    catalog.mirror.set_policy("t", policy)
+    append_outside(root, 7)
+    assert ids_of(catalog.table("t")) == [0], "not by default"
+    looking = Catalog(catalog_uri, config=Config(publish={"look_at_open": True}))
+    if policy == "adopt":
+        assert ids_of(looking.table("t")) == [0, 7]
+        assert ids_of(looking.table("t", version=0)) == [0]
+        return
+    with pytest.warns(DivergedWarning, match="mirror recover"):
+        assert ids_of(looking.table("t")) == [0], "it can be read"
+    assert catalog.mirror.status()[0].state == "frozen"
+    assert ids_of(looking.table("t")) == [0], "and is told once"
+    assert looking.mirror.recover("t").versions == (1,)
+    assert ids_of(looking.table("t")) == [0, 7]
 
 
 def test_a_look_can_be_left_out_and_the_divergence_is_then_found_when_publishing(

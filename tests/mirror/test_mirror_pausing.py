@@ -58,9 +58,12 @@ def test_resuming_the_catalog_leaves_a_table_paused_that_was_paused_by_name(
     catalog.mirror.pause("t")
     catalog.mirror.pause()
     append(catalog, 1)
-    assert catalog.mirror.resume().published == 0
+    assert catalog.mirror.run().paused == ("t",)
+    still = catalog.mirror.resume()
+    assert (still.published, still.paused) == (0, ("t",)), "it is named"
     assert catalog.mirror.status()[0].paused
-    assert catalog.mirror.resume("t").published == 1
+    done = catalog.mirror.resume("t")
+    assert (done.published, done.paused) == (1, ())
     assert outside_ids(root) == [0, 1]
 
 

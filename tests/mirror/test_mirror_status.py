@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
+from deltalakedb import Catalog
+from deltalakedb.config import Config
+from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError, TableMissingError
 from support.lake import ids
-from support.mirrors import append, blocked, logged, outside_ids, same_everywhere
+from support.mirrors import append, append_outside, blocked, logged, outside_ids, same_everywhere
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb import Catalog
     from deltalakedb.catalog.database import Database
+
+#: a writer that neither publishes nor looks at the log
+BLIND = Config(publish={"mode": "off", "look_ahead": "off"})
 
 
 def row(catalog: Catalog, version: int) -> dict[str, object]:
@@ -135,3 +139,46 @@ def test_the_policy_is_one_of_two(catalog: Catalog, root: Path) -> None:
     assert catalog.mirror.policy("t") == "adopt"
     with pytest.raises(InvalidArgumentError, match="freeze or adopt"):
         catalog.mirror.set_policy("t", "ignore")  # type: ignore[arg-type]
+
+
+def test_a_look_counts_commits_of_others_beyond_ours_or_in_the_place_of_ours(
+    catalog: Catalog, silent: Catalog, root: Path
+) -> None:
+    assert catalog.mirror.status()[0].ahead is None, "nobody looked"
+    assert catalog.mirror.status(look=True)[0].ahead == 0
+    append(silent, 1)
+    assert catalog.mirror.status("t", look=True)[0].ahead == 0
+    catalog.mirror.run()
+    append_outside(root, 7, 8)
+    assert catalog.mirror.status("t", look=True)[0].ahead == 2
+    assert catalog.mirror.status("t")[0].state == "active", "looking changes nothing"
+    append(Catalog(silent.uri, config=BLIND), 2)
+    assert catalog.mirror.status("t", look=True)[0].ahead == 2, "one of them where ours waits"
+
+
+def test_a_pass_names_what_it_had_to_leave(
+    catalog: Catalog, root: Path, tmp_path: Path, database: Database
+) -> None:
+    for name in ("paused", "frozen", "failed"):
+        catalog.write(name, ids(0), location=tmp_path / name)
+    catalog.mirror.pause("paused")
+    append(catalog, 1, name="paused")
+    append_outside(tmp_path / "frozen", 7)
+    with pytest.raises(TableFrozenError):
+        append(catalog, 1, name="frozen")
+    with blocked(tmp_path / "failed"):
+        append(catalog, 1, name="failed")
+    with database.write() as session:
+        session.run("UPDATE dl_outbox SET next_try_at = next_try_at + 3600000 WHERE state = 'failed'")
+        session.run("UPDATE dl_commits SET timestamp = timestamp - 90000 WHERE version = 1")
+    done = catalog.mirror.run()
+    assert (done.published, done.failed, done.diverged) == (0, (), ())
+    assert (done.paused, done.frozen, done.backing_off) == (("paused",), ("frozen",), ("failed",))
+    assert done.late == ("failed",), "what is paused waits on purpose"
+    (failed,) = (s for s in catalog.mirror.status() if s.table == "failed")
+    assert failed.alarm
+    assert failed.to_dict()["alarm"] is True
+    assert failed.retry_in is not None
+    assert failed.retry_in > 1800
+    assert catalog.mirror.publish("failed").published == 1
+    assert catalog.mirror.run().late == ()

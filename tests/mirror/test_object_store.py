@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import boto3
 import deltalake
 import pytest
-from moto.server import ThreadedMotoServer
 
 from deltalakedb import Catalog
 from deltalakedb.catalog import registry
@@ -17,59 +15,55 @@ from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavail
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.publisher import publish
 from support.lake import ids_of
-from support.s3 import SECRET, Proxy, S3Table, proxy_before, s3_options
+from support.s3 import Proxy, S3Table, proxy_before
+from support.stores import KINDS, Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltalakedb.mirror.publisher import Published
+    from support.s3 import Fault
+    from support.stores import Kind, StoreServers
 
-BUCKET = "lake"
+    Form = Literal["classic", "multipart", "v2"]
+
 only_sqlite = pytest.mark.parametrize("engine_name", ["sqlite"])
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
+every_store = pytest.mark.parametrize(("engine_name", "kind"), [("sqlite", kind) for kind in KINDS])
 
 
 @pytest.fixture
-def bucket(server: str) -> str:
-    """The server's address; its bucket is empty."""
-    keys = {"aws_access_key_id": "testing-id", "aws_secret_access_key": SECRET}
-    client = boto3.client("s3", endpoint_url=server, region_name="us-east-1", **keys)
-    client.create_bucket(Bucket=BUCKET)
-    for item in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
-        client.delete_object(Bucket=BUCKET, Key=item["Key"])
-    return server
+def kind() -> Kind:
+    """S3, where a test asks for no other store."""
+    return "s3"
 
 
 @pytest.fixture
-def proxy(bucket: str) -> Iterator[Proxy]:
-    with proxy_before(bucket) as found:
+def bucket(store_servers: StoreServers, kind: Kind) -> Bucket:
+    return store_servers.bucket(kind)
+
+
+@pytest.fixture
+def proxy(bucket: Bucket) -> Iterator[Proxy]:
+    with proxy_before(bucket.endpoint, bucket.secret) as found:
         yield found
 
 
-def lake(catalog_uri: str, options: dict[str, str]) -> Catalog:
+def lake(catalog_uri: str, bucket: Bucket, options: dict[str, str]) -> Catalog:
     """A catalog whose settings hold the bucket's options."""
-    return Catalog(catalog_uri, config=Config(storage={f"s3://{BUCKET}": options}))
+    return Catalog(catalog_uri, config=Config(storage={bucket.url: options}))
 
 
 @pytest.fixture
-def table(catalog_uri: str, bucket: str, proxy: Proxy) -> S3Table:
+def table(catalog_uri: str, bucket: Bucket, proxy: Proxy) -> S3Table:
     """A table of one version in the bucket, nothing published; the mirror goes through the proxy."""
-    catalog = lake(catalog_uri, s3_options(proxy.endpoint))
-    made = S3Table(catalog._database, "t", f"s3://{BUCKET}/tables/t", s3_options(bucket))
+    catalog = lake(catalog_uri, bucket, bucket.options(proxy.endpoint))
+    made = S3Table(catalog._database, "t", f"{bucket.url}/tables/t", bucket.options())
     return made.create()
 
 
 @pytest.fixture
-def s3_catalog(catalog_uri: str, table: S3Table, proxy: Proxy) -> Catalog:
-    return lake(catalog_uri, s3_options(proxy.endpoint))
+def s3_catalog(catalog_uri: str, table: S3Table, bucket: Bucket, proxy: Proxy) -> Catalog:
+    return lake(catalog_uri, bucket, bucket.options(proxy.endpoint))
 
 
 def publish_all(table: S3Table, options: dict[str, str]) -> Published:
@@ -91,6 +85,10 @@ def same_everywhere(catalog: Catalog, table: S3Table, truth: list[list[int]]) ->
         assert ids_of(stock) == expected, f"version {version}"
 
 
+@pytest.mark.parametrize(
+    ("engine_name", "kind"),
+    [("sqlite", "s3"), ("duckdb", "s3"), ("postgres", "s3"), ("sqlite", "azure"), ("sqlite", "gcs")],
+)
 def test_every_version_reaches_the_bucket_in_order_and_stock_reads_it(
     s3_catalog: Catalog, table: S3Table, proxy: Proxy
 ) -> None:
@@ -108,18 +106,28 @@ def test_every_version_reaches_the_bucket_in_order_and_stock_reads_it(
 
 
 @only_sqlite
-@pytest.mark.parametrize("kind", ["classic", "multipart", "v2"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("s3", "classic"),
+        ("s3", "multipart"),
+        ("s3", "v2"),
+        ("azure", "classic"),
+        ("azure", "v2"),
+        ("gcs", "v2"),
+    ],
+)
 def test_a_checkpoint_in_the_bucket_carries_readers_without_the_older_commits(
-    catalog_uri: str, bucket: str, kind: str
+    catalog_uri: str, bucket: Bucket, form: Form
 ) -> None:
-    options = s3_options(bucket)
-    catalog = lake(catalog_uri, options)
-    table = S3Table(catalog._database, "t", f"s3://{BUCKET}/tables/{kind}", options)
-    table.create(*(["v2Checkpoint"] if kind == "v2" else []))
+    options = bucket.options()
+    catalog = lake(catalog_uri, bucket, options)
+    table = S3Table(catalog._database, "t", f"{bucket.url}/tables/{form}", options)
+    table.create(*(["v2Checkpoint"] if form == "v2" else []))
     table.append(1, 2, 3)
     table.delete(1)
     catalog.mirror.run()
-    assert catalog.mirror.checkpoint("t", kind=kind).version == 4
+    assert catalog.mirror.checkpoint("t", kind=form).version == 4
     for version in range(4):
         table.store.delete(commit_path(version))
     table.append(9)
@@ -150,15 +158,24 @@ def test_a_checkpoint_that_fails_half_way_leaves_no_hint_and_works_later(
 
 
 @only_sqlite
-@pytest.mark.parametrize("fault", ["500", "503", "403", "409", "hang", "cut"])
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [("s3", fault) for fault in ("500", "503", "403", "409", "hang", "cut")]
+    + [("azure", "403"), ("azure", "409"), ("azure", "cut"), ("gcs", "503"), ("gcs", "cut")],
+)
 def test_a_store_in_trouble_delays_the_log_and_loses_nothing(
-    s3_catalog: Catalog, table: S3Table, proxy: Proxy, fault: str, caplog: pytest.LogCaptureFixture
+    s3_catalog: Catalog,
+    table: S3Table,
+    bucket: Bucket,
+    proxy: Proxy,
+    fault: Fault,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    options = s3_options(proxy.endpoint, timeout="300ms")
+    options = bucket.options(proxy.endpoint, timeout="300ms" if fault == "hang" else "20s")
     table.append(1, 2)
-    publish_all(table, s3_options(proxy.endpoint))
+    publish_all(table, bucket.options(proxy.endpoint))
     table.append(3, 4)
-    proxy.fail(fault, path=f"{3:020}.json", times=100)  # type: ignore[arg-type]
+    proxy.fail(fault, path=f"{3:020}.json", times=100)
     with caplog.at_level(logging.DEBUG):
         for attempt in (1, 2):
             result = publish_all(table, options)
@@ -169,9 +186,9 @@ def test_a_store_in_trouble_delays_the_log_and_loses_nothing(
             assert status.attempts == attempt
             assert status.error
             assert status.state == "active"
-            assert SECRET not in status.error
+            assert bucket.secret not in status.error
             assert "Signature" not in status.error
-    assert SECRET not in caplog.text
+    assert bucket.secret not in caplog.text
     assert s3_catalog.log("t").snapshot().version == 4, "the commits stand"
     assert logged(table) == [0, 1, 2], "nothing overtakes the version that waits"
     stock = deltalake.DeltaTable(table.location, storage_options=table.options)
@@ -183,7 +200,7 @@ def test_a_store_in_trouble_delays_the_log_and_loses_nothing(
     ]
 
     proxy.heal()
-    assert publish_all(table, s3_options(proxy.endpoint)).versions == (3, 4)
+    assert publish_all(table, bucket.options(proxy.endpoint)).versions == (3, 4)
     assert [proxy.puts(f"{v:020}.json") for v in range(5)] == [1] * 5
     same_everywhere(s3_catalog, table, [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]])
     assert s3_catalog.mirror.status("t")[0].error is None
@@ -191,20 +208,20 @@ def test_a_store_in_trouble_delays_the_log_and_loses_nothing(
 
 @only_sqlite
 def test_a_conflict_answer_that_passes_is_no_failure(
-    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+    s3_catalog: Catalog, table: S3Table, bucket: Bucket, proxy: Proxy
 ) -> None:
     proxy.fail("409", times=2)
-    assert publish_all(table, s3_options(proxy.endpoint)).versions == (0,)
+    assert publish_all(table, bucket.options(proxy.endpoint)).versions == (0,)
     assert proxy.puts(f"{0:020}.json") == 1
     assert s3_catalog.mirror.status("t")[0].attempts == 0
 
 
-@only_sqlite
+@every_store
 @pytest.mark.parametrize("retries", ["0", "3"])
 def test_a_lost_answer_is_no_divergence_and_nothing_is_put_twice(
-    s3_catalog: Catalog, table: S3Table, proxy: Proxy, retries: str
+    s3_catalog: Catalog, table: S3Table, bucket: Bucket, proxy: Proxy, retries: str
 ) -> None:
-    options = s3_options(proxy.endpoint, max_retries=retries)
+    options = bucket.options(proxy.endpoint, max_retries=retries)
     table.append(1, 2)
     proxy.fail("lost answer", path=f"{1:020}.json")
     first = publish_all(table, options)
@@ -221,9 +238,9 @@ def test_a_lost_answer_is_no_divergence_and_nothing_is_put_twice(
 
 @only_sqlite
 def test_an_answer_lost_while_comparing_freezes_nothing(
-    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+    s3_catalog: Catalog, table: S3Table, bucket: Bucket, proxy: Proxy
 ) -> None:
-    options = s3_options(proxy.endpoint)
+    options = bucket.options(proxy.endpoint)
     proxy.fail("lost answer")
     assert publish_all(table, options).error is not None
     proxy.fail("503", method="GET")
@@ -233,7 +250,7 @@ def test_an_answer_lost_while_comparing_freezes_nothing(
     assert publish_all(table, options).versions == (0,)
 
 
-@only_sqlite
+@every_store
 def test_a_foreign_object_freezes_the_table_and_stays_as_it_is(
     s3_catalog: Catalog, table: S3Table, proxy: Proxy
 ) -> None:
@@ -256,10 +273,11 @@ def test_a_foreign_object_freezes_the_table_and_stays_as_it_is(
 
 
 @only_sqlite
-def test_a_missing_bucket_is_a_failure_with_a_reason(catalog_uri: str, bucket: str) -> None:
-    catalog = lake(catalog_uri, s3_options(bucket))
-    table = S3Table(catalog._database, "t", "s3://nowhere/t", s3_options(bucket)).create()
-    result = publish_all(table, s3_options(bucket))
+def test_a_missing_bucket_is_a_failure_with_a_reason(catalog_uri: str, bucket: Bucket) -> None:
+    options = bucket.options()
+    catalog = lake(catalog_uri, bucket, options)
+    table = S3Table(catalog._database, "t", "s3://nowhere/t", options).create()
+    result = publish_all(table, options)
     assert isinstance(result.error, StorageError)
     assert catalog.mirror.status("t")[0].attempts == 1
 

@@ -280,3 +280,20 @@ def test_deep_nesting_is_refused_or_read_but_never_crashes():
 
 def test_comments_and_line_breaks_are_space():
     assert parse("id -- a comment\n = /* here */ 5") == Compare(ID, "=", 5)
+
+
+def test_literals_that_pick_files_are_read_in_the_type_of_their_column() -> None:
+    schema = StructType(
+        (StructField("s", PrimitiveType("string")), StructField("i", PrimitiveType("integer")))
+    )
+    for text, wanted in (
+        ("s = 2020", Compare(("s",), "=", "2020")),
+        ("s > 1.50", Compare(("s",), ">", "1.50")),
+        ("s = TRUE", Compare(("s",), "=", "true")),
+        ("i >= '10'", Compare(("i",), ">=", 10)),
+        ("3 < s", Compare(("s",), ">", "3")),
+        ("s IN (1, 2)", In(("s",), ("1", "2"))),
+    ):
+        assert parse_predicate(text, schema, files_only=True) == wanted
+        assert not isinstance(parse_predicate(text, schema), Compare | In), "an engine may cast the column"
+    assert isinstance(parse_predicate("i > 'x'", schema, files_only=True), Unknown)

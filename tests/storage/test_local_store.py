@@ -337,3 +337,14 @@ def test_a_store_behaves_like_a_dictionary(
             store.delete(path)
             model.pop(path, None)
     assert {m.path: store.get(m.path) for m in store.list()} == model
+
+
+def test_files_are_copied_out_and_many_are_deleted(store: LocalStore, tmp_path: Path) -> None:
+    for number in range(3):
+        store.put(f"folder/{number}", b"0123456789")
+    assert store.fetch("folder/1", tmp_path / "copy") == 10
+    assert (tmp_path / "copy").read_bytes() == b"0123456789"
+    with pytest.raises(StorageMissingError):
+        store.fetch("folder/9", tmp_path / "none")
+    store.delete_all(["folder/0", "folder/gone", "folder/2"])
+    assert [m.path for m in store.list("folder")] == ["folder/1"]

@@ -1,17 +1,16 @@
-"""Object stores: a memory store, and S3 as moto serves it."""
+"""Object stores: a memory store, S3 as moto serves it, Azure on Azurite, and Google's by a small fake."""
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
 from obstore.store import MemoryStore
 
 from deltalakedb.exceptions import (
@@ -25,54 +24,21 @@ from deltalakedb.storage import Store, open_store
 from deltalakedb.storage import remote as remote_module
 from deltalakedb.storage.options import sort_options
 from deltalakedb.storage.remote import RemoteStore
+from support.s3 import SECRET
+from support.stores import KINDS, Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-SECRET = "wJalrXUtnFEMI-secret"
+    from support.stores import Kind, StoreServers
 
 
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3_options(s3_endpoint: str) -> dict[str, str]:
-    options = {
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ACCESS_KEY_ID": "testing-id",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_S3_ALLOW_UNSAFE_RENAME": "true",
-        "max_retries": "1",
-        "retry_timeout": "5s",
-        "timeout": "20s",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="testing-id",
-        aws_secret_access_key=SECRET,
-    )
-    client.create_bucket(Bucket="lake")
-    for item in client.list_objects_v2(Bucket="lake").get("Contents", []):
-        client.delete_object(Bucket="lake", Key=item["Key"])
-    return options
-
-
-@pytest.fixture(params=["memory", "s3"])
-def store(request: pytest.FixtureRequest) -> Store:
+@pytest.fixture(params=["memory", *KINDS])
+def store(request: pytest.FixtureRequest, store_servers: StoreServers) -> Store:
     if request.param == "memory":
         return RemoteStore(MemoryStore(), location="memory:///")
-    return open_store("s3://lake/tables/a b", request.getfixturevalue("s3_options"))
+    bucket = store_servers.bucket(request.param)
+    return open_store(f"{bucket.url}/tables/a b", bucket.options())
 
 
 def test_a_remote_store_is_a_store(store: Store) -> None:
@@ -140,6 +106,38 @@ def test_heads_ranges_and_deletes(store: Store) -> None:
             act("x")
 
 
+def test_files_are_fetched_and_many_are_deleted_at_once(store: Store, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 10_000
+    for number in range(5):
+        store.put(f"folder/{number}", content)
+    assert store.fetch("folder/3", tmp_path / "copy") == len(content)
+    assert (tmp_path / "copy").read_bytes() == content
+    with pytest.raises(StorageMissingError):
+        store.fetch("folder/9", tmp_path / "none")
+    with pytest.raises(StorageError, match="cannot write"):
+        store.fetch("folder/3", tmp_path / "no" / "folder")
+    store.delete_all(["folder/0", "folder/gone", "folder/2"])
+    store.delete_all([])
+    assert [m.path for m in store.list("folder")] == ["folder/1", "folder/3", "folder/4"]
+
+
+@pytest.mark.parametrize("size", [0, 10, (11 << 20) + 3])
+def test_an_upload_appears_when_it_is_finished_and_never_when_it_is_given_up(
+    store: RemoteStore, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(remote_module, "_CHUNK", 5 << 20)
+    wanted, unwanted, late = (store.begin(f"folder/{name}") for name in ("wanted", "unwanted", "late"))
+    for upload in (wanted, unwanted, late):
+        for start in range(0, size, 1 << 20):
+            upload.write(b"x" * min(1 << 20, size - start))
+        assert upload.tell() == size
+    assert list(store.list("folder")) == []
+    assert wanted.finish() == late.finish() == size
+    unwanted.discard()
+    late.discard()
+    assert [(m.name, m.size) for m in store.list("folder")] == [("wanted", size)]
+
+
 def test_parquet_is_read_through_the_reader(store: Store) -> None:
     buffer = io.BytesIO()
     table = pa.table({"a": list(range(1000))})
@@ -149,25 +147,31 @@ def test_parquet_is_read_through_the_reader(store: Store) -> None:
         assert pq.ParquetFile(file).read() == table
 
 
-def test_an_object_store_can_be_pickled_and_shows_no_secret(s3_options: dict[str, str]) -> None:
-    store = open_store("s3://lake/t", s3_options)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_store_can_be_pickled_and_shows_no_secret(store_servers: StoreServers, kind: Kind) -> None:
+    bucket = store_servers.bucket(kind)
+    store = open_store(f"{bucket.url}/t", bucket.options())
     store.put("x", b"1")
     assert pickle.loads(pickle.dumps(store)).get("x") == b"1"
-    assert repr(store) == "RemoteStore('s3://lake/t')"
+    assert repr(store) == f"RemoteStore('{bucket.url}/t')"
 
 
-def test_a_store_that_is_away_is_a_transient_error(s3_options: dict[str, str]) -> None:
-    away = {**s3_options, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "max_retries": "0"}
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_is_away_is_a_transient_error(kind: Kind) -> None:
+    away = Bucket(kind, "lake", "http://127.0.0.1:9")
     with pytest.raises(StorageUnavailableError) as caught:
-        open_store("s3://lake/t", away).put_new("x", b"1")
+        open_store(f"{away.url}/t", away.options()).put_new("x", b"1")
     assert caught.value.suggestion
-    assert SECRET not in str(caught.value)
+    assert away.secret not in str(caught.value)
 
 
-def test_a_missing_bucket_is_an_error_without_secrets(s3_options: dict[str, str]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_bucket_is_an_error_without_secrets(store_servers: StoreServers, kind: Kind) -> None:
+    bucket = store_servers.bucket(kind)
+    missing = bucket.url.replace("lake", "nowhere")
     with pytest.raises(StorageError) as caught:
-        open_store("s3://no-such-bucket/t", s3_options).put("x", b"1")
-    assert SECRET not in f"{caught.value}{caught.value.__cause__}"
+        open_store(f"{missing}/t", bucket.options()).put("x", b"1")
+    assert bucket.secret not in f"{caught.value}{caught.value.__cause__}"
 
 
 def test_an_error_that_quotes_a_secret_loses_it_and_its_cause() -> None:
@@ -225,6 +229,12 @@ def test_options_are_sorted_by_who_must_know_them() -> None:
     assert sorted_options.retry["backoff"]["max_backoff"].total_seconds() == 0.5
     assert sorted_options.secrets == (SECRET,)
     assert SECRET not in repr(sorted_options)
+
+
+def test_the_private_key_of_a_service_account_is_a_secret_of_its_own() -> None:
+    account = json.dumps({"client_email": "a@b.c", "private_key": SECRET})
+    assert set(sort_options({"GOOGLE_SERVICE_ACCOUNT_KEY": account}).secrets) == {account, SECRET}
+    assert sort_options({"GOOGLE_SERVICE_ACCOUNT_KEY": "{broken"}).secrets == ("{broken",)
 
 
 @pytest.mark.parametrize("option", ["allow_http", "max_retries", "retry_timeout"])

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+
+from deltalakedb.exceptions import DeltaSqlError
+
+if TYPE_CHECKING:
+    from deltalakedb import Catalog
 
 BESIDE_THE_PROJECT = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
@@ -58,3 +65,32 @@ def golden_params() -> list[Any]:
         skip = pytest.mark.skip(reason=missing_reason())
         return [pytest.param(None, id="missing", marks=[pytest.mark.golden, skip])]
     return [pytest.param(table, id=table.name, marks=pytest.mark.golden) for table in tables]
+
+
+def copy_of(table: GoldenTable, folder: Path) -> Path:
+    """The table with links to its data, and a log of its own that can be written."""
+    root = folder / table.path.name
+
+    def put(source: str, target: str) -> None:
+        (shutil.copyfile if "_delta_log" in source else os.symlink)(source, target)
+
+    shutil.copytree(table.path, root, copy_function=put)
+    return root
+
+
+def go_on(catalog: Catalog, name: str) -> tuple[list[str], list[DeltaSqlError]]:
+    """Append a row of nulls, then delete every row: what worked, and what was refused."""
+    table = catalog.table(name)
+    schema = pa.schema(table.schema().to_arrow())
+    row = pa.table({f.name: pa.nulls(1, f.type) for f in schema}, schema=schema)
+    done, refused = [], []
+    for operation, work in (
+        ("append", lambda: catalog.write(name, row, mode="append")),
+        ("delete", lambda: catalog.table(name).delete()),
+    ):
+        try:
+            work()
+            done.append(operation)
+        except DeltaSqlError as error:
+            refused.append(error)
+    return done, refused

@@ -104,9 +104,11 @@ class Proxy:
 
     Args:
         upstream: The server's address.
+        secret: What a careless server quotes in its errors.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, secret: str = SECRET) -> None:
+        self._secret = secret
         self._host = urlsplit(upstream).netloc
         self._faults: list[tuple[str, str, Fault]] = []
         self._lock = threading.Lock()
@@ -179,7 +181,7 @@ class Proxy:
             self._hang_up(request)
         elif fault in ("500", "503", "403", "409"):
             # a careless server quotes what it was given
-            quoted = f"http://x/y?X-Amz-Signature={SECRET} key {SECRET}"
+            quoted = f"http://x/y?X-Amz-Signature={self._secret} key {self._secret}"
             text = f"<Error><Code>E{fault}</Code><Message>{quoted}</Message></Error>".encode()
             self._answer(request, int(fault), {"Content-Type": "application/xml"}, text)
         else:
@@ -221,9 +223,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy_before(upstream: str) -> Iterator[Proxy]:
+def proxy_before(upstream: str, secret: str = SECRET) -> Iterator[Proxy]:
     """A proxy for as long as the block lasts."""
-    proxy = Proxy(upstream)
+    proxy = Proxy(upstream, secret)
     try:
         yield proxy
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,29 +134,22 @@ def test_the_log_is_not_tidied_inside_a_transaction(table_uri: TableUri, catalog
 
 
 @SQLITE
-def test_writers_leave_a_checkpoint_every_so_many_versions(twins: Twins) -> None:
-    every = {"delta.checkpointInterval": "3"}
-    for number in range(5):
-        twins.write(sales(number), mode="append", configuration=every)
-    twins.both(lambda t: t.delete("id = 0"))
+def test_every_operation_minds_its_hooks(table_uri: TableUri) -> None:
+    uri = table_uri("t")
     none = PostCommitHookProperties(create_checkpoint=False)
     for number in range(3):
-        twins.write(sales(9 + number), mode="append", post_commithook_properties=none)
-    twins.both(lambda t: t.optimize.compact())
-    twins.both(lambda t: t.alter.set_table_name("x"))
-    twins.both(lambda t: t.update({"amount": "1.0"}))
-    expected = checkpoints(Path(twins.plain) / "_delta_log")
-    assert checkpoints(log_of(twins.uri)) == expected == [2, 5, 11]
-
-
-@SQLITE
-def test_a_hook_that_fails_does_not_fail_its_commit(
-    table_uri: TableUri, caplog: pytest.LogCaptureFixture
-) -> None:
-    uri = table_uri("t")
-    write_deltalake(uri, ids(0), configuration={"delta.checkpointInterval": "2"})
-    log = log_of(uri)
-    os.mkdir(log / "_last_checkpoint")  # noqa: PTH102 - in the hint's way
-    write_deltalake(uri, ids(1), mode="append")
-    assert ids_of(DeltaTable(uri)) == [0, 1]
-    assert "the commit stands" in caplog.text
+        write_deltalake(uri, ids(number), mode="append", configuration={"delta.checkpointInterval": "3"})
+    table, log = DeltaTable(uri), log_of(uri)
+    table.delete("id = 0", post_commithook_properties=none)
+    table.alter.set_table_name("a", post_commithook_properties=none)
+    table.optimize.compact(post_commithook_properties=none)
+    assert (table.version(), checkpoints(log)) == (5, [])
+    table.restore(1)
+    assert checkpoints(log) == [6]
+    for number in range(2):
+        table.alter.set_table_name(str(number))
+    table.restore(2, post_commithook_properties=none)
+    assert (table.version(), checkpoints(log)) == (9, [6])
+    for number in range(3):
+        table.alter.set_table_name(f"again {number}")
+    assert checkpoints(log) == [6, 12]

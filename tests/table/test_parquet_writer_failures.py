@@ -103,12 +103,6 @@ def test_a_root_that_is_a_file_gives_a_typed_error(tmp_path: Path) -> None:
         write_files(ROWS, root=str(tmp_path / "file"), snapshot=snapshot)
 
 
-def test_an_object_store_is_refused(tmp_path: Path) -> None:
-    snapshot = empty_table(tmp_path / "t", ROWS.schema)
-    with pytest.raises(UnsupportedOperationError):
-        write_files(ROWS, root="s3://bucket/t", snapshot=snapshot)
-
-
 def test_what_is_not_eligible_is_not_written(tmp_path: Path) -> None:
     snapshot = empty_table(tmp_path / "t", ROWS.schema)
     with pytest.raises(UnsupportedOperationError, match="other columns"):

@@ -13,6 +13,8 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Commit, Committed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
     from deltalakedb.catalog.values import Table
@@ -57,6 +59,20 @@ def history(
     return [_row(r) for r in rows]
 
 
+def of_table(database: Database, table_id: int) -> list[CommitRow]:
+    """All commits of a table that need not be visible yet, newest first."""
+    with database.read() as session:
+        rows = session.rows(database.sql("commits", "history"), (table_id, _ALL, _ALL))
+    return [_row(r) for r in rows]
+
+
+def kept_bytes(database: Database, table_id: int, version: int) -> bytes | None:
+    """A commit's bytes as they are kept, unchecked; None where they are not."""
+    with database.read() as session:
+        found = session.row(database.sql("commits", "bytes"), (table_id, version))
+    return None if found is None else bytes(found[0])
+
+
 def versions(database: Database, table: Table) -> list[int]:
     """All versions that SQL holds, ascending."""
     with database.read() as session:
@@ -84,12 +100,29 @@ def commit_bytes(database: Database, table: Table, version: int) -> bytes:
             version=version,
             suggestion="read them from _delta_log, where that version was published",
         )
-    data = bytes(found[0])
-    if digest(data) != _row(row).sha256:
+    return _checked(table, _row(row), bytes(found[0]))
+
+
+def between(
+    database: Database, table: Table, first: int, last: int, *, page: int = 500
+) -> Iterator[tuple[CommitRow, bytes | None]]:
+    """Commits from a version to another with their bytes, oldest first; None where bytes are not kept."""
+    for start in range(first, last + 1, page):
+        with database.read() as session:
+            rows = session.rows(
+                database.sql("commits", "between"), (table.table_id, start, min(start + page - 1, last))
+            )
+        for *head, data in rows:
+            row = _row(tuple(head))
+            yield row, None if data is None else _checked(table, row, bytes(data))
+
+
+def _checked(table: Table, row: CommitRow, data: bytes) -> bytes:
+    if digest(data) != row.sha256:
         raise CatalogCorruptError(
             "the bytes of a commit do not match their digest",
             table=table.name,
-            version=version,
+            version=row.version,
             suggestion="restore the database from a backup, and compare with _delta_log",
         )
     return data

@@ -9,10 +9,10 @@ from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.slots import SLOT_COLUMNS, SlotEncoder, count_levels
+from deltalakedb.protocol.slots import SLOT_COLUMNS, Level, SlotEncoder, count_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.protocol.actions import Remove
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: file ids are (table id << SEQ_BITS) | sequence number, so that a table's files lie together
 SEQ_BITS = 40
 
-_MAIN = (
+#: columns of `dl_files`, and what `dl_file_json` holds beside the id, in the tables' own order
+MAIN_COLUMNS = (
     "file_id",
     "table_id",
     "add_version",
@@ -36,7 +37,7 @@ _MAIN = (
     "data_change",
     *SLOT_COLUMNS,
 )
-_SIDE = (
+SIDE_COLUMNS = (
     "stats",
     "partition_values",
     "tags",
@@ -49,9 +50,9 @@ _SIDE = (
 )
 #: positions that closing an interval changes
 _REMOVE_VERSION, _TOMBSTONE, _DELETION_TIMESTAMP = (
-    _MAIN.index(c) for c in ("remove_version", "tombstone", "deletion_timestamp")
+    MAIN_COLUMNS.index(c) for c in ("remove_version", "tombstone", "deletion_timestamp")
 )
-_REMOVE_ACTION = _SIDE.index("remove_action")
+_REMOVE_ACTION = SIDE_COLUMNS.index("remove_action")
 
 #: the slots of a file of which nothing is known
 _UNKNOWN = SlotEncoder((), {}).encode(Add(path="-", size=0, modification_time=0, data_change=False))
@@ -183,12 +184,14 @@ class FileRows:
             return
         self._count_levels()
         if self._session.engine.dialect.side_table:
-            self._session.insert("dl_files", _MAIN, [m for m, _ in self._new.values()])
+            self._session.insert("dl_files", MAIN_COLUMNS, [m for m, _ in self._new.values()])
             self._session.insert(
-                "dl_file_json", ("file_id", *_SIDE), [[m[0], *s] for m, s in self._new.values()]
+                "dl_file_json", ("file_id", *SIDE_COLUMNS), [[m[0], *s] for m, s in self._new.values()]
             )
         else:
-            self._session.insert("dl_files", (*_MAIN, *_SIDE), [[*m, *s] for m, s in self._new.values()])
+            self._session.insert(
+                "dl_files", (*MAIN_COLUMNS, *SIDE_COLUMNS), [[*m, *s] for m, s in self._new.values()]
+            )
         self._new.clear()
 
     def _write_closed(self) -> None:
@@ -212,22 +215,25 @@ class FileRows:
 
     def _write_levels(self) -> None:
         self._count_levels()
-        if not self._levels:
-            return
-        dialect = self._session.engine.dialect
-        sql = statements("files", dialect.name)
-        rows = [(self._table_id, *key, *found) for key, found in self._levels.items()]
-        if dialect.unique_keys:
-            self._session.update_many(sql["upsert level"], rows)
-        else:
-            have = {(r[0], r[1]) for r in self._session.rows(sql["levels"], (self._table_id,))}
-            changed = [
-                (n, lo, lo, hi, hi, t, slot, lv) for t, slot, lv, n, lo, hi in rows if (slot, lv) in have
-            ]
-            self._session.update_many(sql["update level"], changed)
-            fresh = [r for r in rows if (r[1], r[2]) not in have]
-            self._session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
+        write_levels(self._session, self._table_id, [Level(*k, *v) for k, v in self._levels.items()])
         self._levels.clear()
+
+
+def write_levels(session: Session, table_id: int, levels: Sequence[Level]) -> None:
+    """Add new files to the width levels of a table."""
+    if not levels:
+        return
+    dialect = session.engine.dialect
+    sql = statements("files", dialect.name)
+    rows = [(table_id, *level) for level in levels]
+    if dialect.unique_keys:
+        session.update_many(sql["upsert level"], rows)
+        return
+    have = {(r[0], r[1]) for r in session.rows(sql["levels"], (table_id,))}
+    changed = [(n, lo, lo, hi, hi, t, slot, lv) for t, slot, lv, n, lo, hi in rows if (slot, lv) in have]
+    session.update_many(sql["update level"], changed)
+    fresh = [r for r in rows if (r[1], r[2]) not in have]
+    session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
 
 
 def live_files(

@@ -10,6 +10,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
 from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
+from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import canonical_path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 FILE_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
+        ("path_hash", pa.int64()),
         ("dv_id", pa.string()),
         ("size", pa.int64()),
         ("modification_time", pa.int64()),
@@ -63,7 +65,7 @@ STREAM_COLUMNS = (
     "clustering_provider",
 )
 ADD_COLUMNS = tuple(
-    n for n in FILE_SCHEMA.names if n not in ("dv_id", "num_records", "add_version", "file_id")
+    n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
 
 #: ids asked about at once
@@ -147,6 +149,14 @@ def read_some(database: Database, file_ids: Sequence[int]) -> Iterator[Add]:
             yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
 
 
+def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
+    """The files of a version, with the version that brought each."""
+    found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
+    for batch in found.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield File(add_from_row(row), row["add_version"], row["num_records"])
+
+
 def add_from_row(row: dict[str, Any]) -> Add:
     """An add action from its columns."""
     vector, tags, extra = row["deletion_vector"], row["tags"], row["add_extra"]
@@ -221,7 +231,11 @@ def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:
     head = opened.table.head
     if opened.is_head:
         return head.num_files, head.size_bytes, head.num_records, head.files_without_count
-    version = opened.snapshot.version
+    return totals_at(database, opened.table.table_id, opened.snapshot.version)
+
+
+def totals_at(database: Database, table_id: int, version: int) -> tuple[int, int, int, int]:
+    """The same of any version, counted."""
     with database.read() as session:
-        row = session.row(database.sql("files", "totals at"), (opened.table.table_id, version, version))
+        row = session.row(database.sql("files", "totals at"), (table_id, version, version))
     return (0, 0, 0, 0) if row is None else (int(row[0]), int(row[1]), int(row[2]), int(row[3]))

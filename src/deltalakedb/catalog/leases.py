@@ -57,6 +57,13 @@ def acquire(
     return lease
 
 
+def holder_of(database: Database, name: str) -> str | None:
+    """Who holds a lease, or held it last."""
+    with database.read() as session:
+        row = session.row(database.sql("leases", "one"), (name,))
+    return None if row is None else row[0]
+
+
 def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
     """Hold a lease for longer; None where it was lost."""
     with database.write() as session:

@@ -7,13 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
+from deltalakedb.exceptions import UnsupportedOperationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
     from deltalakedb.catalog.values import Table
+
+
+#: tables whose notes surely fit into one statement
+_TOGETHER = 8
+#: commits that wait longer than this are an alarm
+ALARM_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,8 @@ class Unpublished:
     timestamp: int
     data: bytes
     attempts: int
+    #: the transaction, where it may have changed other tables too
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,26 @@ def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublishe
     """The oldest unpublished commits of a table, in order."""
     with database.read() as session:
         rows = session.rows(database.sql("outbox", "open"), (table_id, limit))
-    return [Unpublished(r[0], r[1], bytes(r[2]), r[3]) for r in rows]
+    return [Unpublished(r[0], r[1], bytes(r[2]), r[3], r[4]) for r in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A table's part in a transaction: the newest version that it made there."""
+
+    table_id: int
+    table: str
+    location: str
+    version: int
+    timestamp: int
+    published: bool
+
+
+def group(database: Database, txn_uuid: str) -> list[Member]:
+    """The tables that a transaction changed, by name."""
+    with database.read() as session:
+        rows = session.rows(database.sql("outbox", "group"), (txn_uuid,))
+    return [Member(r[0], r[1], r[2], r[3], r[4], r[5] == "published") for r in rows]
 
 
 def waiting_versions(database: Database, table_id: int) -> list[int]:
@@ -47,14 +75,25 @@ def waiting_versions(database: Database, table_id: int) -> list[int]:
         return [r[0] for r in session.rows(database.sql("outbox", "open versions"), (table_id,))]
 
 
-def mark_published(database: Database, table_id: int, versions: Sequence[int]) -> None:
-    """Note that versions are in the log. Losing this note does no harm: publishing again finds them there."""
-    newest, now = max(versions), time.time_ns() // 1_000_000
-    with database.relaxed_write() as session, session.batch(len(versions)):
-        session.update_many(
-            database.sql("outbox", "published"), [(now, table_id, version) for version in versions]
-        )
-        session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) -> None:
+    """Note, by table, which versions are in the log.
+
+    Losing this note does no harm: publishing again finds them there. Publishing goes in order, so that
+    whatever lies between the oldest and the newest of a table is there too.
+    """
+    now = time.time_ns() // 1_000_000
+    published, advance = database.sql("outbox", "published"), database.sql("outbox", "advance")
+    with database.relaxed_write() as session:
+        # Publishers of the same tables must not wait for each other. Notes that are sent as one statement are
+        # worked off from its end, so tables are locked from the highest id down, each by its watermark first.
+        if len(versions) > _TOGETHER:
+            lock = database.sql("outbox", "lock").expand(len(versions))
+            session.rows(lock.then(database.dialect.lock_rows), sorted(versions))
+        with session.batch(2 * len(versions)):
+            for table_id in sorted(versions):
+                oldest, newest = min(versions[table_id]), max(versions[table_id])
+                session.run(published, (now, table_id, oldest, newest))
+                session.run(advance, (newest, now, table_id, newest))
 
 
 def advance(database: Database, table_id: int, version: int) -> None:
@@ -95,6 +134,16 @@ def lag(database: Database, table_id: int) -> Lag:
     return Lag(row[0], row[1]) if row else Lag(0, None)
 
 
+def refuse_unpublished(database: Database, table: Table) -> None:
+    """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    if behind := lag(database, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"{behind} commits of the table are not in its _delta_log yet and would be lost",
+            table=table.name,
+            suggestion="publish them first, or drop with force=True",
+        )
+
+
 def last_error(database: Database, table_id: int) -> str | None:
     """Why the oldest waiting version could not be published, where that was tried."""
     with database.read() as session:
@@ -104,7 +153,26 @@ def last_error(database: Database, table_id: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How a table's log stands to the catalog."""
+    """How a table's log stands to the catalog.
+
+    Attributes:
+        table: Its name.
+        location: Its root.
+        state: ``active``, ``importing`` or ``frozen``.
+        state_reason: Why it is frozen.
+        version: The newest version.
+        published_version: The newest version in the log.
+        published_at: When that came there, in epoch milliseconds.
+        checkpoint_version: The newest checkpoint; -1 for none.
+        paused: Whether publishing stands still, for this table or all.
+        versions_behind: Commits that wait.
+        seconds_behind: The age of the oldest of them.
+        attempts: How often its publishing failed.
+        error: Why.
+        table_id: Its id.
+        retry_in: Seconds until a reconciler tries again; None where nothing failed.
+        ahead: Versions in the log that the catalog does not know; None where nobody looked.
+    """
 
     table: str
     location: str
@@ -120,24 +188,41 @@ class MirrorStatus:
     attempts: int
     error: str | None
     table_id: int
+    retry_in: float | None = None
+    ahead: int | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether commits have waited for too long, though nobody paused them."""
+        return self.seconds_behind > ALARM_SECONDS and not self.paused
+
+    @property
+    def backing_off(self) -> bool:
+        """Whether a failed table is left alone for a while."""
+        return self.retry_in is not None and self.retry_in > 0
 
     def to_dict(self) -> dict[str, object]:
         """The status as plain data."""
-        return asdict(self)
+        return asdict(self) | {"alarm": self.alarm}
 
 
-def status(database: Database) -> list[MirrorStatus]:
-    """How every table's log stands to the catalog."""
+def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
+    """How every table's log stands to the catalog, or that of one table."""
     with database.read() as session:
         now = session.now_ms()
         everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
-        rows = session.rows(database.sql("outbox", "status"))
+        rows = session.rows(database.sql("outbox", "status"), (name,))
     return [_status(row, now, everywhere=everywhere) for row in rows]
+
+
+def status_of(database: Database, name: str) -> MirrorStatus | None:
+    """How one table's log stands to the catalog."""
+    return next(iter(status(database, name)), None)
 
 
 def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
     name, state, reason, head, published, at, checkpoint, paused, waiting, oldest, tries, error, *rest = row
-    table_id, location = rest
+    retry_at, table_id, location = rest
     return MirrorStatus(
         table=name,
         location=location,
@@ -153,6 +238,7 @@ def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
         attempts=tries or 0,
         error=error,
         table_id=table_id,
+        retry_in=None if retry_at is None else max(0, retry_at - now) / 1000,
     )
 
 

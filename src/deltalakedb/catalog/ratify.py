@@ -119,6 +119,9 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
             *state_versions(locked, commit.version, commit.actions),
             locked.frozen,
             uuid.uuid4().hex if state is not None else locked.shape,
+            None if commit.data is None else digest(commit.data),
+            locked.published_version,
+            locked.paused,
         )
         set_head(session, moved)
         audit.record(
@@ -252,6 +255,7 @@ def set_head(session: Session, locked: LockedTable) -> None:
         locked.metadata_version,
         locked.protocol_version,
         locked.shape,
+        locked.digest,
         locked.table.table_id,
     )
     session.run(sql, values)

@@ -89,12 +89,12 @@ def insert(
 ) -> LockedTable:
     """A new row of the registry, without a version yet; TableExistsError where name or location is taken."""
     sql = statements("tables", session.engine.dialect.name)
-    _refuse_taken(session, name, location)
+    refuse_taken_in(session, name, location)
     now = session.now_ms()
     settings_text, tags_text = encode_json(dict(settings or {})), encode_json(dict(tags or {}))
     row = session.row(sql["insert"], (name, location, state, comment, tags_text, settings_text, now, now))
     if row is None:  # somebody else was first, a moment ago
-        _refuse_taken(session, name, location)
+        refuse_taken_in(session, name, location)
         raise TableExistsError(f"the name {name!r} or its location was taken a moment ago", table=name)
     table_id = int(row[0])
     session.run(sql["insert head"], (table_id,))
@@ -116,13 +116,21 @@ def insert(
     return LockedTable(table, 0)
 
 
-def refuse_taken(database: Database, name: str, location: str) -> None:
-    """TableExistsError where a name is taken, or a location belongs to another table or overlaps it."""
+def refuse_taken(database: Database, name: str, location: str, *, free: bool = False) -> None:
+    """TableExistsError where a name is taken, or a location belongs to another table or overlaps it.
+
+    Args:
+        database: The catalog.
+        name: The name.
+        location: The location.
+        free: The name will be free by the time it is given away, so only the location is looked at.
+    """
     with database.read() as session:
-        _refuse_taken(session, name, location)
+        refuse_taken_in(session, None if free else name, location)
 
 
-def _refuse_taken(session: Session, name: str, location: str) -> None:
+def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
+    """The same, asked inside a transaction."""
     sql = statements("tables", session.engine.dialect.name)["places"]
     for other, place in session.rows(sql):
         if other == name:
@@ -150,32 +158,15 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = statements("snapshots", session.engine.dialect.name)["lock"]
     ids = sorted(set(table_ids))
     rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
+    if rows and rows[0][-1] is not None:
+        session.take_time(max(row[-1] for row in rows))
     return {
-        row[0]: LockedTable(table_from_row(row), seq, metadata, protocol, bool(frozen), shape)
-        for row in rows
-        for seq, metadata, protocol, frozen, shape in [row[TABLE_COLUMNS:]]
-    }
-
-
-def rename(database: Database, name: str, new_name: str) -> Table:
-    """Give a table another name; its location and history stay."""
-    with database.write() as session:
-        rename_in(database, session, name, new_name)
-    return find(database, new_name)
-
-
-def rename_in(database: Database, session: Session, name: str, new_name: str) -> None:
-    """Rename a table inside a transaction."""
-    table = _for_change(database, session, name)
-    if new_name != name and (other := session.row(database.sql("tables", "by name"), (new_name,))):
-        raise TableExistsError(
-            f"the name {new_name!r} is taken by the table at {other[2]}",
-            table=new_name,
-            suggestion="choose another name",
+        row[0]: LockedTable(
+            table_from_row(row), seq, metadata, protocol, bool(frozen), shape, sha256, published, bool(paused)
         )
-    now = session.now_ms()
-    session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
-    audit.record(session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=name)
+        for row in rows
+        for seq, metadata, protocol, frozen, shape, sha256, published, paused, _ in [row[TABLE_COLUMNS:]]
+    }
 
 
 def set_comment(database: Database, name: str, comment: str | None) -> None:
@@ -191,7 +182,7 @@ def set_tags(database: Database, name: str, tags: Mapping[str, str]) -> None:
 def set_table_setting(database: Database, name: str, setting_name: str, value: Any) -> None:
     """Set one setting of a table."""
     with database.write() as session:
-        table = _for_change(database, session, name)
+        table = for_change(database, session, name)
         now = session.now_ms()
         settings = {**table.settings, setting_name: value}
         session.run(database.sql("tables", "set settings"), (encode_json(settings), now, table.table_id))
@@ -209,24 +200,25 @@ def set_table_setting(database: Database, name: str, setting_name: str, value: A
 def drop(database: Database, name: str) -> Table:
     """Forget everything about a table. Data files and `_delta_log` stay where they are."""
     with database.write() as session:
-        return drop_in(database, session, name)
+        table = for_change(database, session, name)
+        forget(session, table)
+        return table
 
 
-def drop_in(database: Database, session: Session, name: str) -> Table:
-    """Drop a table inside a transaction."""
-    table = _for_change(database, session, name)
-    for statement in statements("drop", database.dialect.name).values():
-        if not statement.only or database.dialect.name in statement.only:
+def forget(session: Session, table: Table) -> None:
+    """Delete every row of a table whose head the transaction holds."""
+    engine = session.engine.dialect.name
+    for statement in statements("drop", engine).values():
+        if not statement.only or engine in statement.only:
             session.run(statement, (table.table_id,))
     audit.record(
         session,
         "drop table",
         table_id=table.table_id,
-        table=name,
+        table=table.name,
         version=table.head.version,
         location=table.location,
     )
-    return table
 
 
 def namespaces(database: Database) -> list[Namespace]:
@@ -288,7 +280,8 @@ def _table(row: Row) -> Table:
     return table_from_row(row, published=row[TABLE_COLUMNS])
 
 
-def _for_change(database: Database, session: Session, name: str) -> Table:
+def for_change(database: Database, session: Session, name: str) -> Table:
+    """A table by name, its head held until the transaction ends."""
     row = session.row(database.sql("tables", "by name"), (name,))
     if row is None:
         raise missing(database, session, name)
@@ -298,7 +291,7 @@ def _for_change(database: Database, session: Session, name: str) -> Table:
 
 def _change(database: Database, name: str, statement: str, value: str | None, **details: Any) -> None:
     with database.write() as session:
-        table = _for_change(database, session, name)
+        table = for_change(database, session, name)
         now = session.now_ms()
         session.run(database.sql("tables", statement), (value, now, table.table_id))
         audit.record(session, statement, table_id=table.table_id, table=name, at=now, **details)

@@ -9,6 +9,7 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.schema import StructType, parse_schema
+from deltalakedb.protocol.slot_vectors import SlotVectors
 from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
             _encoders.clear()
         _encoders[shape] = made
     return made
+
+
+def vectors(session: Session, table_id: int) -> SlotVectors:
+    """The same for many files at once."""
+    sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
+    row = session.row(sql, (table_id,))
+    if row is None:
+        return SlotVectors((), {})
+    schema = _schema(Metadata.from_dict(decode_json(row[0])))
+    return SlotVectors(read_slots(session, table_id), column_types(schema))
 
 
 #: encoders by the id of the assignment of slots

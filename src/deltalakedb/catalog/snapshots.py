@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
@@ -26,21 +27,28 @@ def open_table(database: Database, name: str, version: int | None = None) -> Ope
         telemetry.timed("open_duration_seconds", engine=database.dialect.name),
         database.read() as session,
     ):
-        if version is None:
-            row = session.row(database.sql("snapshots", "open"), (name,))
-        else:
-            row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
-        if row is None:
-            raise registry.missing(database, session, name)
+        return open_in(database, session, name, version)
+
+
+def open_in(database: Database, session: Session, name: str, version: int | None = None) -> OpenTable:
+    """A table that a session sees, at a version (default: the newest it sees)."""
+    if version is None:
+        row = session.row(database.sql("snapshots", "open"), (name,))
+    else:
+        row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
+    if row is None:
+        raise registry.missing(database, session, name)
     return _opened(row, version)
 
 
-def open_in(database: Database, session: Session, name: str) -> OpenTable:
-    """The newest version of a table that a session sees."""
-    row = session.row(database.sql("snapshots", "open"), (name,))
-    if row is None:
-        raise registry.missing(database, session, name)
-    return _opened(row, None)
+def open_many(database: Database, session: Session, names: Sequence[str]) -> dict[str, OpenTable]:
+    """The newest versions of those of some tables that can be opened, by one query."""
+    out = {}
+    for row in session.rows(database.sql("snapshots", "open many").expand(len(names)), tuple(names)):
+        with suppress(CatalogError, VersionMissingError):  # whoever asks for that one is told
+            opened = _opened(row, None)
+            out[opened.table.name] = opened
+    return out
 
 
 def version_at(database: Database, table: Table, timestamp_ms: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.json_text import JsonValue, decode_json, part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +33,20 @@ class Head:
         return None if self.files_without_count else self.num_records
 
 
+#: the parts of a head, as a table's plain data calls them
+_HEAD: tuple[str, ...] = (
+    "version",
+    "committed_at",
+    "first_version",
+    "num_files",
+    "size_bytes",
+    "records_counted",
+)
+_HEAD += ("files_without_count",)
+
+
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(JsonValue):
     """A row of the registry, with the head it had when it was read."""
 
     table_id: int
@@ -72,6 +85,7 @@ class Table:
             "num_files": self.head.num_files,
             "size_bytes": self.head.size_bytes,
             "num_records": self.head.rows,
+            "records_counted": self.head.num_records,
             "files_without_count": self.head.files_without_count,
             "published_version": self.published_version,
             "table_id": self.table_id,
@@ -79,17 +93,8 @@ class Table:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The table from what ``to_dict`` gave. Row counts that were unknown come back as zero."""
-        head = Head(
-            data["version"],
-            data["committed_at"],
-            data["first_version"],
-            data["num_files"],
-            data["size_bytes"],
-            data["num_records"] or 0,
-            data["files_without_count"],
-        )
-        same = (
+        """The table from what ``to_dict`` gave."""
+        plain = (
             "table_id",
             "name",
             "location",
@@ -100,12 +105,50 @@ class Table:
             "updated_at",
         )
         return cls(
-            **{k: data[k] for k in same},
-            tags=dict(data["tags"]),
-            settings=dict(data["settings"]),
-            head=head,
-            published_version=data["published_version"],
+            **{name: part(data, name, cls) for name in plain},
+            tags=dict(part(data, "tags", cls)),
+            settings=dict(part(data, "settings", cls)),
+            head=Head(*(part(data, name, cls) for name in _HEAD)),
+            published_version=part(data, "published_version", cls),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class File(JsonValue):
+    """A data file of a table: the action that describes it, and since which version the table has it."""
+
+    add: Add
+    add_version: int
+    num_records: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Its path as the log spells it: relative to the table's root, or absolute."""
+        return self.add.path
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self.add.size
+
+    @property
+    def partition_values(self) -> Mapping[str, str | None]:
+        """Partition column -> value, as text."""
+        return self.add.partition_values
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file as plain data."""
+        return {
+            "add": self.add.to_dict(),
+            "add_version": self.add_version,
+            "num_records": self.num_records,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The file from what ``to_dict`` gave."""
+        add = Add.from_dict(part(data, "add", cls))
+        return cls(add, part(data, "add_version", cls), data.get("num_records"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +175,9 @@ class LockedTable:
         protocol_version: The version that brought the live protocol.
         frozen: Every commit is refused.
         shape: An id of the assignment of slots; no other assignment ever has the same.
+        digest: The sha256 of the newest commit's bytes, where they are known.
+        published_version: The newest version that was known to be published when the lock was asked for.
+        paused: Publishing stood still then.
     """
 
     table: Table
@@ -140,6 +186,9 @@ class LockedTable:
     protocol_version: int = -1
     frozen: bool = False
     shape: str = ""
+    digest: str | None = None
+    published_version: int = -1
+    paused: bool = False
 
 
 #: how many leading columns of a query make a Table, without the published version

@@ -15,5 +15,6 @@ _TIMES = ("created_at", "updated_at", "committed_at")
 def table_document(table: Table) -> dict[str, Any]:
     """A row of the registry."""
     data = table.to_dict()
-    data.pop("table_id")
+    for internal in ("table_id", "records_counted"):
+        data.pop(internal)
     return {key: iso(value) if key in _TIMES else value for key, value in data.items()}

@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     PredicateError,
     TableFrozenError,
+    VerificationError,
 )
 
 
@@ -53,6 +54,7 @@ _BY_TYPE: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (click.UsageError, ExitCode.USAGE),
     (ConflictError, ExitCode.CONFLICT),
     (TableFrozenError, ExitCode.FROZEN),
+    (VerificationError, ExitCode.DRIFT),
 )
 
 

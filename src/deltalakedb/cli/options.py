@@ -50,6 +50,27 @@ def changing(command: F) -> F:
     return _option("--yes", "-y", is_flag=True, help="Ask nothing.")(command)
 
 
+LEVEL = click.Choice(["counts", "digest", "full", "data"])
+
+
+def importing(command: F) -> F:
+    """Add the options of a command that imports."""
+    command = click.option(
+        "--verify",
+        type=LEVEL,
+        default="digest",
+        show_default=True,
+        help="How thoroughly the load is compared with the log before the table becomes visible.",
+    )(command)
+    return click.option(
+        "--history",
+        type=click.Choice(["auto", "checkpoint", "full"]),
+        default="auto",
+        show_default=True,
+        help="Versions to load: full is all that the log holds, checkpoint those from the newest one on.",
+    )(command)
+
+
 class Pairs(click.ParamType[tuple[str, str]]):
     """``key=value`` arguments."""
 

@@ -52,6 +52,7 @@ class TableChange:
         copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
         again: A commit of ours is made again while its table is frozen for everybody else.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
+        named: The table was not looked up for this change: it has to have its name still.
     """
 
     table: Table | NewTable
@@ -64,6 +65,7 @@ class TableChange:
     fresh: bool = False
     copy: Copy | None = None
     again: bool = False
+    named: bool = False
 
     @property
     def read_version(self) -> int:

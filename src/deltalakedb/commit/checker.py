@@ -17,12 +17,14 @@ removes matter.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from deltalakedb.catalog import winners
 from deltalakedb.protocol.actions import Add, DomainMetadata, Protocol, Remove, Txn
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.predicate_text import predicate_text
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 
 if TYPE_CHECKING:
@@ -124,7 +126,10 @@ class _Check:
                 skip_blind=skip_blind,
             )
             if found is not None:
-                return self._files("concurrent_append", found, "rows were added that should have been read")
+                text = None if where is None else predicate_text(where)
+                by = "" if text is None else f" by {text}"
+                detail = f"rows were added that should have been read{by}"
+                return replace(self._files("concurrent_append", found, detail), predicate=text)
         return None
 
     def names(self, actions: Sequence[Action]) -> Conflict | None:

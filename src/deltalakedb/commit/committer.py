@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import audit, commits, registry, winners
+from deltalakedb.catalog.names import change_names
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import conflict, isolation_of
 from deltalakedb.commit.info import info_of, own_time, with_info
+from deltalakedb.commit.repeats import applications, earlier
 from deltalakedb.exceptions import (
+    FROZEN_HINT,
     CatalogBusyError,
     CatalogUnavailableError,
     CommitUnknownError,
@@ -26,17 +29,19 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import Metadata, Protocol, Txn
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.log import Committed, Conflict, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
+from deltalakedb.protocol.upgrades import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.names import NameChange
     from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.actions import Action
@@ -45,10 +50,22 @@ logger = logging.getLogger(__name__)
 
 #: how often a transaction is begun again after a deadlock, a serialization failure or a lost answer
 _ATTEMPTS = 6
+#: how often a lock is waited for to the end of its timeout
+_WAITS = 2
 _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
 OwnWork = Callable[["Session"], object]
+#: asked under the lock: whether the log holds more than the table's head
+Guard = Callable[["Table"], bool]
+
+
+class LogAheadError(Exception):
+    """The log of a table holds a version beyond the head: nothing was committed."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.name)
+        self.table = table
 
 
 def commit(
@@ -57,7 +74,9 @@ def commit(
     *,
     txn_uuid: str | None = None,
     repeated: bool = True,
+    names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
+    guard: Guard | None = None,
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
@@ -66,13 +85,18 @@ def commit(
         changes: One change per table; a change without actions only takes part in the check.
         txn_uuid: The id by which a repeated call finds its own earlier success.
         repeated: An earlier call may have used the id; False where it was just made.
+        names: Tables that are dropped or renamed, done after the checks and before tables are created.
         own: The user's own work on the same database, done after the checks in the same transaction.
+        guard: Asked of every table that is changed, while its head is held.
 
     Returns:
         One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
         was only read, the Committed names the version it was at.
+
+    Raises:
+        LogAheadError: The guard said so of a table.
     """
-    if not changes and not own:
+    if not changes and not names and not own:
         raise InvalidArgumentError("there is nothing to commit")
     ids = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
     if len(set(ids)) < len(ids):
@@ -83,10 +107,14 @@ def commit(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        outcome = _until_answered(database, changes, txn, own, repeated=repeated and txn_uuid is not None)
+        again = repeated and txn_uuid is not None
+        outcome = _until_answered(database, changes, txn, names, own, guard, repeated=again)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
+        elif outcome and all(c.replayed for c in outcome):
+            timer.outcome = "replayed"
+            telemetry.emit("commit_replays_total", 1, engine=database.dialect.name)
         else:
             timer.outcome = "committed"
     return outcome
@@ -96,7 +124,9 @@ def _until_answered(
     database: Database,
     changes: Sequence[TableChange],
     txn: str,
+    names: Sequence[NameChange],
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
 ) -> list[Committed] | Conflict:
@@ -106,13 +136,18 @@ def _until_answered(
     deleted. And what a later attempt then finds is this call's own success, not a repetition of another's.
     """
     lost: CommitUnknownError | None = None
+    waits = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _attempt(database, changes, txn, own, repeated=repeated, lost=lost is not None)
+            return _attempt(
+                database, changes, txn, names, own, guard, repeated=repeated, lost=lost is not None
+            )
         except Exception as error:
             if isinstance(error, CommitUnknownError):
                 lost = error
-            again = isinstance(error, CatalogBusyError) and error.context.get("again")
+            busy = error.context if isinstance(error, CatalogBusyError) else {}
+            waits += bool(busy.get("waited"))
+            again = busy.get("again") and waits < _WAITS
             reachable = isinstance(error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError)
             if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
                 if lost is None or lost is error:
@@ -133,7 +168,9 @@ def _attempt(
     database: Database,
     changes: Sequence[TableChange],
     txn: str,
+    names: Sequence[NameChange],
     own: Sequence[OwnWork],
+    guard: Guard | None,
     *,
     repeated: bool,
     lost: bool,
@@ -141,17 +178,24 @@ def _attempt(
     failpoint("commit.before_begin")
     try:
         with database.write() as session:
-            held = _hold(session, changes)
+            held = _hold(session, changes, names)
             # asked under the lock: the lost attempt may have been on its way until a moment ago
             done = commits.by_transaction(database, session, txn) if repeated or lost else None
             if done is not None:
-                raise _Stop(_earlier(session, changes, done, replayed=not lost))
-            locked = _lock(session, changes, held)
+                raise _Stop(earlier(session, changes, done, replayed=not lost))
+            seen = _seen(changes, held)
             failpoint("commit.locked")
-            if (done_before := _applications(session, locked, changes)) is not None:
+            if (done_before := applications(session, seen, changes)) is not None:
                 raise _Stop(done_before)
-            for one, change in zip(locked, changes, strict=True):
+            for one, change in zip(seen, changes, strict=True):
+                if one is None:
+                    continue
                 _check(session, one, change)
+                if guard is not None and change.steps and guard(one.table):
+                    raise LogAheadError(one.table)
+            if names:
+                change_names(database, session, held, names)
+            locked = _made(session, seen, changes, names)
             with session.batch(1):
                 results = [
                     _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
@@ -172,66 +216,56 @@ def _attempt(
     return results
 
 
-def _hold(session: Session, changes: Sequence[TableChange]) -> dict[int, LockedTable]:
+def _hold(
+    session: Session, changes: Sequence[TableChange], names: Sequence[NameChange]
+) -> dict[int, LockedTable]:
     """Hold the heads of the tables that exist."""
     existing = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
+    existing += [n.table.table_id for n in names]
     return registry.lock(session, existing) if existing else {}
 
 
-def _lock(
-    session: Session, changes: Sequence[TableChange], held: Mapping[int, LockedTable]
-) -> list[LockedTable]:
-    """Every table of the changes, new ones made."""
-    out = []
+def _seen(changes: Sequence[TableChange], held: Mapping[int, LockedTable]) -> list[LockedTable | None]:
+    """The table of each change as it is now; None for one that is still to be made."""
+    out: list[LockedTable | None] = []
     for change in changes:
         table = change.table
         if isinstance(table, NewTable):
-            made = registry.insert(
-                session,
-                table.name,
-                table.location,
-                comment=table.comment,
-                tags=table.tags,
-                settings=table.settings,
-            )
-            out.append(made)
-        elif (found := held.get(table.table_id)) is None:
+            out.append(None)
+        elif (found := held.get(table.table_id)) is None or (
+            change.named and _is_another(found.table, table)
+        ):
             raise TableMissingError(f"the table {table.name!r} was dropped in the meantime", table=table.name)
         else:
             out.append(found)
     return out
 
 
-def _applications(
-    session: Session, locked: Sequence[LockedTable], changes: Sequence[TableChange]
-) -> list[Committed] | Conflict | None:
-    """Whether applications have recorded these versions already: then there is nothing to do.
+def _is_another(found: Table, remembered: Table) -> bool:
+    """Whether a table that was not looked up goes by another name or lies elsewhere by now."""
+    return (found.name, found.location) != (remembered.name, remembered.location)
 
-    A lower version than the recorded one is a late repetition, and as much done as an equal one.
-    """
-    done, fresh, late = [], 0, None
-    for one, change in zip(locked, changes, strict=True):
-        found = None
-        for action in change.all_actions:
-            if isinstance(action, Txn):
-                recorded = winners.application(session, one.table.table_id, action.app_id)
-                if recorded is not None and recorded[0] >= action.version:
-                    found, late = recorded[1], action
-        if found is not None:
-            done.append(Committed(found, one.table.head.timestamp, replayed=True))
-        else:
-            done.append(Committed(one.table.head.version, one.table.head.timestamp, replayed=True))
-            fresh += bool(change.steps)
-    if late is None:
-        return None
-    if fresh:
-        return Conflict(
-            "concurrent_transaction",
-            max(d.version for d in done),
-            detail=f"version {late.version} of application {late.app_id!r} is recorded in some of the tables",
-        )
-    logger.info("version %d of application %s was committed before: nothing to do", late.version, late.app_id)
-    return done
+
+def _made(
+    session: Session,
+    seen: Sequence[LockedTable | None],
+    changes: Sequence[TableChange],
+    names: Sequence[NameChange],
+) -> list[LockedTable]:
+    """Every table of the changes by its new name, new ones made."""
+    called = {n.table.table_id: n.new_name for n in names}
+    out = []
+    for one, change in zip(seen, changes, strict=True):
+        new = change.table
+        if isinstance(new, NewTable):
+            made = registry.insert(
+                session, new.name, new.location, comment=new.comment, tags=new.tags, settings=new.settings
+            )
+            out.append(made)
+        elif one is not None:
+            name = called.get(one.table.table_id)
+            out.append(one if name is None else replace(one, table=replace(one.table, name=name)))
+    return out
 
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
@@ -241,7 +275,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             f"the table is frozen: {_reason(session, table)}",
             table=table.name,
             version=table.head.version,
-            suggestion="find out who wrote to its _delta_log, then decide which side is right",
+            suggestion=FROZEN_HINT,
         )
     if change.exact and change.read_version != table.head.version:
         raise _Stop(
@@ -274,9 +308,11 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
     """Write every version of a change; of a table that was only read, nothing."""
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
-    if change.read is not None and locked.protocol_version > change.read.version:
+    overtaken = change.read is not None and locked.protocol_version > change.read.version
+    if overtaken:
         protocol = _protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
+    before_all, written = locked, []
     for ordinal, step in enumerate(change.steps):
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
@@ -288,7 +324,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             metadata=metadata,
             root=locked.table.location,
             table=name,
-            also=() if change.exact else OURS,
+            also={FENCE} if change.exact else OURS,
             made_here=change.copy is None,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
@@ -304,6 +340,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
+        data = encode_commit(actions) if change.copy is None else change.copy.data
         locked = ratify(
             session,
             locked,
@@ -311,7 +348,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 version=version,
                 timestamp=timestamp,
                 actions=actions,
-                data=encode_commit(actions) if change.copy is None else change.copy.data,
+                data=data,
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
@@ -321,7 +358,13 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             ),
         )
         result = Committed(version, timestamp)
-    return result
+        if change.copy is None and data is not None:
+            written.append((version, timestamp, data))
+    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
+        return result
+    head = before_all.table.head
+    clear = before_all.published_version == head.version
+    return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
 
 
 def _completed(
@@ -355,25 +398,3 @@ def _completed(
         domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
         actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
     return actions
-
-
-def _earlier(
-    session: Session,
-    changes: Sequence[TableChange],
-    done: dict[tuple[int, int], Committed],
-    *,
-    replayed: bool,
-) -> list[Committed]:
-    """What the first call of a repeated one achieved."""
-    sql = statements("tables", session.engine.dialect.name)["by name"]
-    out = []
-    for change in changes:
-        table = change.table
-        if isinstance(table, NewTable):
-            row = session.row(sql, (table.name,))
-            table_id = None if row is None else row[0]
-        else:
-            table_id = table.table_id
-        mine = [c for (of, _), c in done.items() if of == table_id]
-        out.append(max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0)))
-    return [replace(c, replayed=replayed) for c in out]

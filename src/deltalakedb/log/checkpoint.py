@@ -68,7 +68,7 @@ def is_whole(store: Store, checkpoint: Checkpoint) -> bool:
     """Whether all files of a checkpoint are there and end as they should; cheap, so not a full proof."""
     try:
         for path in named_sidecars(store, checkpoint):
-            with _parquet(store, path):
+            with open_parquet(store, path):
                 pass
     except LogCorruptError:
         return False
@@ -105,7 +105,7 @@ def _iter_file(
 def _iter_json(
     store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
 ) -> Iterator[list[Action]]:
-    with _torn(path), store.open(path) as file:
+    with as_torn(path), store.open(path) as file:
         number = 0
         while lines := list(islice(file, batch_rows)):
             batch = []
@@ -123,28 +123,29 @@ def _iter_json(
 def _iter_parquet(
     store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
 ) -> Iterator[list[Action]]:
-    with _parquet(store, path) as file:
-        columns = _columns(file, kinds)
+    with open_parquet(store, path) as file:
+        columns = wanted_columns(file, kinds)
         if not columns:
             return
-        utc = _instants(file)
+        utc = instants(file)
         batches = file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False)
         while True:
-            with _torn(path):
+            with as_torn(path):
                 if (batch := next(batches, None)) is None:
                     return
                 actions = [
                     action
                     for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                    for action in _actions(name, column, utc)
+                    for action in column_actions(name, column, utc)
                 ]
             yield actions
 
 
 @contextlib.contextmanager
-def _parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+def open_parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of a checkpoint; LogCorruptError where it is missing or has no whole footer."""
     with contextlib.ExitStack() as stack:
-        with _torn(path):
+        with as_torn(path):
             handle = stack.enter_context(store.open(path))
             file = stack.enter_context(
                 pq.ParquetFile(
@@ -155,7 +156,7 @@ def _parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
 
 
 @contextlib.contextmanager
-def _torn(path: str) -> Iterator[None]:
+def as_torn(path: str) -> Iterator[None]:
     """Turn what a broken file makes its reader say into one typed error; a store that is away stays away."""
     try:
         yield
@@ -169,7 +170,8 @@ def _torn(path: str) -> Iterator[None]:
         raise LogCorruptError(f"the checkpoint file {path} cannot be read: {e}", suggestion=_TORN) from e
 
 
-def _columns(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[str]:
+def wanted_columns(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[str]:
+    """The columns to read for some action kinds; statistics as structs only where some have no other form."""
     columns = []
     for top in file.schema_arrow:
         if kinds is not None and top.name not in kinds:
@@ -201,7 +203,7 @@ def _lacks_json_stats(file: pq.ParquetFile) -> bool:
     return False
 
 
-def _instants(file: pq.ParquetFile) -> frozenset[str]:
+def instants(file: pq.ParquetFile) -> frozenset[str]:
     """Timestamps of the old INT96 kind, which are instants without saying so."""
     prefix = f"add.{_PARSED}."
     columns = (file.schema.column(i) for i in range(len(file.schema)))
@@ -212,7 +214,8 @@ def _instants(file: pq.ParquetFile) -> frozenset[str]:
     )
 
 
-def _actions(kind: str, column: Any, utc: frozenset[str]) -> Iterator[Action]:
+def column_actions(kind: str, column: Any, utc: frozenset[str]) -> Iterator[Action]:
+    """The actions of one kind in a column of a checkpoint."""
     if not len(column := column.drop_null()):
         return
     if not pa.types.is_struct(column.type):

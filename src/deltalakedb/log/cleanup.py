@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ConfigError, LogCorruptError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint import is_whole, named_sidecars
 from deltalakedb.log.listing import Checkpoint, last_checkpoint, listing_of
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
@@ -149,6 +150,7 @@ def clean_log(
     )
     for meta in plan.delete:
         store.delete(meta.path)
+        failpoint("cleanup.between_files")
     if plan.checkpoint is None:
         return plan
     orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS)))

@@ -11,10 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.mirror.reconciler import reconcile
+from deltalakedb.mirror.reconciler import DUE, reconcile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalakedb.catalog.database import Database
+    from deltalakedb.mirror.checkpointer import Checkpoints
 
 logger = logging.getLogger(__name__)
 
@@ -32,17 +35,23 @@ class BackgroundPublisher:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._waiting: dict[tuple[int, str], Database] = {}
+        self._waiting: dict[tuple[int, str], tuple[Database, Checkpoints, Mapping[str, str] | None]] = {}
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._busy = False
         self._thread: threading.Thread | None = None
 
-    def soon(self, database: Database, name: str) -> None:
-        """Publish a table soon; asked twice before it begins, it is done once."""
+    def soon(
+        self,
+        database: Database,
+        name: str,
+        checkpoints: Checkpoints = DUE,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""
         if self._pid != os.getpid():
             self._forget()
         with self._lock:
-            self._waiting[id(database), name] = database
+            self._waiting[id(database), name] = database, checkpoints, storage_options
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="deltasql-publisher", daemon=True)
                 self._thread.start()
@@ -66,11 +75,11 @@ class BackgroundPublisher:
             with self._lock:
                 if not self._waiting:
                     continue
-                (key, database) = next(iter(self._waiting.items()))
+                key, (database, checkpoints, options) = next(iter(self._waiting.items()))
                 del self._waiting[key]
                 self._busy = True
             try:
-                reconcile(database, key[1])
+                reconcile(database, key[1], checkpoints=checkpoints, storage_options=options)
             except DeltaSqlError as error:
                 logger.warning("%s waits to be published: %s", key[1], error.message)
             except Exception:

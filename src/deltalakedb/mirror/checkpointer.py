@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -15,27 +16,31 @@ from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoin
 from deltalakedb.log.cleanup import clean_log, retention_ms
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.protocol.properties import checkpoint_interval
+from deltalakedb.protocol.properties import whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.log.cleanup import CleanupPlan
-    from deltalakedb.protocol.actions import Remove
+    from deltalakedb.protocol.actions import Metadata, Remove
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
+#: commits between two checkpoints, where the table does not say
+DEFAULT_INTERVAL = 100
 #: how long the log remembers removed files, where the table does not say
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: from so many files on, a checkpoint is split
 _SPLIT_FROM = 500_000
 _LEASE_MS = 15 * 60_000
+#: only where a table says so: what is deleted is history of readers outside
+_CLEANUP = "delta.enableExpiredLogCleanup"
 
 
 def checkpoint(
@@ -84,6 +89,7 @@ def checkpoint(
             write_last_checkpoint(store, written.hint())
             failpoint("checkpoint.after_hint")
             outbox.set_checkpoint(database, table.table_id, version)
+            failpoint("checkpoint.after_note")
             write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
     return written
@@ -156,19 +162,64 @@ def write_checkpoint_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Whether due checkpoints are written, and the log is cleaned up after one.
+
+    Attributes:
+        write: Write them.
+        cleanup: Clean up; None leaves it to the table's ``delta.enableExpiredLogCleanup``.
+        interval: Look only where a multiple of this was published just now; None always looks.
+    """
+
+    write: bool = True
+    cleanup: bool | None = None
+    interval: int | None = None
+
+    def may_be_due(self, versions: Sequence[int]) -> bool:
+        """Whether a checkpoint may be due after some versions were published."""
+        return self.write and (self.interval is None or crossed(versions, self.interval))
+
+
+def crossed(versions: Sequence[int], interval: int) -> bool:
+    """Whether one of some versions is a multiple of the interval: then a checkpoint may be due."""
+    return any(version and version % interval == 0 for version in versions)
+
+
 def checkpoint_if_due(
-    database: Database, name: str, *, storage_options: Mapping[str, str] | None = None
+    database: Database,
+    name: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    cleanup: bool | None = None,
 ) -> WrittenCheckpoint | None:
-    """Write a checkpoint where the table's interval has passed since the last."""
-    status = next((s for s in outbox.status(database) if s.table == name), None)
+    """Write a checkpoint where published versions have passed a multiple of the table's interval.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        cleanup: Clean the log up afterwards; None goes by ``delta.enableExpiredLogCleanup``.
+    """
+    status = outbox.status_of(database, name)
     if status is None or status.paused or status.state == "frozen":
         return None
     opened = snapshots.open_table(database, name)
-    if status.published_version - max(status.checkpoint_version, 0) < checkpoint_interval(
-        opened.snapshot.metadata
-    ):
+    every = interval_of(opened.snapshot.metadata)
+    if status.published_version // every <= max(status.checkpoint_version, 0) // every:
         return None
-    return checkpoint(database, name, storage_options=storage_options)
+    written = checkpoint(database, name, storage_options=storage_options)
+    if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
+        try:
+            clean(database, name, storage_options=storage_options)
+        except InvalidArgumentError as error:
+            logger.info("the log of %s is cleaned up later: %s", name, error.message)
+    return written
+
+
+def interval_of(metadata: Metadata) -> int:
+    """Commits between two checkpoints."""
+    return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
 
 
 def _kind(opened: OpenTable) -> CheckpointKind:

@@ -6,12 +6,22 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.catalog import commits, outbox, registry
+from deltalakedb.exceptions import DeltaSqlError, StorageMissingError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import TypeAlias
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import Member
+    from deltalakedb.storage.store import Store
+
+    StoreOptions: TypeAlias = Mapping[str, Mapping[str, str] | None]
 
 logger = logging.getLogger(__name__)
 
@@ -20,43 +30,92 @@ FOLDER = "_delta_transactions"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A table's part in a transaction."""
+class Group:
+    """A transaction over several tables.
 
-    table: str
-    location: str
-    version: int
+    Attributes:
+        txn: Its id.
+        members: What its tables became; None where that has to be asked for.
+    """
+
+    txn: str
+    members: Sequence[Member] | None = None
 
 
-def write_manifest(
-    txn_uuid: str,
-    committed_at: int,
-    members: Sequence[Member],
-    options: Mapping[str, Mapping[str, str] | None],
+def tell_all(
+    database: Database, group: Group, put: Mapping[int, Collection[int]], options: StoreOptions
 ) -> None:
-    """Put a small file beside every table of a transaction that names the versions that belong together.
+    """Write the manifest of a transaction that was just committed, where all its tables are published."""
+    members = group.members
+    if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
+        _write(database, group.txn, sorted(members, key=lambda m: m.table), options)
+    else:
+        # somebody else may have published the others
+        tell(database, [group.txn], put, options)
 
-    It is written once all of them are published. Readers that want several tables at one moment look for it;
-    losing it loses no data, so trouble is only noted.
+
+def tell(
+    database: Database, groups: Collection[str], put: Mapping[int, Collection[int]], options: StoreOptions
+) -> None:
+    """Write the manifest of every transaction whose tables are all published.
+
+    Called when commit files are there and their notes are not: whoever dies here is followed by one who finds
+    them unnoted and comes here again, and of two that publish the last tables at the same moment at least one
+    sees the file of the other.
 
     Args:
-        txn_uuid: The transaction.
-        committed_at: Its time, in epoch milliseconds.
-        members: The tables and their versions.
-        options: Storage options by location.
+        database: The catalog.
+        groups: Transactions that these versions belong to.
+        put: By table the versions that were just put.
+        options: Storage options by location, where the caller has some; else those of the settings.
     """
+    for txn in groups:
+        members = outbox.group(database, txn)
+        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
+        if len(members) > 1 and all(there):
+            _write(database, txn, members, options)
+
+
+def _store(database: Database, member: Member, options: StoreOptions) -> Store:
+    config = database.engine.config
+    found = config.storage_options_for(member.location, options.get(member.location))
+    return open_store(member.location, found, durable=config.publish.fsync)
+
+
+def _is_there(database: Database, member: Member, options: StoreOptions) -> bool:
+    """Whether a member's version is in its log, noted or not."""
+    if member.published:
+        return True
+    try:
+        data = _store(database, member, options).get(commit_path(member.version))
+        table = registry.find(database, member.table)
+        return data == commits.commit_bytes(database, table, member.version)
+    except StorageMissingError:
+        return False
+    except DeltaSqlError as error:
+        # whoever publishes it looks again
+        logger.info("version %d of %s was not looked at: %s", member.version, member.table, error.message)
+        return False
+
+
+def _write(database: Database, txn: str, members: Sequence[Member], options: StoreOptions) -> None:
+    """Put a small file beside every table of a transaction that names the versions that belong together.
+
+    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is only
+    noted.
+    """
+    at = max(m.timestamp for m in members)
     body = {
-        "txnId": txn_uuid,
-        "committedAt": committed_at,
+        "txnId": txn,
+        "committedAt": at,
         "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
     }
     data = (encode_json(body) + "\n").encode()
     for member in members:
+        failpoint("publish.manifest")
         try:
-            open_store(member.location, options.get(member.location)).put_new(
-                f"{FOLDER}/{txn_uuid}.json", data, mtime_ms=committed_at
-            )
+            _store(database, member, options).put_new(f"{FOLDER}/{txn}.json", data, mtime_ms=at)
         except DeltaSqlError as error:
             logger.warning(
-                "the manifest of transaction %s is missing at %s: %s", txn_uuid, member.table, error.message
+                "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.compaction import write_compaction
-from deltalakedb.mirror import checkpointer, drift, outside, reconciler, repair
+from deltalakedb.mirror import checkpointer, drift, fencing, outside, reconciler, repair
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.storage.store import open_store
 
@@ -39,18 +39,24 @@ class Mirror:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def status(self, name: str | None = None) -> list[MirrorStatus]:
-        """How far each table is published, or one of them."""
-        found = outbox.status(self._database)
-        if name is None:
-            return found
-        registry.find(self._database, name)
-        return [s for s in found if s.table == name]
+    def status(self, name: str | None = None, *, look: bool = False) -> list[MirrorStatus]:
+        """How far each table is published, or one of them.
+
+        Args:
+            name: The table; by default all.
+            look: Look into the logs too, for versions that the catalog does not know (``ahead``). It costs a
+                request for each table.
+        """
+        if name is not None:
+            registry.find(self._database, name)
+        found = outbox.status(self._database, name)
+        return [outside.looked_at(self._database, s) for s in found] if look else found
 
     def publish(self, name: str) -> Pass:
         """Publish everything that waits of one table, now."""
         registry.find(self._database, name)
-        return reconciler.reconcile(self._database, name)
+        done = reconciler.reconcile(self._database, name)
+        return done.with_left(outbox.status(self._database, name))
 
     def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
         """Publish everything that waits of all tables: once, or again and again until told to stop."""
@@ -67,7 +73,11 @@ class Mirror:
         self._pause(name, paused=True)
 
     def resume(self, name: str | None = None) -> Pass:
-        """Let publishing go on, and catch up."""
+        """Let publishing go on, and catch up.
+
+        Without a name the catalog's pause ends. Tables that were paused by name stay so, since somebody had a
+        reason of their own: the answer's ``paused`` names them.
+        """
         self._pause(name, paused=False)
         return self.run() if name is None else self.publish(name)
 
@@ -118,6 +128,20 @@ class Mirror:
                 suggestion="to keep ours, move their commit files away by hand, then repair",
             )
         return resolve(self._database, name, storage_options=self._options(name))
+
+    def fence(self, name: str) -> int | None:
+        """Let writers that do not know the catalog refuse the table; readers go on reading it.
+
+        A commit adds the writer feature ``deltasqlManaged`` to the table's protocol.
+
+        Returns:
+            The version that did it, or None where the fence stood already.
+        """
+        return fencing.set_fence(self._database, name, fenced=True)
+
+    def unfence(self, name: str) -> int | None:
+        """Take the fence away; the version that did it, or None where there was none."""
+        return fencing.set_fence(self._database, name, fenced=False)
 
     def policy(self, name: str) -> str:
         """What happens to commits that others put beyond the head: ``freeze`` or ``adopt``."""

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import outbox, registry, snapshots
+from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import ConflictError, StorageError, TableFrozenError
+from deltalakedb.exceptions import (
+    ConflictError,
+    DeltaSqlError,
+    DivergedWarning,
+    StorageError,
+    TableFrozenError,
+)
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +63,60 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
     return False
 
 
+#: versions beyond the head that a look counts
+_COUNTED = 1000
+
+
+def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
+    """A status that knows how many versions of the log the catalog does not know."""
+    options = database.engine.config.storage_options_for(status.location)
+    try:
+        table = registry.find(database, status.table)
+        store = open_store(status.location, options)
+        first = _taken(database, table, store)
+        if first is None:
+            if not is_ahead(database, table, options):
+                return replace(status, ahead=0)
+            first = registry.find(database, status.table).head.version + 1
+        ahead = next((n for n in range(_COUNTED) if not store.exists(commit_path(first + n))), _COUNTED)
+        return replace(status, ahead=ahead)
+    except DeltaSqlError as error:
+        logger.warning("the log of %s could not be looked at: %s", status.table, error.message)
+        return status
+
+
+def _taken(database: Database, table: Table, store: Store) -> int | None:
+    """The oldest version of ours that waits, where somebody else's commit stands in its place."""
+    waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
+    if waiting is None or not store.exists(commit_path(waiting)):
+        return None
+    ours = commits.commit_bytes(database, table, waiting)
+    return None if store.get(commit_path(waiting)) == ours else waiting
+
+
+def look_at_open(database: Database, table: Table) -> bool:
+    """When a table is opened: take foreign commits over or freeze the table, as its policy says.
+
+    Reading goes on in every case: who may only read, or finds the table frozen, is told and not stopped.
+
+    Returns:
+        True where versions were taken over.
+    """
+    try:
+        options = database.engine.config.storage_options_for(table.location)
+        return table.state == "active" and look_ahead(database, table, options)
+    except DeltaSqlError as error:
+        warnings.warn(f"{table.name}: {error.message}; {error.suggestion}", DivergedWarning, stacklevel=2)
+        return False
+
+
+def has_next(table: Table) -> bool:
+    """Whether a log on local disk holds a version beyond the head; asked under the head's lock."""
+    # trouble with the log never stops a commit; what stands there is found when it is published
+    root = local_path(table.location)
+    return root is not None and os.path.lexists(f"{root}/{commit_path(table.head.version + 1)}")
+
+
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
     """Before a commit: take foreign commits over, or refuse to write, as the table's policy says.
 
@@ -78,7 +142,8 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
         table=table.name,
         version=table.head.version,
         suggestion="another engine wrote it, or the database is an older backup: `deltasql mirror recover` "
-        "takes the log's commits over",
+        "takes the log's commits over, `deltasql mirror resolve` decides where both sides have one: see "
+        "docs/how-to/keep-the-log-in-step.md",
     )
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox
-from deltalakedb.exceptions import DeltaSqlError, DivergedWarning
+from deltalakedb.exceptions import FROZEN_HINT, DeltaSqlError, DivergedWarning
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.groups import tell
+from deltalakedb.mirror.holes import fill
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -77,9 +79,13 @@ def _publish(
     diverged = False
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     try:
-        store = open_store(table.location, storage_options) if waiting else None
+        store = None
         for commit in waiting:
-            if store is not None and not _put(store, commit):
+            if store is None:
+                durable = database.engine.config.publish.fsync
+                store = open_store(table.location, storage_options, durable=durable)
+                fill(database, table, store, commit.version)
+            if not _put(store, commit):
                 diverged = True
                 _freeze(database, table, commit.version)
                 break
@@ -90,7 +96,9 @@ def _publish(
     except DeltaSqlError as failure:
         error = failure
     if done:
-        outbox.mark_published(database, table.table_id, done)
+        if groups := {c.group for c in waiting[: len(done)] if c.group is not None}:
+            tell(database, groups, {table.table_id: done}, {table.location: storage_options})
+        outbox.mark_published(database, {table.table_id: done})
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")
     if error is not None and len(done) < len(waiting):
@@ -129,8 +137,8 @@ def _put(store: Store, commit: Unpublished) -> bool:
 
 def _freeze(database: Database, table: Table, version: int) -> None:
     reason = f"_delta_log has other bytes than the catalog for version {version}"
-    logger.error("table %s is frozen: %s", table.name, reason)
-    warnings.warn(f"the table {table.name} is frozen: {reason}", DivergedWarning, stacklevel=2)
+    logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
+    warnings.warn(f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2)
     telemetry.emit("publish_total", 1, outcome="diverged")
     telemetry.emit("table_frozen", 1, table=table.name)
     outbox.freeze(database, table, reason, version=version)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox, registry
-from deltalakedb.exceptions import DeltaSqlError, TableMissingError
-from deltalakedb.mirror.checkpointer import checkpoint_if_due
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, TableMissingError
+from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
 from deltalakedb.mirror.publisher import publish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
@@ -24,25 +24,61 @@ logger = logging.getLogger(__name__)
 
 #: commits held in memory at a time while a backlog is drained
 _AT_ONCE = 200
-#: a log that is further behind than this is reported as an error
-ALARM_SECONDS = 60.0
+#: checkpoints that are due are written, and the tables' properties decide the rest
+DUE = Checkpoints()
+NONE = Checkpoints(write=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass over all tables did."""
+    """What one pass over all tables did, and what it had to leave.
+
+    Attributes:
+        published: Versions that were published.
+        checkpoints: Checkpoints that were written.
+        failed: Tables whose publishing failed in this pass.
+        diverged: Tables that were frozen in this pass.
+        frozen: Tables that are frozen, and so not published.
+        paused: Tables with waiting commits whose publishing stands still on purpose.
+        backing_off: Tables that failed before and are left alone until their next try.
+        late: Tables whose commits have waited for too long.
+    """
 
     published: int = 0
     checkpoints: int = 0
     failed: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+    backing_off: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
     def __add__(self, other: Pass) -> Pass:
+        def both(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys((*a, *b)))
+
         return Pass(
             self.published + other.published,
             self.checkpoints + other.checkpoints,
-            (*self.failed, *other.failed),
-            (*self.diverged, *other.diverged),
+            both(self.failed, other.failed),
+            both(self.diverged, other.diverged),
+            both(self.frozen, other.frozen),
+            both(self.paused, other.paused),
+            both(self.backing_off, other.backing_off),
+            both(self.late, other.late),
+        )
+
+    def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
+        """The pass, with what the tables' state after it says was left."""
+        active = [s for s in found if s.state != "frozen"]
+        return replace(
+            self,
+            frozen=tuple(s.table for s in found if s.state == "frozen"),
+            paused=tuple(s.table for s in active if s.paused),
+            backing_off=tuple(
+                s.table for s in active if s.backing_off and not s.paused and s.table not in self.failed
+            ),
+            late=tuple(s.table for s in found if s.alarm),
         )
 
 
@@ -58,7 +94,7 @@ def run_once(
     """
     done = Pass()
     for name in outbox.behind(database):
-        done += reconcile(database, name, checkpoints=False)
+        done += reconcile(database, name, checkpoints=NONE)
     found = outbox.status(database)
     report_lag(found)
     for status in found if checkpoints else ():
@@ -68,39 +104,55 @@ def run_once(
             done += Pass(checkpoints=written or 0)
             if written is not None:
                 seen[status.table_id] = status.published_version
-    return done
+    return done.with_left(found)
 
 
-def reconcile(database: Database, name: str, *, checkpoints: bool = True) -> Pass:
+def reconcile(
+    database: Database,
+    name: str,
+    *,
+    checkpoints: Checkpoints = DUE,
+    storage_options: Mapping[str, str] | None = None,
+) -> Pass:
     """Publish everything that waits of one table, in order, in bounded memory."""
     try:
         table = registry.find(database, name)
     except TableMissingError:
         return Pass()  # dropped a moment ago
-    options = database.engine.config.storage_options_for(table.location)
-    done = Pass()
+    options = database.engine.config.storage_options_for(table.location, storage_options)
+    done, due = Pass(), False
     while True:
         result = publish(database, table, storage_options=options, limit=_AT_ONCE)
         done += Pass(published=len(result.versions))
+        due = due or checkpoints.may_be_due(result.versions)
         if result.error is not None:
             return done + Pass(failed=(name,))
         if result.diverged:
             return done + Pass(diverged=(name,))
         if len(result.versions) < _AT_ONCE:
             break
-    if checkpoints:
-        done += Pass(checkpoints=_checkpoint(database, name) or 0)
+    if due:
+        done += Pass(checkpoints=_checkpoint(database, name, checkpoints, storage_options) or 0)
     return done
 
 
-def _checkpoint(database: Database, name: str) -> int | None:
+def _checkpoint(
+    database: Database,
+    name: str,
+    asked: Checkpoints = DUE,
+    storage_options: Mapping[str, str] | None = None,
+) -> int | None:
     """Write a table's checkpoint where one is due; how many were written, or None where it must wait."""
     try:
         location = registry.find(database, name).location
-        options = database.engine.config.storage_options_for(location)
-        return int(checkpoint_if_due(database, name, storage_options=options) is not None)
+        options = database.engine.config.storage_options_for(location, storage_options)
+        written = checkpoint_if_due(database, name, storage_options=options, cleanup=asked.cleanup)
+        return int(written is not None)
     except TableMissingError:
         return 0  # dropped a moment ago
+    except CatalogBusyError as error:
+        logger.info("the checkpoint of %s must wait: %s", name, error.message)
+        return None
     except DeltaSqlError as error:
         logger.warning("the checkpoint of %s must wait: %s", name, error.message)
         return None
@@ -111,7 +163,7 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
     for status in found:
         telemetry.emit("publish_lag_versions", status.versions_behind, table=status.table)
         telemetry.emit("publish_oldest_unpublished_seconds", status.seconds_behind, table=status.table)
-        if status.seconds_behind > ALARM_SECONDS and not status.paused:
+        if status.alarm:
             logger.error(
                 "the log of %s is %.0f s and %d versions behind: %s",
                 status.table,
@@ -123,11 +175,18 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
 
 def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
     """Reconcile until told to stop; trouble with the database is waited out with growing patience."""
-    done, trouble = Pass(), 0
+    done, trouble = Pass(), 0  # what was left is that of the last pass
     looked_at: dict[int, int] = {}
     while not stop.is_set():
         try:
-            done += run_once(database, looked_at=looked_at)
+            last = run_once(database, looked_at=looked_at)
+            done = replace(
+                done + last,
+                frozen=last.frozen,
+                paused=last.paused,
+                backing_off=last.backing_off,
+                late=last.late,
+            )
             trouble = 0
         except DeltaSqlError as error:
             if not error.transient:

@@ -162,4 +162,4 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
             )
         known.append(version)
     if known:
-        outbox.mark_published(database, table.table_id, known)
+        outbox.mark_published(database, {table.table_id: known})

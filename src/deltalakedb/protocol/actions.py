@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.fields import Fields, JsonDict, nested
@@ -276,6 +276,18 @@ class UnknownAction(Fields):
     kind: str
     value: Any = None
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The action from a log line, which has one key: its kind."""
+        if len(data) != 1:
+            raise ProtocolError(f"a line holds one action, not {len(data)}")
+        ((kind, value),) = data.items()
+        return cls(kind=kind, value=value)
+
+    def to_dict(self) -> JsonDict:
+        """The whole log line: without its kind, nobody could tell what it is."""
+        return {self.kind: self.value}
+
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -334,7 +346,7 @@ def action_from_dict(line: Mapping[str, Any]) -> Action | None:
 def action_to_dict(action: Action) -> JsonDict:
     """One log line as a JSON object."""
     if isinstance(action, UnknownAction):
-        return {action.kind: action.value}
+        return action.to_dict()
     return {_KIND_OF[type(action)]: action.to_dict()}
 
 

@@ -19,7 +19,7 @@ from deltalakedb.exceptions import ProtocolError, UnsupportedFeatureError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from deltalakedb.protocol.actions import Metadata, Protocol
+    from deltalakedb.protocol.actions import Protocol
 
 __all__ = [
     "MAX_READER_VERSION",
@@ -29,10 +29,8 @@ __all__ = [
     "WRITABLE",
     "check_readable",
     "check_writable",
-    "joined",
     "reader_features",
-    "used_features",
-    "with_features",
+    "without_features",
     "writer_features",
 ]
 
@@ -44,6 +42,7 @@ READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "timestampNanos",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -69,6 +68,7 @@ WRITABLE: Final = frozenset(
         "deletionVectors",
         "generatedColumns",
         "invariants",
+        "timestampNanos",
         "timestampNtz",
         "v2Checkpoint",
         "variantType",
@@ -102,51 +102,15 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
     return frozenset(implied.union(protocol.writer_features or ()))
 
 
-def used_features(metadata: Metadata) -> frozenset[str]:
-    """The features of writers before version 7 that a table makes use of.
-
-    A table that names its features must name these; what it could use but does not, it need not.
-    """
-    properties, schema = metadata.configuration, metadata.schema_string
-    on = {name for name, value in properties.items() if (value or "").lower() == "true"}
-    mapped = (properties.get("delta.columnMapping.mode") or "none").lower() != "none"
-    uses = {
-        "appendOnly": "delta.appendOnly" in on,
-        "changeDataFeed": "delta.enableChangeDataFeed" in on,
-        "checkConstraints": any(name.startswith("delta.constraints.") for name in properties),
-        "columnMapping": mapped,
-        "generatedColumns": "delta.generationExpression" in schema,
-        "identityColumns": "delta.identity." in schema,
-        "invariants": "delta.invariants" in schema,
-    }
-    return frozenset(feature for feature, is_used in uses.items() if is_used)
-
-
-def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
-    """A protocol that names its writer features, and some more."""
-    named = {*writer_features(protocol), *features}
-    return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=tuple(sorted(named)))
-
-
-def joined(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
-    """The least protocol that promises all of one, and what a table of the other's time makes use of.
-
-    Args:
-        now: The protocol to keep.
-        then: The other protocol.
-        metadata: The metadata that goes with the other.
-    """
-    reader = max(now.min_reader_version, then.min_reader_version)
-    writer = max(now.min_writer_version, then.min_writer_version)
-    used = used_features(metadata)
-    reading = {*reader_features(now), *(then.reader_features or ()), *(reader_features(then) & used)}
-    writing = {*writer_features(now), *(then.writer_features or ()), *(writer_features(then) & used)}
+def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
+    """The protocol without some of its named features, for a reader or writer that need not know them."""
+    if protocol.writer_features is None:
+        return protocol
+    readers = protocol.reader_features
     return replace(
-        now,
-        min_reader_version=reader,
-        min_writer_version=writer,
-        reader_features=tuple(sorted(reading)) if reader >= MAX_READER_VERSION else None,
-        writer_features=tuple(sorted(writing)) if writer >= MAX_WRITER_VERSION else None,
+        protocol,
+        reader_features=None if readers is None else tuple(f for f in readers if f not in features),
+        writer_features=tuple(f for f in protocol.writer_features if f not in features),
     )
 
 

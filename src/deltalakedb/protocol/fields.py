@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from deltalakedb.exceptions import ProtocolError
+from deltalakedb.protocol.json_text import JsonValue
 
 JsonDict: TypeAlias = dict[str, Any]
 
@@ -16,7 +17,7 @@ _BIGGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
+class Fields(JsonValue):
     """Shared by all values: JSON field names, unknown fields, and which fields a value must have."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)

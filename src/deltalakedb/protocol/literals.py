@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["LiteralValue", "compare", "member", "parse_date", "parse_timestamp"]
+__all__ = ["LiteralValue", "as_partition_value", "compare", "member", "parse_date", "parse_timestamp"]
 
 #: what a query may say; typed by its own form, not yet by the column
 LiteralValue: TypeAlias = Value | None
@@ -61,6 +61,7 @@ _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _EXACT_INT: Final = 2**53  # a double holds every integer up to here
 _EXACT_DIGITS: Final = 15  # a double tells all decimals of so many digits apart
 _SLACK: Final = Fraction(1, 2**50)  # wider than any rounding of a double
+_WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?)?\s?(Z|[+-]\d\d:?\d\d)?"
@@ -100,6 +101,16 @@ def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: s
     if plain and len(plain) == len(equal):
         found = In(column, tuple(plain))
     return Or((found, NULL)) if len(equal) < len(values) else found
+
+
+def as_partition_value(kind: DataType, value: LiteralValue) -> LiteralValue:
+    """A literal in the type of its column, read as partition values are; what does not fit stays as it is."""
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name == "string" and isinstance(value, int | Decimal):
+        return str(value).lower()
+    if name in _INTEGERS and isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    return value
 
 
 def parse_timestamp(text: str) -> datetime | None:

@@ -6,25 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+from deltalakedb.protocol.actions import CommitInfo, Metadata
+from deltalakedb.protocol.actions import Protocol as ProtocolAction
+from deltalakedb.protocol.json_text import JsonValue, part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import (
-        Action,
-        Add,
-        CommitInfo,
-        DomainMetadata,
-        Metadata,
-        Remove,
-        Txn,
-    )
-    from deltalakedb.protocol.actions import Protocol as ProtocolAction
+    from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Remove, Txn
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(JsonValue):
     """A table at one version: small, immutable, enough to plan with. Files are asked for separately."""
 
     version: int
@@ -41,9 +36,19 @@ class Snapshot:
             "metadata": self.metadata.to_dict(),
         }
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The snapshot from what ``to_dict`` gave."""
+        return cls(
+            part(data, "version", cls),
+            part(data, "timestamp", cls),
+            ProtocolAction.from_dict(part(data, "protocol", cls)),
+            Metadata.from_dict(part(data, "metadata", cls)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(JsonValue):
     """One ratified version: when, and what its writer says it did."""
 
     version: int
@@ -63,6 +68,33 @@ class Commit:
             "info": None if self.info is None else self.info.to_dict(),
         }
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The commit from what ``to_dict`` gave."""
+        info = data.get("info")
+        return cls(
+            part(data, "version", cls),
+            part(data, "timestamp", cls),
+            None if info is None else CommitInfo.from_dict(info),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What was just ratified of a table, for a publisher that need not ask the database for it.
+
+    Attributes:
+        table_id: The table.
+        commits: Version, time and bytes of each commit, in order.
+        after: The sha256 of the bytes of the version before; None where it is not known.
+        clear: Everything before was published already.
+    """
+
+    table_id: int
+    commits: tuple[tuple[int, int, bytes], ...]
+    after: str | None
+    clear: bool
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -72,6 +104,8 @@ class Committed:
     timestamp: int
     #: True where an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
+    #: what the log still lacks of it; None where that has to be asked for
+    fresh: Fresh | None = field(default=None, compare=False, repr=False)
 
 
 ConflictKind: TypeAlias = Literal[
@@ -96,6 +130,7 @@ class Conflict:
     detail: str = ""
     files: tuple[str, ...] = field(default=())
     table: str | None = None
+    predicate: str | None = None  # by which rows were read that the winner changed
 
 
 @runtime_checkable

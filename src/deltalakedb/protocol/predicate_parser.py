@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deltalakedb.protocol.literals import LiteralValue
+    from deltalakedb.protocol.schema import DataType
 
 __all__ = ["parse_predicate"]
 
@@ -40,12 +41,14 @@ _FLIPPED: Final[dict[Op, Op]] = {
 _REGEX: Final = frozenset({"~", "~*", "!~", "!~*"})
 
 
-def parse_predicate(text: str, schema: StructType) -> Expr:
+def parse_predicate(text: str, schema: StructType, *, files_only: bool = False) -> Expr:
     """A SQL predicate as an expression over the schema's columns.
 
     Args:
         text: As in a WHERE clause: comparisons, AND, OR, NOT, IS NULL, IN, BETWEEN, LIKE.
         schema: The table's schema; unquoted names match without regard to case where no exact one exists.
+        files_only: The predicate picks files and no engine will judge rows by it. Then a literal is read in
+            the type of its column, as partition values are: a number as text beside a column of texts.
 
     Raises:
         PredicateError: The text is not SQL, or it names a column that the table does not have.
@@ -55,12 +58,20 @@ def parse_predicate(text: str, schema: StructType) -> Expr:
         And(operands=(Compare(column=('id',), op='>', value=5), Unknown(text="upper(name) = 'X'")))
     """
     try:
-        return _Parser(text, schema).whole()
+        parser = _Parser(text, schema)
+        parser.files_only = files_only
+        return parser.whole()
     except RecursionError:
         raise fail(text, 0, "the predicate is nested too deeply") from None
 
 
 class _Parser(OperandParser):
+    files_only = False
+
+    def fitted(self, kind: DataType, value: LiteralValue) -> LiteralValue:
+        """A literal beside a column."""
+        return literals.as_partition_value(kind, value) if self.files_only else value
+
     # --- logic
 
     def whole(self) -> Expr:
@@ -132,9 +143,9 @@ class _Parser(OperandParser):
         unknown = self.unknown(start)
         match left, right:
             case Column(path, kind), Literal(value):
-                return literals.compare(path, kind, op, value, unknown.text)
+                return literals.compare(path, kind, op, self.fitted(kind, value), unknown.text)
             case Literal(value), Column(path, kind):
-                return literals.compare(path, kind, _FLIPPED[op], value, unknown.text)
+                return literals.compare(path, kind, _FLIPPED[op], self.fitted(kind, value), unknown.text)
             case Literal(a), Literal(b):
                 return _constant(a, op, b, unknown)
         return unknown
@@ -205,6 +216,7 @@ class _Parser(OperandParser):
             items.append(self.operand())
         values = [i.value for i in items if isinstance(i, Literal)]
         if isinstance(node, Column) and len(values) == len(items):
+            values = [self.fitted(node.type, v) for v in values]
             return literals.member(node.path, node.type, values, self.unknown(start).text)
         return self.unknown(start)
 

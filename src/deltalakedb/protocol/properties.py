@@ -21,8 +21,3 @@ def whole_number(metadata: Metadata, name: str, default: int) -> int:
             suggestion="set it to a number such as 100",
         )
     return int(text)
-
-
-def checkpoint_interval(metadata: Metadata) -> int:
-    """Commits between two checkpoints."""
-    return whole_number(metadata, "delta.checkpointInterval", 100)

@@ -10,6 +10,7 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Action, Add, Cdc, Metadata, Protocol, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, resolve
+from deltalakedb.protocol.upgrades import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -18,7 +19,7 @@ APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
-OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck"})
+OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck", FENCE})
 
 #: features that a user may name for other engines to use, although the table is then written here no more
 _NAMEABLE = frozenset({"icebergCompatV1", "identityColumns"})

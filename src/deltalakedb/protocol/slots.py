@@ -44,6 +44,7 @@ __all__ = [
     "column_types",
     "count_levels",
     "encode_file",
+    "partition_value",
     "slot_text",
 ]
 
@@ -280,7 +281,7 @@ class SlotEncoder:
             if (known := self._seen.get((name, text))) is None:
                 if len(self._seen) >= _MAX_SEEN:
                     self._seen.clear()
-                known = self._seen[name, text] = _partition_value(text, kind)
+                known = self._seen[name, text] = partition_value(text, kind)
             value, canonical = known
             for slot in slots:
                 if slot.kind == "p":
@@ -339,7 +340,7 @@ def slot_text(text: str) -> str:
     return text.replace("\0", "\x01")
 
 
-def _partition_value(text: str | None, kind: str) -> tuple[Any, str | None]:
+def partition_value(text: str | None, kind: str) -> tuple[Any, str | None]:
     """A partition value and its one text; a text that is no value of the type stands for itself."""
     try:
         canonical = partition.canonical(text, kind)

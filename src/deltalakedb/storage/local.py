@@ -6,11 +6,14 @@ import contextlib
 import ctypes
 import errno
 import os
+import shutil
+import stat
 import sys
 import uuid
 from typing import TYPE_CHECKING, BinaryIO
 
 from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
+from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
@@ -103,8 +106,8 @@ class LocalStore:
         """Size and time of one file."""
         at = self._at(path)
         with _translated("look at", at):
-            stat = at.stat()
-        return ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            found = at.stat()
+        return ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def list(
         self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
@@ -119,11 +122,16 @@ class LocalStore:
         """Create a file, whole or not at all; False where there is one already."""
         at = self._at(path)
         with _translated("create", at):
-            if at.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(at))
-            if os.path.lexists(at):
+            try:
+                found = os.lstat(at)
+            except FileNotFoundError:
+                pass
+            else:
+                if stat.S_ISDIR(found.st_mode):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(at))
                 return False
             with self._temporary(at, data, mtime_ms) as temporary:
+                failpoint("publish.before_link")
                 if not _link(temporary, at):
                     return False
                 self._sync_folder(at.parent)
@@ -152,11 +160,24 @@ class LocalStore:
                 self._sync_folder(at.parent)
         return True
 
+    def fetch(self, path: str, target: Path) -> int:
+        """Copy a file to another local path; its size."""
+        at = self._at(path)
+        with _translated("read", at), at.open("rb") as source, _translated("write", target):
+            with target.open("wb") as copy:
+                shutil.copyfileobj(source, copy, _COPY_BYTES)
+            return target.stat().st_size
+
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
         at = self._at(path)
         with _translated("delete", at):
             at.unlink(missing_ok=True)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete many files; some may be gone already."""
+        for path in paths:
+            self.delete(path)
 
     def _at(self, path: str) -> Path:
         return self._root / checked_path(path)
@@ -179,28 +200,39 @@ class LocalStore:
                     elif start_after is None or path > start_after:
                         # a file may vanish between the listing and the look at it
                         with contextlib.suppress(FileNotFoundError):
-                            stat = entry.stat()
-                            yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+                            found = entry.stat()
+                            yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     @contextlib.contextmanager
     def _temporary(self, target: Path, data: bytes | BinaryIO, mtime_ms: int | None) -> Iterator[Path]:
         """A hidden file beside the target with all of ``data`` on disk; gone afterwards whatever happens."""
-        self._make_folder(target.parent)
         path = target.parent / f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
+        file = self._create(path)
         try:
-            with path.open("xb", buffering=0) as file:
+            try:
                 for chunk in _chunks(data):
                     view = memoryview(chunk)
                     while view:
-                        view = view[file.write(view) :]
+                        view = view[os.write(file, view) :]
                 if mtime_ms is not None:
-                    os.utime(file.fileno(), ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+                    os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
                 if self._durable:
-                    os.fsync(file.fileno())
+                    os.fsync(file)
+            finally:
+                os.close(file)
             yield path
         finally:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
+
+    def _create(self, path: Path) -> int:
+        """A new file, opened for writing, in a folder that is made where it is missing."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            self._make_folder(path.parent)
+            return os.open(path, flags, 0o666)
 
     def _make_folder(self, folder: Path) -> None:
         missing = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -67,7 +68,7 @@ def sort_options(options: Mapping[str, str]) -> StoreOptions:
         key, text = name.lower(), str(value)
         bare = _PROVIDER.sub("", key)
         if text and _SECRET.search(key):
-            secrets.append(text)
+            secrets += [text, *_inner_secrets(text)]
         if bare in _CLIENT:
             client[bare] = _flag(name, text) if bare in _FLAGS else text
         elif bare == "max_retries":
@@ -90,6 +91,19 @@ def sort_options(options: Mapping[str, str]) -> StoreOptions:
         retry["backoff"] = {**defaults, **backoff}
     # the longest first: one secret may hold another
     return StoreOptions(config, client, retry, tuple(sorted(set(secrets), key=len, reverse=True)))
+
+
+def _inner_secrets(text: str) -> list[str]:
+    """What must stay hidden inside a service account's key, which is JSON."""
+    if not text.lstrip().startswith("{"):
+        return []
+    try:
+        account = json.loads(text)
+    except ValueError:
+        return []
+    return [
+        value for key, value in account.items() if key == "private_key" and isinstance(value, str) and value
+    ]
 
 
 def _flag(name: str, text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import urlsplit
 
@@ -19,11 +20,13 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
+from deltalakedb.storage.local import storage_error
 from deltalakedb.storage.options import StoreOptions, sort_options
 from deltalakedb.storage.store import ObjectMeta, checked_path
+from deltalakedb.storage.upload import Upload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
@@ -36,6 +39,16 @@ _CREATE_ATTEMPTS = 5
 _ONE_REQUEST = 32 << 20
 _CHUNK = 8 << 20
 _UPLOADS = 4
+#: objects that one request deletes
+_DELETES = 1000
+_WRITING = ("create", "write")
+_STATUS = re.compile(r"status code: (\d{3})", re.ASCII)
+#: a store that does not answer is an error within half a minute, unless the options say otherwise
+_PATIENCE: dict[str, Any] = {
+    "max_retries": 6,
+    "retry_timeout": timedelta(seconds=30),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
+}
 _ERRORS = (obx.BaseError, OSError, ValueError)
 
 
@@ -155,7 +168,7 @@ class RemoteStore:
             small = source.stat().st_size <= _ONE_REQUEST
             content = source.open("rb")
         except OSError as e:
-            raise _typed(e, f"cannot read {source}: {e.strerror or e}") from e
+            raise storage_error(e, "read", source) from e
         with content:
             if new and small:
                 return self._create(path, content.read())
@@ -172,10 +185,43 @@ class RemoteStore:
                 )
         return True
 
+    def begin(self, path: str) -> Upload:
+        """A new object to write to as it goes; it appears, whole, when it is finished."""
+        name = checked_path(path)
+        with self._translated("create", name):
+            writer = obstore.open_writer(self._store, name, buffer_size=_CHUNK, max_concurrency=_UPLOADS)
+        return Upload(writer, typed=lambda: self._translated("write", name), delete=lambda: self.delete(name))
+
+    def fetch(self, path: str, target: Path) -> int:
+        """Copy an object to a local path; its size."""
+        with self._translated("read", path):
+            chunks = obstore.get(self._store, checked_path(path)).stream(min_chunk_size=_READ_AHEAD)
+        try:
+            file = target.open("wb")
+        except OSError as e:
+            raise storage_error(e, "write", target) from e
+        with file:
+            while True:
+                with self._translated("read", path):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return file.tell()
+                try:
+                    file.write(chunk)
+                except OSError as e:
+                    raise storage_error(e, "write", target) from e
+
     def delete(self, path: str) -> None:
         """Delete an object; it may be gone already."""
-        with contextlib.suppress(StorageMissingError), self._translated("delete", path):
-            obstore.delete(self._store, checked_path(path))
+        self.delete_all([path])
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete many objects, as many at a time as the store takes; some may be gone already."""
+        names = [checked_path(path) for path in paths]
+        for start in range(0, len(names), _DELETES):
+            some = names[start : start + _DELETES]
+            with contextlib.suppress(StorageMissingError), self._translated("delete", some[0]):
+                obstore.delete(self._store, some)
 
     def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):
@@ -201,7 +247,8 @@ class RemoteStore:
         except _ERRORS as e:
             text, clean = _cleaned(e, self._secrets)
             # what the store said may quote a signed URL; then the cause must not be shown either
-            raise _typed(e, f"cannot {doing} {path} in {self.location}: {text}") from (e if clean else None)
+            said = f"cannot {doing} {path} in {self.location}: {text}"
+            raise _typed(e, said, writing=doing in _WRITING) from (e if clean else None)
 
 
 class _RemoteFile(io.RawIOBase):
@@ -240,8 +287,7 @@ def _build(location: str, options: StoreOptions, secrets: tuple[str, ...]) -> An
         settings["config"] = dict(options.config)
     if options.client:
         settings["client_options"] = dict(options.client)
-    if options.retry:
-        settings["retry_config"] = dict(options.retry)
+    settings["retry_config"] = {**_PATIENCE, **options.retry}
     try:
         return from_url(location, **settings)
     except obx.UnknownConfigurationKeyError as e:
@@ -258,11 +304,21 @@ def _build(location: str, options: StoreOptions, secrets: tuple[str, ...]) -> An
         ) from None
 
 
-def _typed(error: BaseException, text: str) -> StorageError:
-    if isinstance(error, FileNotFoundError | obx.NotFoundError):
-        return StorageMissingError(text, suggestion="check the path: nothing is there")
-    if isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError):
-        return StorageError(text, suggestion="check the credentials and the rights they give on this path")
+def _typed(error: BaseException, text: str, *, writing: bool = False) -> StorageError:
+    # where obstore has no class for what the server said, only its text holds the status
+    status = match[1] if (match := _STATUS.search(str(error))) else ""
+    if isinstance(error, FileNotFoundError | obx.NotFoundError) or status == "404":
+        # a store needs nothing to exist for a list or a write except the bucket
+        place = "the bucket or container is not there: check the location, the endpoint and the region"
+        bucket = writing or (status == "404" and not isinstance(error, FileNotFoundError | obx.NotFoundError))
+        return StorageMissingError(text, suggestion=place if bucket else "check the path: nothing is there")
+    denied = isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError)
+    if denied or status in ("401", "403"):
+        return StorageError(
+            text,
+            suggestion="check the credentials and the rights they give on this path: they come from "
+            'storage_options, from [storage."URL"] in the settings, or from the environment',
+        )
     if isinstance(error, obx.InvalidPathError | obx.NotSupportedError | ValueError):
         return StorageError(
             text, suggestion="the store cannot do this: check the path and the store's settings"

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from deltalakedb.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
 
@@ -101,8 +101,16 @@ class Store(Protocol):
         """
         ...
 
+    def fetch(self, path: str, target: Path) -> int:
+        """Copy a file of any size to a local path, with bounded memory; its size."""
+        ...
+
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
+        ...
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete many files in as few requests as the store needs; some may be gone already."""
         ...
 
 

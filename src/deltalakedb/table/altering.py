@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.features import (
-    MAX_WRITER_VERSION,
-    used_features,
-    with_features,
-    writer_features,
-)
+from deltalakedb.protocol.features import MAX_WRITER_VERSION, writer_features
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.upgrades import used_features, with_writer_features
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import call, staged
+from deltalakedb.table.refusals import Concerned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 ROW_TRACKING: Final = "delta.enableRowTracking"
@@ -34,14 +33,16 @@ PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any]) -> None:
+def alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
     """Change metadata or protocol, whatever files there are."""
-    _alter(table, run, validated=False)
+    _alter(table, run, hooks, validated=False)
 
 
-def add_constraint(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any]) -> None:
+def add_constraint(
+    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT
+) -> None:
     """Add constraints, which every row that there is must fulfil."""
-    _alter(table, run, validated=True)
+    _alter(table, run, hooks, validated=True)
 
 
 def set_properties(
@@ -50,6 +51,7 @@ def set_properties(
     *,
     must_exist: bool,
     run: Callable[[RawDeltaTable, dict[str, str], bool], Any],
+    hooks: Hooks = DEFAULT,
 ) -> None:
     """Set properties, with the features that they stand for.
 
@@ -58,6 +60,7 @@ def set_properties(
         properties: The properties.
         must_exist: Refuse properties that Delta does not know.
         run: Calls delta-rs on a scratch table with properties, and whether they must be ones it knows.
+        hooks: What is to follow the commit.
     """
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
@@ -66,18 +69,20 @@ def set_properties(
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with staged(table, (), NOTHING) as stage:
-            call(lambda raw: run(raw, others, True), stage.raw)
-    _alter(table, lambda raw: run(raw, properties, must_exist and not ours), validated=False)
+            call(lambda raw: run(raw, others, True), stage.raw, Concerned.at(table))
+    _alter(table, lambda raw: run(raw, properties, must_exist and not ours), hooks, validated=False)
 
 
-def _alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, validated: bool) -> None:
+def _alter(
+    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], hooks: Hooks, *, validated: bool
+) -> None:
     before = table._source.snapshot
     adds = table._source.adds() if validated else ()
     with staged(table, adds, EVERYTHING if validated else NOTHING) as stage:
-        call(run, stage.raw)
+        call(run, stage.raw, Concerned.at(table))
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before)) for step in harvest.steps)
-        stage._hand_on(replace(harvest, steps=steps))
+        stage._hand_on(hooks, replace(harvest, steps=steps))
 
 
 def _completed(actions: Sequence[Action], before: Snapshot) -> list[Action]:
@@ -91,7 +96,7 @@ def _completed(actions: Sequence[Action], before: Snapshot) -> list[Action]:
         needed |= used_features(metadata) & writer_features(before.protocol)
     if needed <= writer_features(protocol):
         return list(actions)
-    return [*(a for a in actions if a is not given), with_features(protocol, needed)]
+    return [*(a for a in actions if a is not given), with_writer_features(protocol, sorted(needed))]
 
 
 def _switched_on(properties: Mapping[str, str], name: str) -> bool:

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from deltalakedb.exceptions import StorageMissingError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, StorageMissingError
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
-from deltalakedb.protocol.paths import resolve
+from deltalakedb.protocol.paths import decode_path, resolve
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.arrow_types import arrow_schema, arrow_type
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
 
 #: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
 _GUARANTEES_UPTO = 5_000
+_COLUMNS = ("path", "size", "stats", "partition_values")
 #: a longest string this long may have been cut short by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
 
@@ -48,7 +50,7 @@ def typed_reading(table: str, version: int) -> Iterator[None]:
 
 def dataset(
     source: Source,
-    root: str,
+    root: Root,
     *,
     where: Expr | None = None,
     schema: pa.Schema | None = None,
@@ -65,29 +67,67 @@ def dataset(
         table = scan(source, root, where=where, columns=None, predicate=None).read_all()
         return ds.dataset(table if schema is None else table.cast(schema))
     arrow = schema or arrow_schema(metadata.schema_string, large=large)
-    found = source.scan(("path", "size", "stats", "partition_values"), where)
+    found = source.scan(_COLUMNS, where)
     options = read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     file_format = ds.ParquetFileFormat(
         read_options=options,
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
     )
-    files = filesystem or pafs.LocalFileSystem()
+    paths, sizes, *rest = (c.to_pylist() for c in found.columns)
+    if filesystem is None:
+        paths = [root.arrow_path(path) for path in paths]
+        files = root.arrow(dict(zip(paths, sizes, strict=True)))
+    else:
+        paths = [_below(root.location, path) for path in paths]
+        files = _native(filesystem)
     guarantee = _Guarantees(metadata, arrow, with_stats=found.num_rows <= _GUARANTEES_UPTO)
     fragments = [
         file_format.make_fragment(
-            _place(root, path, relative=filesystem is not None),
+            path,
             filesystem=files,
             partition_expression=guarantee.of(decode_json(values), stats),
             file_size=size,
         )
-        for path, size, stats, values in zip(*(c.to_pylist() for c in found.columns), strict=True)
+        for path, size, stats, values in zip(paths, sizes, *rest, strict=True)
     ]
-    return ds.FileSystemDataset(fragments, arrow, file_format, files)
+    return ds.FileSystemDataset(fragments, _encoded(arrow, options), file_format, files)
 
 
-def _place(root: str, path: str, *, relative: bool) -> str:
-    real = resolve(root, path)
-    return real.removeprefix(root).lstrip("/") if relative else real
+def guarantees(source: Source, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:
+    """The candidate files below the root, each with what is certain about its rows."""
+    found = source.scan(_COLUMNS, where)
+    guarantee = _Guarantees(source.snapshot.metadata, schema, with_stats=found.num_rows <= _GUARANTEES_UPTO)
+    return [
+        (decode_path(path), guarantee.of(decode_json(values), stats))
+        for path, _, stats, values in zip(*(c.to_pylist() for c in found.columns), strict=True)
+    ]
+
+
+def _native(filesystem: Any) -> pafs.FileSystem:
+    """A file system of pyarrow; those of fsspec are wrapped."""
+    if isinstance(filesystem, pafs.FileSystem):
+        return filesystem
+    if isinstance(filesystem, str):
+        return pafs.FileSystem.from_uri(filesystem)[0]
+    try:
+        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    except (TypeError, AttributeError) as error:
+        raise ArgumentTypeError(
+            f"{type(filesystem).__name__} is not a file system", suggestion="pass one of pyarrow.fs or fsspec"
+        ) from error
+
+
+def _encoded(schema: pa.Schema, options: ds.ParquetReadOptions) -> pa.Schema:
+    """The schema with the columns that are read as dictionaries."""
+    wanted = options.dictionary_columns or ()
+    return pa.schema(
+        [f.with_type(pa.dictionary(pa.int32(), f.type)) if f.name in wanted else f for f in schema],
+        metadata=schema.metadata,
+    )
+
+
+def _below(root: str, path: str) -> str:
+    return resolve(root, path).removeprefix(root).lstrip("/")
 
 
 class _Guarantees:
@@ -97,6 +137,11 @@ class _Guarantees:
         schema = parse_schema(metadata.schema_string)
         self._partitions = []
         for name in metadata.partition_columns:
+            if name not in arrow.names:
+                raise InvalidArgumentError(
+                    f"Column not found in schema: {name}",
+                    suggestion="a schema to read with must have every partition column",
+                )
             field = schema.field(name)
             kind = field.type if field and isinstance(field.type, PrimitiveType) else PrimitiveType("string")
             physical = name if field is None else field.physical_name
@@ -133,11 +178,16 @@ class _Guarantees:
     def _bounds(self, stats: Any) -> Iterator[Any]:
         for name, physical, kind, target in self._bounded:
             low, high, nulls = stats.bounds(physical, kind)
-            if low is None or high is None or nulls is None:
-                continue
-            if isinstance(high, str) and len(high) >= _MAY_BE_CUT:
-                continue
             column, plain = ds.field(name), arrow_type(kind)
+            if nulls is None:
+                continue
+            if nulls == stats.num_records:
+                yield column.is_null()
+                continue
+            if nulls == 0:
+                yield column.is_valid()
+            if low is None or high is None or (isinstance(high, str) and len(high) >= _MAY_BE_CUT):
+                continue
             inside = (column >= pa.scalar(low, plain).cast(target)) & (
                 column <= pa.scalar(high, plain).cast(target)
             )

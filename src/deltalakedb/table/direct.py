@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.paths import resolve
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.parquet import arrow_source, write_files
-from deltalakedb.table.places import local_root
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 
-def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | None:
+def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: Hooks = DEFAULT) -> Any | None:
     """Append directly where that is certain to give what delta-rs would.
 
     Args:
         table: The open table.
         data: Arrow data of any kind.
         options: The arguments of ``write_deltalake``.
+        hooks: What is to follow the commit.
 
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
@@ -43,7 +43,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
     snapshot = table._source.snapshot
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
         return source
-    root = local_root(table.table_uri, table=table.name)
+    root = table._root
     begun = time.monotonic()
     failpoint("data.before")
     adds = write_files(
@@ -61,8 +61,20 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any]) -> Any | No
         for t in (properties.app_transactions or () if properties is not None else ())
     ]
     actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-    files = [Path(resolve(root, a.path)) for a in adds]
-    table._hand_on(Work(table._row, actions, snapshot, NOTHING, files, fresh=True))
+    files, named = root.placed(a.path for a in adds), table._is_remembered
+    table._hand_on(
+        Work(
+            table._row,
+            actions,
+            snapshot,
+            NOTHING,
+            files,
+            fresh=True,
+            named=named,
+            root=root,
+            hooks=hooks,
+        )
+    )
     return None
 
 

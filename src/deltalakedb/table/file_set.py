@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.exceptions import StorageError
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.partition import partition_path
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.storage.local import storage_error
+from deltalakedb.table.new_files import translated
 from deltalakedb.table.parquet_stats import LongStrings, file_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
+    from deltalakedb.table.new_files import NewFile, NewFiles
     from deltalakedb.table.parquet_options import ParquetOptions
     from deltalakedb.table.partition_split import Key
     from deltalakedb.table.write_plan import WritePlan
@@ -33,9 +32,8 @@ _MIB: Final = 1024 * 1024
 GROUP_BYTES: Final = 64 * _MIB
 #: data in memory that waits for its row groups, over all partitions
 PENDING_BYTES: Final = 256 * _MIB
-#: files that are open at a time; a partition beyond that begins a second file later
+#: files that grow at a time; a partition beyond that begins a second file later
 MOST_OPEN: Final = 64
-_BUFFER: Final = 128 * 1024
 #: a file this near to its target is full
 _NEARLY: Final = 0.9
 
@@ -52,66 +50,58 @@ class _Pending:
 
 
 class _OpenFile:
-    """A file that is being written under a hidden name."""
+    """A file that is being written."""
 
     def __init__(
-        self, final: Path, values: Mapping[str, str | None], plan: WritePlan, options: ParquetOptions
+        self,
+        path: str,
+        new: NewFile,
+        values: Mapping[str, str | None],
+        plan: WritePlan,
+        options: ParquetOptions,
     ) -> None:
-        self.final = final
-        self.hidden = final.with_name(f".{final.name}.tmp")
+        self.path = path
+        self.file = new.file
         self.values = values
         self.long = LongStrings(plan.leaves)
         self.footers: list[pq.FileMetaData] = []
-        self.file = self.hidden.open("xb", buffering=_BUFFER)
+        self._new = new
         try:
             self.writer = pq.ParquetWriter(
                 self.file, plan.file_schema, metadata_collector=self.footers, **options.writer
             )
         except BaseException:
-            self.file.close()
-            _remove(self.hidden)
+            new.discard()
             raise
 
-    def finish(self, *, fsync: bool) -> os.stat_result:
-        """Make the file whole and give it its name."""
+    def finish(self) -> tuple[int, int]:
+        """Make the file whole and visible; its size and time."""
         self.writer.close()
-        self.file.flush()
-        if fsync:
-            os.fsync(self.file.fileno())
-        stat = os.fstat(self.file.fileno())
-        self.file.close()
-        self.hidden.rename(self.final)
-        return stat
+        return self._new.finish()
 
     def discard(self) -> None:
         """Remove the file, in whatever state it is."""
-        for close in (self.writer.close, self.file.close):
-            with contextlib.suppress(Exception):
-                close()
+        with contextlib.suppress(Exception):
+            self.writer.close()
         # a writer that could not close tries again when it is collected, and complains
         self.writer.is_open = False
-        _remove(self.hidden)
-        _remove(self.final)
+        self._new.discard()
 
 
 class FileSet:
     """The files of one write, by partition."""
 
-    def __init__(
-        self, root: Path, plan: WritePlan, options: ParquetOptions, *, target: int, fsync: bool
-    ) -> None:
-        self._root = root
+    def __init__(self, files: NewFiles, plan: WritePlan, options: ParquetOptions, *, target: int) -> None:
+        self._files = files
         self._plan = plan
         self._options = options
         self._target = target
-        self._fsync = fsync
         self._names = [column.name for column in plan.partition_columns]
         self._pending: dict[Key, _Pending] = {}
         self._waiting = 0
         self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
         self._numbers: dict[Key, int] = {}
-        self._folders: dict[Path, None] = {}
-        self._written: list[Path] = []
+        self._written: list[str] = []
         self._adds: list[Add] = []
         #: bytes in memory for a byte in a file, learned on the way
         self._ratio = 1.0
@@ -139,17 +129,14 @@ class FileSet:
                 self._flush(key, pending, pending.rows)
             if key in self._open:
                 self._close(key)
-        if self._fsync:
-            for folder in self._folders:
-                _sync(folder)
+        self._files.settle()
         return self._adds
 
     def discard(self) -> None:
         """Remove everything written so far."""
         for opened in self._open.values():
             opened.discard()
-        for path in self._written:
-            _remove(path)
+        self._files.remove(self._written)
 
     def _full(self, key: Key, pending: _Pending) -> int:
         """How many of the rows that wait fill a row group or a file; 0 while they do not."""
@@ -170,8 +157,8 @@ class FileSet:
             self._waiting += pending.size
         else:
             pending.batches, pending.rows, pending.size = [], 0, 0
-        with _translated(self._root):
-            opened = self._open.get(key) or self._begin(key)
+        opened = self._open.get(key) or self._begin(key)
+        with translated(Path(self._files.location) / opened.path):
             before = opened.file.tell()
             opened.long.look(table)
             opened.writer.write_table(table, row_group_size=self._options.rows)
@@ -182,67 +169,33 @@ class FileSet:
             self._close(key)
 
     def _begin(self, key: Key) -> _OpenFile:
-        while len(self._open) >= MOST_OPEN:
+        while len(self._open) >= min(MOST_OPEN, self._files.most_open):
             self._close(next(iter(self._open)))
         values = dict(zip(self._names, key, strict=True))
-        folder = self._root / partition_path(values) if key else self._root
-        if folder not in self._folders:
-            self._make_folder(folder)
         number = self._numbers.get(key, 0)
         self._numbers[key] = number + 1
         name = f"part-{number:05d}-{uuid.uuid4()}-c000{self._options.suffix}"
-        opened = self._open[key] = _OpenFile(folder / name, values, self._plan, self._options)
+        path = f"{partition_path(values)}/{name}" if key else name
+        with translated(Path(self._files.location) / path):
+            opened = _OpenFile(path, self._files.begin(path), values, self._plan, self._options)
+        self._open[key] = opened
         return opened
 
     def _close(self, key: Key) -> None:
         opened = self._open[key]
-        with _translated(opened.final):
-            stat = opened.finish(fsync=self._fsync)
-        self._written.append(opened.final)
+        with translated(Path(self._files.location) / opened.path):
+            size, modified = opened.finish()
+        self._written.append(opened.path)
         del self._open[key]
-        name = opened.final.name
         self._adds.append(
             Add(
-                path=encode_path(f"{partition_path(opened.values)}/{name}" if key else name),
+                path=encode_path(opened.path),
                 partition_values=opened.values,
-                size=stat.st_size,
-                modification_time=stat.st_mtime_ns // 1_000_000,
+                size=size,
+                modification_time=modified,
                 data_change=True,
                 stats=file_stats(
                     opened.footers[0], self._plan.leaves, opened.long.bounds, truncate=self._options.truncate
                 ),
             )
         )
-
-    def _make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, and remember whose entries must be on disk at the end."""
-        made = folder
-        while not made.is_dir():
-            self._folders.setdefault(made.parent)
-            made = made.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folders.setdefault(folder)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    with _translated(folder):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as e:
-        raise storage_error(e, "write", path) from e

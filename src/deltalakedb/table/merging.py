@@ -17,13 +17,13 @@ from deltalakedb.protocol.predicate import (
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.hooks import NO_HOOKS
+from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.new_tables import quiet
 from deltalakedb.table.operations import call, candidates, plus, recounted, staged
 from deltalakedb.table.overlay import num_files
+from deltalakedb.table.refusals import Concerned
 
 if TYPE_CHECKING:
-    from deltalake import PostCommitHookProperties
-
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
 
+#: the metric of files that delta-rs did not open
 _SKIPPED = "num_target_files_skipped_during_scan"
 
 
@@ -39,8 +40,7 @@ class MergePlan:
 
     def __init__(self, table: SqlDeltaTable, options: dict[str, Any]) -> None:
         self._table = table
-        self.hooks: PostCommitHookProperties | None = options.get("post_commithook_properties")
-        self._options: dict[str, Any] | None = {**options, "post_commithook_properties": NO_HOOKS}
+        self._options: dict[str, Any] | None = options
         self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.source_alias: str | None = options.get("source_alias")
         self.target_alias: str | None = options.get("target_alias")
@@ -64,16 +64,22 @@ class MergePlan:
                 suggestion="begin a new merge: its source has been read",
             )
         options, self._options = self._options, None
+        hooks = Hooks.of(options.pop("post_commithook_properties", None))
+        self._table._refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else num_files(self._table._source) - len(adds)
         with staged(self._table, adds, reads) as stage:
-            builder = call(lambda raw: raw.create_merge_builder(**options), stage.raw)
-            for name, args, kwargs in self._clauses:
-                getattr(builder, name)(*args, **kwargs)
-            metrics = json.loads(call(lambda raw: raw.merge_execute(builder), stage.raw))
-            stage._hand_on(recounted(stage.harvest(), left_out, _SKIPPED))
+
+            def run(raw: Any) -> str:
+                builder = raw.create_merge_builder(**quiet(options))
+                for name, args, kwargs in self._clauses:
+                    getattr(builder, name)(*args, **kwargs)
+                return str(raw.merge_execute(builder))
+
+            metrics = json.loads(call(run, stage.raw, Concerned.at(self._table)))
+            stage._hand_on(hooks, recounted(stage.harvest(), left_out, _SKIPPED))
         return json.dumps(plus(metrics, left_out, _SKIPPED))
 
 

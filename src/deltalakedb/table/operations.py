@@ -9,44 +9,50 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import DeltaError, UnsupportedFeatureError
+from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
-from deltalakedb.table.places import local_root
+from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
+
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
-def rewrite(table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], T]) -> T:
+def rewrite(
+    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
+) -> T:
     """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
 
     Args:
         table: The open table.
         where: What the operation reads; None for every row.
         run: Calls delta-rs on the scratch table.
+        hooks: What is to follow the commit.
 
     Returns:
         What delta-rs returned.
     """
     with staged(table, *candidates(table, where)) as stage:
-        out = call(run, stage)
-        stage._hand_on()
+        out = call(run, stage, Concerned.at(table))
+        stage._hand_on(hooks)
     return out
 
 
@@ -62,6 +68,7 @@ def candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], Rea
 def refuse_row_ids(table: SqlDeltaTable) -> None:
     """Refuse to rewrite rows whose ids have to stay what they are."""
     snapshot = table._source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
         raise UnsupportedFeatureError(
             "rows of a table with row tracking cannot be rewritten here: their ids would change",
@@ -78,20 +85,22 @@ class Stage:
         table: The open table.
         adds: The files that delta-rs sees, in this order.
         reads: What the operation's result depends on.
+        unlent: Paths of entries that stand for no file.
     """
 
-    def __init__(self, table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet) -> None:
+    def __init__(
+        self, table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+    ) -> None:
         snapshot = table._source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=OURS)
         self._table = table
         self._snapshot = snapshot
         self._reads = reads
-        root = local_root(table.table_uri, table=table.name)
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(root, table=table.name)
+        self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
-            self.scratch.lay(snapshot, adds)
-            self.raw = RawDeltaTable(str(self.scratch.folder), version=None, storage_options=None)
+            self.scratch.lay(snapshot, adds, unlent=unlent)
+            self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
             raise
@@ -100,15 +109,21 @@ class Stage:
         """What delta-rs did so far."""
         return self.scratch.harvest(after=self._snapshot.version)
 
-    def _hand_on(self, harvest: Harvest | None = None) -> Committed | None:
+    def _hand_on(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
         """Hand what delta-rs did on as work, or what was made of it."""
-        return submit(self._table, self.scratch, harvest or self.harvest(), self._reads)
+        return submit(self._table, self.scratch, harvest or self.harvest(), self._reads, hooks=hooks)
+
+
+def _open(folder: str) -> RawDeltaTable:
+    return RawDeltaTable(folder, version=None, storage_options=None)
 
 
 @contextmanager
-def staged(table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet) -> Iterator[Stage]:
+def staged(
+    table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+) -> Iterator[Stage]:
     """A stage that is cleared away whatever happens."""
-    stage = Stage(table, adds, reads)
+    stage = Stage(table, adds, reads, unlent=unlent)
     try:
         yield stage
     finally:
@@ -121,6 +136,8 @@ def submit(
     harvest: Harvest,
     reads: ReadSet,
     more: Iterable[Action] = (),
+    *,
+    hooks: Hooks = DEFAULT,
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
@@ -132,9 +149,9 @@ def submit(
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
-    work = Work(
-        table._row, steps[0], table._source.snapshot, reads, moved, harvest.fresh, then=tuple(steps[1:])
-    )
+    read, root = table._source.snapshot, table._root
+    first, *then = steps
+    work = Work(table._row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then)
     return table._hand_on(work)
 
 
@@ -147,7 +164,7 @@ def recounted(harvest: Harvest, more: int, *names: str) -> Harvest:
         metrics = plus(action.extra["operationMetrics"], more, *names)
         return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
-    return replace(harvest, steps=tuple(tuple(map(counted, step)) for step in harvest.steps))
+    return harvest.each(counted)
 
 
 def plus(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
@@ -163,16 +180,10 @@ def _counted(action: Action, removed: int) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[A], T], argument: A) -> T:
-    """Run delta-rs; its errors pass as they are, its panics become errors."""
-    try:
+def call(operation: Callable[[A], T], argument: A, about: Concerned = NOBODY) -> T:
+    """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
+    with refusals(about):
         return operation(argument)
-    except Exception:
-        raise
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise DeltaError(f"delta-rs stopped unexpectedly: {panic}") from panic
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:

@@ -13,14 +13,18 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.table.bins import Candidate, bins
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import call, plus, recounted, refuse_row_ids, staged
 from deltalakedb.table.overlay import unread
+from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.source import SqlSource
+from deltalakedb.table.work_folders import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.operations import Stage
     from deltalakedb.table.sql_table import SqlDeltaTable
 
@@ -31,7 +35,14 @@ _ORDER: Final = ("add_version", "file_id")
 _COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
-def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[[Stage, Any], str]) -> str:
+def compact(
+    table: SqlDeltaTable,
+    filters: Any,
+    target_size: Any,
+    run: Callable[[Stage, Any], str],
+    *,
+    hooks: Hooks = DEFAULT,
+) -> str:
     """Put small neighbouring files together.
 
     Args:
@@ -39,6 +50,7 @@ def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[
         filters: Partition filters.
         target_size: The size to aim at; None for the table's own.
         run: Calls delta-rs on the scratch table, with the target size.
+        hooks: What is to follow the commit.
 
     Returns:
         delta-rs's metrics as JSON, counting all files of the table that the filters leave.
@@ -47,25 +59,28 @@ def compact(table: SqlDeltaTable, filters: Any, target_size: Any, run: Callable[
     target = _target(table) if target_size is None else target_size
     where = table._predicate_or_all(filters)
     adds: list[Add] = []
-    left_out = parted = 0
+    between: frozenset[str] = frozenset()
+    left_out = 0
     if isinstance(target, int) and target > 0:
-        adds, left_out, parted = _to_compact(table, where, target)
-    with staged(table, adds, NOTHING) as stage:
-        metrics = json.loads(call(lambda s: run(s, target), stage))
-        more = left_out - parted
-        stage._hand_on(recounted(stage.harvest(), more, *_COUNTED))
+        adds, between, left_out = _to_compact(table, where, target)
+    with staged(table, adds, NOTHING, unlent=between) as stage:
+        metrics = json.loads(call(lambda s: run(s, target), stage, Concerned.at(table)))
+        more = left_out - len(between)
+        stage._hand_on(hooks, recounted(stage.harvest(), more, *_COUNTED))
     return json.dumps(plus(metrics, more, *_COUNTED))
 
 
-def z_order(table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str]) -> str:
+def z_order(
+    table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str], *, hooks: Hooks = DEFAULT
+) -> str:
     """Rewrite the files of the partitions that the filters leave, in the order of a curve through columns."""
     _rewritable(table)
     # nothing is read whose change would matter: rows stay what they are
     with unread(table._source):
         rows = _ordered(table, table._predicate_or_all(filters), ADD_COLUMNS)
     with staged(table, map(add_from_row, rows), NOTHING) as stage:
-        metrics: str = call(run, stage)
-        stage._hand_on()
+        metrics = call(run, stage, Concerned.at(table))
+        stage._hand_on(hooks)
     return metrics
 
 
@@ -82,8 +97,10 @@ def _rewritable(table: SqlDeltaTable) -> None:
         )
 
 
-def _to_compact(table: SqlDeltaTable, where: Expr | None, target: int) -> tuple[list[Add], int, int]:
-    """The files of all bins; how many others there are; how many of the former only part bins.
+def _to_compact(
+    table: SqlDeltaTable, where: Expr | None, target: int
+) -> tuple[list[Add], frozenset[str], int]:
+    """The files of all bins; the paths of those among them that only part bins; how many others there are.
 
     delta-rs joins neighbours, and would join two bins whose parting files are left out. So where one bin ends
     and another begins, an entry that is too large for any bin stands between them; it names no file, and is
@@ -96,16 +113,16 @@ def _to_compact(table: SqlDeltaTable, where: Expr | None, target: int) -> tuple[
         chosen = bins(found, target)
         whole = _whole(table, where, [rows[c.file] for b in chosen for c in b])
     adds: list[Add] = []
-    parted = 0
+    between: set[str] = set()
     in_order = sorted(chosen, key=lambda b: (str(b[0].group), b[0].file))
     for _, of_group in groupby(in_order, key=lambda b: b[0].group):
         for number, one in enumerate(of_group):
             files = [whole[_key(rows[c.file])] for c in one]
             if number:
-                adds.append(_between(files[0], parted, target))
-                parted += 1
+                adds.append(_between(files[0], len(between), target))
+                between.add(adds[-1].path)
             adds += files
-    return adds, len(rows) - (len(adds) - parted), parted
+    return adds, frozenset(between), len(rows) - (len(adds) - len(between))
 
 
 def _whole(
@@ -127,7 +144,7 @@ def _key(row: dict[str, Any]) -> tuple[str, str]:
 
 def _between(neighbour: Add, number: int, target: int) -> Add:
     return Add(
-        path=f"between-{number}.parquet",
+        path=f"{WORK_FOLDER}/between-{number}",  # no data file lies there
         partition_values=neighbour.partition_values,
         size=target + 1,
         modification_time=neighbour.modification_time,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from deltalakedb.catalog.files import FILE_SCHEMA, totals
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.reads import NOTHING, ReadSet
@@ -17,13 +18,13 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.source import SqlSource, add_row
+from deltalakedb.table.source import SqlSource, add_row, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Commit, Snapshot
+    from deltalakedb.protocol.log import Commit
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.source import Source
 
@@ -101,6 +102,10 @@ class Overlay:
             return mine
         return None if self._base is None else self._base.txn_version(app_id)
 
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        return counted(self)
+
     def _own(self, where: Expr | None) -> list[Add]:
         if where is None or not self._added:
             return list(self._added.values())
@@ -138,3 +143,10 @@ def unread(source: Source) -> Iterator[None]:
 
 def _key(action: Add | Remove) -> _Key:
     return canonical_path(action.path), action.dv_id
+
+
+def created(actions: Sequence[Action]) -> Snapshot:
+    """A new table as its first operation makes it."""
+    metadata = next(a for a in actions if isinstance(a, Metadata))
+    protocol = next(a for a in actions if isinstance(a, Protocol))
+    return Snapshot(0, 0, protocol, metadata)

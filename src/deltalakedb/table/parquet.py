@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.file_set import FileSet
 from deltalakedb.table.parquet_options import parquet_options
 from deltalakedb.table.partition_split import split
-from deltalakedb.table.places import local_root
+from deltalakedb.table.roots import root_at
 from deltalakedb.table.write_plan import casts_for, plan_for
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.write_plan import Column
 
 __all__ = ["arrow_source", "write_files"]
@@ -58,7 +58,7 @@ def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
 def write_files(
     data: Any,
     *,
-    root: str,
+    root: Root | str,
     snapshot: Snapshot,
     target_file_size: int | None = None,
     writer_properties: deltalake.WriterProperties | None = None,
@@ -72,7 +72,7 @@ def write_files(
 
     Args:
         data: The rows; see `arrow_source`.
-        root: The table's root, a local path.
+        root: The table's root, or its location where that is local or the settings know its options.
         snapshot: The table to write for.
         target_file_size: Bytes to aim at; by default the table's ``delta.targetFileSize``, or 100 MiB.
         writer_properties: How Parquet is written.
@@ -87,7 +87,7 @@ def write_files(
         SchemaError: The data breaks NOT NULL, or a value cannot be cast.
         StorageError: A file cannot be written.
     """
-    root = local_root(root)
+    root = root_at(root) if isinstance(root, str) else root
     source = arrow_source(data)
     reason = eligible(snapshot, source.schema, {"writer_properties": writer_properties}, also=also)
     options = parquet_options(writer_properties)
@@ -97,7 +97,7 @@ def write_files(
             f"this append cannot be written directly: {reason}", suggestion="write it through delta-rs"
         )
     target = _target(target_file_size, snapshot.metadata.configuration)
-    files = FileSet(Path(root), plan, options, target=target, fsync=fsync)
+    files = FileSet(root.new_files(fsync=fsync), plan, options, target=target)
     try:
         for batch in _pieces(source):
             rows = pa.RecordBatch.from_arrays(

@@ -6,15 +6,18 @@ import os
 import re
 import uuid
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from deltalakedb.catalog import registry
-from deltalakedb.exceptions import AddressError, UnsupportedOperationError
+from deltalakedb.exceptions import AddressError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
+#: what other engines call the same stores
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
 
 
@@ -24,9 +27,29 @@ def normal_location(location: str | os.PathLike[str]) -> str:
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
     if _SCHEME.match(text):
-        return text.rstrip("/")
+        return _normal_url(text)
     # not resolved: a location may be a link on purpose, and must stay what the user called it
     return os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111
+
+
+def _normal_url(text: str) -> str:
+    """A URL as the stores spell it themselves, and without secrets: it is kept in the database."""
+    parts = urlsplit(text)
+    container = parts.netloc.rpartition("@")[0]
+    if parts.query or parts.fragment or ":" in container:
+        raise AddressError(
+            f"the location {parts.scheme}://{parts.hostname or ''}{parts.path} carries credentials or other "
+            "parts that do not belong to a place",
+            suggestion="give credentials as storage_options, in the settings, or in the environment",
+        )
+    scheme = _ALIASES.get(parts.scheme.lower(), parts.scheme.lower())
+    if scheme not in _SCHEMES:
+        raise AddressError(
+            f"no object store is known by {scheme}://",
+            suggestion=f"give a local path or a URL that begins with {', '.join(_SCHEMES)}",
+        )
+    path = quote(parts.path.rstrip("/"), safe="/%-_.~!$&'()*+,;=:@")
+    return f"{scheme}://{parts.netloc}{path}"
 
 
 def is_local(location: str) -> bool:
@@ -34,21 +57,10 @@ def is_local(location: str) -> bool:
     return not _SCHEME.match(location)
 
 
-def local_root(location: str, *, table: str | None = None) -> str:
-    """A location that must be local."""
-    if not is_local(location):
-        raise UnsupportedOperationError(
-            f"tables on object stores are not served yet: {location}",
-            table=table,
-            suggestion="use a location on a local or mounted disk",
-        )
-    return location
-
-
 def place_for(database: Database, name: str, location: str | None) -> str:
     """The location of a new table: the one given, else one under the catalog's root."""
     if location is not None:
-        return local_root(normal_location(location), table=name)
+        return normal_location(location)
     root = registry.setting(database, ROOT_SETTING) or database.engine.config.catalog.root
     if root is None:
         raise AddressError(
@@ -58,4 +70,4 @@ def place_for(database: Database, name: str, location: str | None) -> str:
         )
     *namespace, last = name.split(".")
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])
-    return local_root(normal_location(folder), table=name)
+    return normal_location(folder)

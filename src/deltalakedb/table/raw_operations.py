@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from deltalake import PostCommitHookProperties
 
 from deltalakedb.table import altering, file_actions, log_upkeep, optimizing, repairing, restoring
-from deltalakedb.table.hooks import NO_HOOKS
+from deltalakedb.table.hooks import QUIET, Hooks
 from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.operations import rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalake import CommitProperties, Field, Schema, TableFeatures, WriterProperties
 
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -28,15 +25,10 @@ class RawOperations:
 
     _owner: SqlDeltaTable
 
-    @contextmanager
-    def _working(self, hooks: _Hooks) -> Iterator[SqlDeltaTable]:
-        """The table, at its newest version unless the user chose one, with the hooks after its commit."""
+    def _ready(self) -> SqlDeltaTable:
+        """The table, at its newest version unless the user chose one."""
         self._owner._refresh()
-        self._owner._hooks = hooks
-        try:
-            yield self._owner
-        finally:
-            self._owner._hooks = None
+        return self._owner
 
     # ---- rows ------------------------------------------------------------------------------------------
 
@@ -48,12 +40,13 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Delete rows."""
-        with self._working(post_commithook_properties) as table:
-            return rewrite(
-                table,
-                table._predicate_or_all(predicate),
-                lambda stage: stage.raw.delete(predicate, writer_properties, commit_properties, NO_HOOKS),
-            )
+        table = self._ready()
+        return rewrite(
+            table,
+            table._predicate_or_all(predicate),
+            lambda stage: stage.raw.delete(predicate, writer_properties, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def update(
         self,
@@ -65,14 +58,15 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Update rows."""
-        with self._working(post_commithook_properties) as table:
-            return rewrite(
-                table,
-                table._predicate_or_all(predicate),
-                lambda stage: stage.raw.update(
-                    updates, predicate, writer_properties, safe_cast, commit_properties, NO_HOOKS
-                ),
-            )
+        table = self._ready()
+        return rewrite(
+            table,
+            table._predicate_or_all(predicate),
+            lambda stage: stage.raw.update(
+                updates, predicate, writer_properties, safe_cast, commit_properties, QUIET
+            ),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def create_merge_builder(self, **options: Any) -> MergePlan:
         """Begin a merge."""
@@ -80,16 +74,14 @@ class RawOperations:
 
     def merge_execute(self, plan: MergePlan) -> str:
         """Run a merge and commit it."""
-        with self._working(plan.hooks):
-            return plan.execute()
+        return plan.execute()
 
     def write(self, data: Any, **options: Any) -> None:
         """Write rows, for stock code that was handed this table."""
         from deltalakedb.table.writer import write_to
 
         options.pop("batch_schema", None)
-        with self._working(options.pop("post_commithook_properties", None)) as table:
-            write_to(table, data, **options)
+        write_to(self._ready(), data, **options)
 
     # ---- files -----------------------------------------------------------------------------------------
 
@@ -106,23 +98,23 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Put small files together."""
-        with self._working(post_commithook_properties) as table:
-            return optimizing.compact(
-                table,
+        return optimizing.compact(
+            self._ready(),
+            partition_filters,
+            target_size,
+            lambda stage, target: stage.raw.compact_optimize(
                 partition_filters,
-                target_size,
-                lambda stage, target: stage.raw.compact_optimize(
-                    partition_filters,
-                    target,
-                    max_concurrent_tasks,
-                    max_spill_size,
-                    max_temp_directory_size,
-                    min_commit_interval,
-                    writer_properties,
-                    commit_properties,
-                    NO_HOOKS,
-                ),
-            )
+                target,
+                max_concurrent_tasks,
+                max_spill_size,
+                max_temp_directory_size,
+                min_commit_interval,
+                writer_properties,
+                commit_properties,
+                QUIET,
+            ),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def z_order_optimize(
         self,
@@ -138,23 +130,23 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Order rows along a curve through columns."""
-        with self._working(post_commithook_properties) as table:
-            return optimizing.z_order(
-                table,
+        return optimizing.z_order(
+            self._ready(),
+            partition_filters,
+            lambda stage: stage.raw.z_order_optimize(
+                z_order_columns,
                 partition_filters,
-                lambda stage: stage.raw.z_order_optimize(
-                    z_order_columns,
-                    partition_filters,
-                    target_size,
-                    max_concurrent_tasks,
-                    max_spill_size,
-                    max_temp_directory_size,
-                    min_commit_interval,
-                    writer_properties,
-                    commit_properties,
-                    NO_HOOKS,
-                ),
-            )
+                target_size,
+                max_concurrent_tasks,
+                max_spill_size,
+                max_temp_directory_size,
+                min_commit_interval,
+                writer_properties,
+                commit_properties,
+                QUIET,
+            ),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def create_write_transaction(
         self,
@@ -167,15 +159,15 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Commit files that lie there already."""
-        with self._working(post_commithook_properties) as table:
-            file_actions.hand_in(
-                table,
-                mode,
-                partitions_filters,
-                lambda raw: raw.create_write_transaction(
-                    actions, mode, partition_by, schema, partitions_filters, commit_properties, NO_HOOKS
-                ),
-            )
+        file_actions.hand_in(
+            self._ready(),
+            mode,
+            partitions_filters,
+            lambda raw: raw.create_write_transaction(
+                actions, mode, partition_by, schema, partitions_filters, commit_properties, QUIET
+            ),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def restore(
         self,
@@ -187,15 +179,15 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Go back to an older version."""
-        with self._working(post_commithook_properties) as table:
-            metrics = restoring.restore(
-                table,
-                target,
-                ignore_missing_files=ignore_missing_files,
-                protocol_downgrade_allowed=protocol_downgrade_allowed,
-                commit_properties=commit_properties,
-            )
-            return json.dumps(metrics)
+        metrics = restoring.restore(
+            self._ready(),
+            target,
+            ignore_missing_files=ignore_missing_files,
+            protocol_downgrade_allowed=protocol_downgrade_allowed,
+            commit_properties=commit_properties,
+            hooks=Hooks.of(post_commithook_properties),
+        )
+        return json.dumps(metrics)
 
     def repair(
         self,
@@ -204,8 +196,14 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Remove files that are missing."""
-        with self._working(post_commithook_properties) as table:
-            return json.dumps(repairing.repair(table, dry_run=dry_run, commit_properties=commit_properties))
+        return json.dumps(
+            repairing.repair(
+                self._ready(),
+                dry_run=dry_run,
+                commit_properties=commit_properties,
+                hooks=Hooks.of(post_commithook_properties),
+            )
+        )
 
     # ---- metadata --------------------------------------------------------------------------------------
 
@@ -216,8 +214,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Add columns."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(table, lambda raw: raw.add_columns(fields, commit_properties, NO_HOOKS))
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.add_columns(fields, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def add_feature(
         self,
@@ -227,13 +228,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Add table features."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(
-                table,
-                lambda raw: raw.add_feature(
-                    feature, allow_protocol_versions_increase, commit_properties, NO_HOOKS
-                ),
-            )
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.add_feature(feature, allow_protocol_versions_increase, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def add_constraints(
         self,
@@ -242,10 +241,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Add constraints that every row fulfils."""
-        with self._working(post_commithook_properties) as table:
-            altering.add_constraint(
-                table, lambda raw: raw.add_constraints(constraints, commit_properties, NO_HOOKS)
-            )
+        altering.add_constraint(
+            self._ready(),
+            lambda raw: raw.add_constraints(constraints, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def drop_constraints(
         self,
@@ -255,11 +255,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Drop a constraint."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(
-                table,
-                lambda raw: raw.drop_constraints(name, raise_if_not_exists, commit_properties, NO_HOOKS),
-            )
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.drop_constraints(name, raise_if_not_exists, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def drop_column_not_null(
         self,
@@ -268,10 +268,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Let a column hold nulls."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(
-                table, lambda raw: raw.drop_column_not_null(column_name, commit_properties, NO_HOOKS)
-            )
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.drop_column_not_null(column_name, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def set_table_properties(
         self,
@@ -281,13 +282,13 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Set properties."""
-        with self._working(post_commithook_properties) as table:
-            altering.set_properties(
-                table,
-                properties,
-                must_exist=raise_if_not_exists,
-                run=lambda raw, some, must: raw.set_table_properties(some, must, commit_properties, NO_HOOKS),
-            )
+        altering.set_properties(
+            self._ready(),
+            properties,
+            must_exist=raise_if_not_exists,
+            run=lambda raw, some, must: raw.set_table_properties(some, must, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def set_table_name(
         self,
@@ -296,8 +297,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Set the name in the table's metadata; the catalog's stays."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(table, lambda raw: raw.set_table_name(name, commit_properties, NO_HOOKS))
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.set_table_name(name, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def set_table_description(
         self,
@@ -306,10 +310,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Set the description."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(
-                table, lambda raw: raw.set_table_description(description, commit_properties, NO_HOOKS)
-            )
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.set_table_description(description, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     def set_column_metadata(
         self,
@@ -319,11 +324,11 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Set metadata of a column."""
-        with self._working(post_commithook_properties) as table:
-            altering.alter(
-                table,
-                lambda raw: raw.set_column_metadata(field_name, metadata, commit_properties, NO_HOOKS),
-            )
+        altering.alter(
+            self._ready(),
+            lambda raw: raw.set_column_metadata(field_name, metadata, commit_properties, QUIET),
+            hooks=Hooks.of(post_commithook_properties),
+        )
 
     # ---- the log ---------------------------------------------------------------------------------------
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.catalog import files, snapshots
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import check_writable, joined
+from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, encode_path
 from deltalakedb.protocol.reads import EVERYTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.upgrades import joined
 from deltalakedb.table.commit_notes import notes
+from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes
 from deltalakedb.table.presence import missing
 from deltalakedb.table.shapes import epoch_ms
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.source import SqlSource, from_log
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.source import Source
     from deltalakedb.table.sql_table import SqlDeltaTable
 
@@ -40,6 +43,7 @@ def restore(
     ignore_missing_files: bool = False,
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
+    hooks: Hooks = DEFAULT,
 ) -> dict[str, int]:
     """Make a table what it was at a version or a time.
 
@@ -49,6 +53,7 @@ def restore(
         ignore_missing_files: Go on where files of the older version are gone.
         protocol_downgrade_allowed: Take over the older protocol as well.
         commit_properties: Custom metadata and application transactions.
+        hooks: What is to follow the commit.
 
     Returns:
         The metrics, under the names that stock gives them.
@@ -74,7 +79,7 @@ def restore(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table._hand_on(Work(table._row, actions, now, EVERYTHING))
+    table._hand_on(Work(table._row, actions, now, EVERYTHING, root=table._root, hooks=hooks))
     return metrics
 
 
@@ -94,7 +99,7 @@ def _at(table: SqlDeltaTable, version: int) -> Source:
     try:
         return SqlSource(table._database, snapshots.open_table(table._database, table.name, version))
     except VersionMissingError as error:
-        return table._from_log(version, error)
+        return from_log(table._row, version, error, table._root.options)
 
 
 def _difference(table: SqlDeltaTable, then: Source) -> tuple[list[Add], list[Add]]:
@@ -116,8 +121,7 @@ def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
     paths = [a.path for a in back]
     vectors = [dv_path(a.deletion_vector) for a in back if a.deletion_vector is not None]
     paths += sorted({encode_path(v) for v in vectors if v is not None})
-    options = table._database.engine.config.storage_options_for(table.table_uri, table._storage_options)
-    if gone := missing(table.table_uri, paths, storage_options=options):
+    if gone := missing(table._root, paths):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise StorageMissingError(
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",

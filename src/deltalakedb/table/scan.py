@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.log.names import commit_path
+from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_types import arrow_schema
-from deltalakedb.table.staging import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Add, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
+    from deltalakedb.table.work_folders import WorkFolder
 
 #: table features under which a data file's rows are not simply the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
@@ -41,29 +46,75 @@ def _maps_columns(protocol: Protocol) -> bool:
     return protocol.min_reader_version >= 2
 
 
-class RawScan:
-    """delta-rs's own table over a scratch log that names only the candidate files."""
+def raw_table(
+    snapshot: Snapshot,
+    adds: Iterable[Add],
+    root: Root,
+) -> RawTable:
+    """delta-rs's own table over some files of a snapshot.
 
-    def __init__(self, source: Source, root: str, where: Expr | None = None) -> None:
-        self._scratch = Scratch.for_reading(root)
-        weakref.finalize(self, self._scratch.remove)
-        self._scratch.lay(source.snapshot, source.adds(where), reading=True)
+    It is loaded from a log, and all of it is in memory then, so the log is gone when this returns; fetched
+    files stay as long as anybody holds the answer. Never vacuum such a table.
+
+    Raises:
+        UnsupportedFeatureError: delta-rs does not read such a table.
+        FetchLimitError: The files would have to be fetched, and are too large for that.
+    """
+    work = root.work_folder(reading=True)
+    protocol = without_features(snapshot.protocol, SCAN_DROPS)
+    try:
+        path = work.path / commit_path(snapshot.version)
+        lender = root.lender(work.path, reading=True)
+        files = lender.lend(list(adds))
         try:
-            self.raw = RawDeltaTable(str(self._scratch.folder), version=None, storage_options=None)
-        except BaseException as error:
-            raise readable_error(error, source.snapshot) from error
+            path.parent.mkdir()
+            path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+        raw = _opened(snapshot, str(work.path))
+    except BaseException:
+        work.close()
+        raise
+    if lender.copies:
+        return RawTable(raw, work)
+    work.close()
+    return RawTable(raw)
 
-    def batches(
-        self, schema: pa.Schema, columns: list[str] | None, predicate: str | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Record batches in the table's own types; the scratch folder lives as long as the iterator."""
-        reader = pa.RecordBatchReader.from_stream(self.raw.scan(columns=columns, predicate=predicate))
-        for batch in reader:
-            yield _conform(batch, schema)
+
+def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
+    """The same over a remote table's published log, so that nothing is fetched; None where that cannot be."""
+    if root.is_local or set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
+        return None
+    try:
+        return RawTable(_opened(snapshot, root.location, version=snapshot.version, options=root.options))
+    except UnsupportedFeatureError:
+        return None  # the log is gone, or is not for delta-rs
 
 
-def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+class RawTable:
+    """A raw table of delta-rs, and what it needs to be there while it is read."""
+
+    def __init__(self, raw: RawDeltaTable, work: WorkFolder | None = None) -> None:
+        self.raw = raw
+        if work is not None:
+            weakref.finalize(self, work.close)
+
+
+def _opened(
+    snapshot: Snapshot, place: str, *, version: int | None = None, options: Mapping[str, str] | None = None
+) -> RawDeltaTable:
+    try:
+        return RawDeltaTable(
+            place, version=version, storage_options=None if options is None else dict(options)
+        )
+    except BaseException as error:
+        raise readable_error(error, snapshot) from error
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in the table's own types: delta-rs answers with view types."""
+    if not schema.names:
+        return batch  # without columns only the number of rows is left
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -96,7 +147,7 @@ def known(columns: list[str], schema: pa.Schema) -> list[str]:
 
 def scan(
     source: Source,
-    root: str,
+    root: Root,
     *,
     where: Expr | None,
     columns: list[str] | None,
@@ -105,8 +156,24 @@ def scan(
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    raw = RawScan(source, root, where)
-    return pa.RecordBatchReader.from_batches(schema, raw.batches(schema, columns, predicate))
+    groups = root.groups(source.adds(where))
+
+    def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
+        table = raw_table(source.snapshot, adds, root)
+        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
+        return conformed(reader, schema, table)
+
+    # planned here, so that a wrong predicate is an error of this call and not of the first batch
+    first = rows(next(groups))
+    rest = (batch for adds in groups for batch in rows(adds))
+    return pa.RecordBatchReader.from_batches(schema, chain(first, rest))
+
+
+def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
+    """The batches in the table's own types; tables that are read stay until the last of them."""
+    for batch in reader:
+        yield conform(batch, schema)
+    del held
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:

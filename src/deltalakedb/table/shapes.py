@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import InvalidArgumentError
 
@@ -28,15 +28,6 @@ class MetadataView:
         return self
 
 
-def one_of(older: Any, newer: Any, name: str = "partition_filters") -> Any:
-    """The filters of an argument that has an older and a newer name."""
-    if older is None:
-        return newer
-    if newer is not None:
-        raise InvalidArgumentError(f"{name} is the older name of file_pruning_predicate: pass only one")
-    return older
-
-
 def epoch_ms(when: str | datetime) -> int:
     """A time as epoch milliseconds."""
     if isinstance(when, str):
@@ -44,7 +35,8 @@ def epoch_ms(when: str | datetime) -> int:
             when = datetime.fromisoformat(when)
         except ValueError as error:
             raise InvalidArgumentError(
-                f"{when!r} is not a time", suggestion="write it as 2026-11-15T12:00:00Z"
+                f"Failed to parse datetime string: {when!r} is not a time",
+                suggestion="write it as 2026-11-15T12:00:00Z",
             ) from error
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

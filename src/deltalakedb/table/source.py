@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from deltalakedb.catalog import commits, files, snapshots
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, LogError, VersionMissingError
+from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -16,11 +19,11 @@ from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import OpenTable
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Commit, Snapshot
     from deltalakedb.protocol.predicate import Expr
@@ -48,6 +51,10 @@ class Source(Protocol):
 
     def txn_version(self, app_id: str) -> int | None:
         """An application's own version."""
+        ...
+
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
         ...
 
 
@@ -83,6 +90,10 @@ class SqlSource:
         found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
         return None if found is None else found.version
 
+    def num_records(self) -> int:
+        """The rows that statistics tell, from the table's counters."""
+        return files.totals(self.database, self.opened)[2]
+
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
@@ -114,6 +125,51 @@ class LogSource:
         """An application's own version."""
         found = self.reader.txns(self.snapshot.version).get(app_id)
         return None if found is None else found.version
+
+    def num_records(self) -> int:
+        """The rows that statistics tell."""
+        return counted(self)
+
+
+def counted(source: Source) -> int:
+    """The rows that the statistics of a source's files tell."""
+    return sum(n for n in source.scan(("num_records",)).column(0).to_pylist() if n is not None)
+
+
+def check_version(version: object) -> None:
+    """Refuse what cannot be a version."""
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
+    if version < 0:
+        raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version}")
+
+
+def from_log(
+    table: Table, version: int | None, error: VersionMissingError, options: Mapping[str, str] | None = None
+) -> LogSource:
+    """A version older than SQL's first, while the log still holds it; else the error."""
+    if version is None or not version < table.head.first_version:
+        raise error
+    try:
+        reader = FileTxnLogReader(table.location, options)
+        return LogSource(reader, reader.snapshot(version))
+    except (LogError, VersionMissingError):
+        raise error from None
+
+
+def open_older(database: Database, session: Session, name: str, version: int) -> tuple[Table, Source]:
+    """A table that a session sees, at a version up to the one that it sees."""
+    check_version(version)
+    source: Source
+    try:
+        opened = snapshots.open_in(database, session, name, version)
+        source = SqlSource(database, opened)
+    except VersionMissingError as error:
+        opened = snapshots.open_in(database, session, name)
+        options = database.engine.config.storage_options_for(opened.table.location)
+        source = from_log(opened.table, version, error, options)
+    check_readable(source.snapshot.protocol, table=name)
+    return opened.table, source
 
 
 def add_row(add: Add) -> dict[str, Any]:

@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
-import warnings
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import deltalake
-from arro3.core import RecordBatchReader, Table
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     InvalidArgumentError,
-    LogError,
-    PredicateError,
     UnsupportedOperationError,
     VersionMissingError,
 )
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import look_at_open
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.table import add_actions, scan
-from deltalakedb.table.arrow_types import arrow_schema
-from deltalakedb.table.delta_table import DeltaTable
-from deltalakedb.table.filters import both, predicate_of
-from deltalakedb.table.hooks import run_hooks
+from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.raw import RawProxy
-from deltalakedb.table.shapes import MetadataView, epoch_ms, one_of
-from deltalakedb.table.source import LogSource, Source, SqlSource
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.scan import published_table, raw_table
+from deltalakedb.table.shapes import MetadataView, epoch_ms
+from deltalakedb.table.source import Source, SqlSource, check_version, from_log
+from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.fs as pafs
+    from deltalake._internal import RawDeltaTable
 
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.catalog.values import Table as TableRow
     from deltalakedb.protocol.log import Committed
-    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
+    from deltalakedb.table.scan import RawTable
     from deltalakedb.table.work import Sink, Work
 
 
-class SqlDeltaTable(DeltaTable):
+class SqlDeltaTable(SqlReads):
     """A table opened from a catalog by one query; files, statistics and history come when asked for.
 
     Made by ``DeltaTable("deltasql://…")``; never needs `_delta_log`.
@@ -65,13 +62,7 @@ class SqlDeltaTable(DeltaTable):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        for name, given in (
-            ("without_files", without_files),
-            ("log_buffer_size", log_buffer_size is not None),
-            ("skip_stats", skip_stats),
-        ):
-            if given:
-                warnings.warn(f"{name!r} is ignored: files are always read lazily", DeprecationWarning, 2)
+        warn_ignored(without_files, log_buffer_size, skip_stats)
         address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
         if address.table is None:
             raise InvalidArgumentError(
@@ -87,9 +78,14 @@ class SqlDeltaTable(DeltaTable):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
-        #: what is to follow the commit of the operation that runs
-        self._hooks: deltalake.PostCommitHookProperties | None = None
+        #: nobody looked the table up: see `deltalakedb.table.memory`
+        self._is_remembered = False
+        #: what the last piece of work became, where it changed nothing but files
+        self._appended: Committed | None = None
+        self._at_root: Root | None = None
         self._open(version)
+        if self._database.engine.config.publish.look_at_open and look_at_open(self._database, self._row):
+            self._open(version)
         self._check_location(address.location)
 
     # ---- opening ---------------------------------------------------------------------------------------
@@ -109,41 +105,69 @@ class SqlDeltaTable(DeltaTable):
             )
 
     def _open(self, version: int | None) -> None:
-        if version is not None and (not isinstance(version, int) or version < 0):
-            raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
+        if version is not None:
+            check_version(version)
         try:
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
             self._row = registry.find(self._database, self.name)
-            self._source = self._from_log(version, error)
+            self._source = from_log(self._row, version, error, self._root.options)
         else:
             self._use(opened)
         check_readable(self._source.snapshot.protocol, table=self.name)
-        self._raw: scan.RawScan | None = None
+        self._raw_found: RawTable | None = None
 
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
 
-    def _from_log(self, version: int | None, error: VersionMissingError) -> Source:
-        """A version older than SQL's first, while the log still holds it."""
-        if version is None or not version < self._row.head.first_version:
-            raise error
-        try:
-            reader = FileTxnLogReader(self._row.location, self._storage_options)
-            return LogSource(reader, reader.snapshot(version))
-        except (LogError, VersionMissingError):
-            raise error from None
-
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
+        # stock's QueryBuilder hands this on to Rust, which takes nothing but the real thing
+        if sys._getframe(1).f_globals.get("__name__") == "deltalake.query":
+            return self._raw()
         return RawProxy(self)
 
-    def _raw_scan(self) -> scan.RawScan:
-        """delta-rs's own table over a scratch log of the open version."""
-        if self._raw is None:
-            self._raw = scan.RawScan(self._source, self._row.location)
-        return self._raw
+    @property
+    def _moves(self) -> bool:
+        """Whether newer versions can be seen: not so inside a transaction."""
+        return isinstance(self._sink, AutoCommit)
+
+    def _raw(self, *, files: bool = True) -> RawDeltaTable:
+        """delta-rs's own table at the open version, for reading; without files it answers of its schema."""
+        snapshot = self._source.snapshot
+        if not files:
+            return raw_table(snapshot, (), self._root).raw
+        if self._raw_found is None:
+            found = published_table(snapshot, self._root) if self._is_published() else None
+            self._raw_found = found or raw_table(snapshot, self._source.adds(), self._root)
+        return self._raw_found.raw
+
+    def _is_published(self) -> bool:
+        """Whether a remote table's log holds just what is open here."""
+        if self._root.is_local or not isinstance(self._source, SqlSource) or self._row.state != "active":
+            return False
+        waiting = outbox.waiting_versions(self._database, self._row.table_id)
+        return self.version() < min(waiting, default=self.version() + 1)
+
+    def _newest_version(self) -> int:
+        """The newest version that can be seen from here."""
+        if not self._moves:
+            return self.version()
+        return registry.find(self._database, self.name).head.version
+
+    @property
+    def _root(self) -> Root:
+        """Where the table's files lie."""
+        if self._at_root is None or self._at_root.location != self._row.location:
+            config = self._database.engine.config
+            self._at_root = root_at(self._row.location, self._storage_options, config)
+        return self._at_root
+
+    def _use_options(self, storage_options: Mapping[str, str] | None) -> None:
+        """Take storage options from here on, where any are given."""
+        if storage_options is not None:
+            self._storage_options, self._at_root = dict(storage_options), None
 
     def _pass_by(self) -> SqlDeltaTable:
         """Say that nobody will look at this object after its next operation, which saves a query."""
@@ -152,15 +176,15 @@ class SqlDeltaTable(DeltaTable):
 
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
-        if isinstance(self._sink, AutoCommit) and not self._chosen:
+        self._sink.ready()
+        if self._moves and not self._chosen:
             self._open(None)
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
         outcome = self._sink.submit(work)
-        self._raw = None
-        if outcome is not None and not outcome.replayed:
-            run_hooks(self, outcome.version)
+        self._appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
+        self._raw_found = None
         if outcome is not None and not self._passing:
             self._chosen = False
             with after_commit(f"{self.name} could not be opened at its new version"):
@@ -169,7 +193,7 @@ class SqlDeltaTable(DeltaTable):
 
     def update_incremental(self) -> None:
         """Move to the newest version."""
-        if not isinstance(self._sink, AutoCommit):
+        if not self._moves:
             return  # a transaction's view of its tables does not move
         self._chosen = False
         self._open(None)
@@ -182,17 +206,23 @@ class SqlDeltaTable(DeltaTable):
         """
         if isinstance(version, bool) or not isinstance(version, int | str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
-        if not isinstance(self._sink, AutoCommit):
+        if not self._moves:
             raise UnsupportedOperationError(
                 "a table inside a transaction stays at the transaction's snapshot",
                 table=self.name,
-                suggestion="open it outside of the transaction to travel in time",
+                suggestion="tx.table(name, version=…) reads an older version",
             )
         self._chosen = True
         if isinstance(version, int):
             self._open(version)
             return
-        self._open(self._version_at(epoch_ms(version)))
+        moment = epoch_ms(version)
+        if isinstance(version, str) and datetime.fromisoformat(version).tzinfo is None:
+            raise InvalidArgumentError(
+                f"Failed to parse datetime string: {version!r} has no time zone",
+                suggestion=f"write {version}Z for UTC, or pass a datetime",
+            )
+        self._open(self._version_at(moment))
 
     def _version_at(self, moment: int) -> int:
         """The newest version at a time."""
@@ -245,6 +275,8 @@ class SqlDeltaTable(DeltaTable):
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Commits up to the open version, newest first, as their writers described them."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise ArgumentTypeError(f"a limit is a whole number, not {limit!r}")
         if limit is not None and limit < 0:
             raise InvalidArgumentError(f"a limit is a whole number from 0 on, not {limit}")
         out = []
@@ -255,135 +287,9 @@ class SqlDeltaTable(DeltaTable):
 
     def transaction_version(self, app_id: str) -> int | None:
         """The version that an application recorded for itself."""
+        if not isinstance(app_id, str):
+            raise ArgumentTypeError(f"an application's id is a text, not {app_id!r}")
         return self._source.txn_version(app_id)
-
-    # ---- files -----------------------------------------------------------------------------------------
-
-    def _where(self, predicate: Any) -> Expr | None:
-        metadata = self._source.snapshot.metadata
-        return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string))
-
-    def _predicate_or_all(self, predicate: str | None) -> Expr | None:
-        """What an operation reads; None, for every row, also where only delta-rs understands it."""
-        try:
-            return self._where(predicate)
-        except PredicateError:
-            return None
-
-    def file_uris(self, partition_filters: Any = None, *, file_pruning_predicate: Any = None) -> list[str]:
-        """Absolute paths of the files that may hold what the filters ask for.
-
-        Args:
-            partition_filters: The older name of ``file_pruning_predicate``.
-            file_pruning_predicate: A SQL predicate, or filters in disjunctive normal form.
-        """
-        where = self._where(one_of(partition_filters, file_pruning_predicate))
-        return scan.file_uris(self._source, self._row.location, where)
-
-    def partitions(
-        self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
-    ) -> list[dict[str, str]]:
-        """The partitions of the files that may hold what the filters ask for."""
-        where = self._where(one_of(partition_filters, file_pruning_predicate))
-        return list(scan.partitions(self._source, where))  # type: ignore[arg-type]  # null values, as in stock
-
-    def get_add_actions(self, flatten: bool = False) -> Table:
-        """The live files with their sizes, statistics and partition values, as Arrow.
-
-        Args:
-            flatten: One column per statistic (``min.id``) instead of nested structs.
-        """
-        found = self._source.scan(add_actions.COLUMNS)
-        return Table.from_arrow(
-            add_actions.add_actions(found, self._source.snapshot.metadata, flatten=flatten)
-        )
-
-    # ---- rows ------------------------------------------------------------------------------------------
-
-    def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> RecordBatchReader:
-        """Rows as a stream of Arrow batches, read by delta-rs from candidate files only."""
-        reader = scan.scan(
-            self._source,
-            self._row.location,
-            where=self._where(predicate),
-            columns=columns,
-            predicate=predicate,
-        )
-        return RecordBatchReader.from_arrow(reader)
-
-    def to_pyarrow_dataset(
-        self,
-        partitions: Any = None,
-        filesystem: str | pafs.FileSystem | None = None,
-        parquet_read_options: ds.ParquetReadOptions | None = None,
-        schema: pa.Schema | None = None,
-        as_large_types: bool = False,
-        file_pruning_predicate: Any = None,
-    ) -> ds.Dataset:
-        """The rows as a pyarrow dataset over candidate files.
-
-        Args:
-            partitions: The older name of ``file_pruning_predicate``.
-            filesystem: A pyarrow file system rooted at the table.
-            parquet_read_options: How Parquet files are read.
-            schema: The schema to read with instead of the table's.
-            as_large_types: Use Arrow's large types.
-            file_pruning_predicate: A SQL predicate or filters by which the database picks files.
-        """
-        from deltalakedb.table.dataset import dataset
-
-        where = self._where(one_of(partitions, file_pruning_predicate, "partitions"))
-        return dataset(
-            self._source,
-            self._row.location,
-            where=where,
-            schema=schema,
-            filesystem=filesystem,
-            read_options=parquet_read_options,
-            large=as_large_types,
-        )
-
-    def to_pyarrow_table(
-        self,
-        partitions: Any = None,
-        columns: list[str] | None = None,
-        filesystem: str | pafs.FileSystem | None = None,
-        filters: Any = None,
-    ) -> pa.Table:
-        """The rows as a pyarrow table; ``filters`` go to the database first, then to the files.
-
-        Besides what stock takes, ``filters`` may be a SQL predicate.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from deltalakedb.table.dataset import dataset, typed_reading
-
-        if isinstance(filters, str):
-            return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
-        where = both(self._where(one_of(partitions, None, "partitions")), self._where(filters))
-        rows = dataset(self._source, self._row.location, where=where, filesystem=filesystem)
-        expression = pq.filters_to_expression(filters) if isinstance(filters, list) and filters else filters
-        if isinstance(expression, list):
-            expression = None
-        if isinstance(columns, list):
-            scan.known(columns, rows.schema)
-        with typed_reading(self.name, self.version()):
-            return rows.to_table(columns=columns, filter=expression)
-
-    def to_pandas(
-        self,
-        partitions: Any = None,
-        columns: list[str] | None = None,
-        filesystem: str | pafs.FileSystem | None = None,
-        filters: Any = None,
-        types_mapper: Any = None,
-    ) -> pd.DataFrame:
-        """The rows as a pandas DataFrame."""
-        table = self.to_pyarrow_table(
-            partitions=partitions, columns=columns, filesystem=filesystem, filters=filters
-        )
-        return table.to_pandas(types_mapper=types_mapper)
 
     # ---- as an object ----------------------------------------------------------------------------------
 
@@ -400,17 +306,37 @@ class SqlDeltaTable(DeltaTable):
 
     @classmethod
     def _inside(
-        cls, address: Address, database: Database, row: TableRow, source: Source, sink: Sink
+        cls,
+        address: Address,
+        database: Database,
+        row: TableRow,
+        source: Source,
+        sink: Sink,
+        root: Root | None = None,
     ) -> SqlDeltaTable:
         """A table inside a transaction: its answers come from there, its work goes there."""
         made = object.__new__(cls)
         made._address, made._storage_options, made._database = address, None, database
-        made._row, made._source, made._sink, made._raw = row, source, sink, None
-        made._chosen = made._passing = False
-        made._hooks = None
+        made._at_root = root
+        made._row, made._source, made._sink, made._raw_found = row, source, sink, None
+        made._chosen = made._passing = made._is_remembered = False
+        made._appended = None
+        return made
+
+    @classmethod
+    def _remembered(cls, address: Address, database: Database, opened: OpenTable) -> SqlDeltaTable:
+        """A table that nobody looked up, for one append."""
+        made = cls._inside(address, database, opened.table, SqlSource(database, opened), AutoCommit(database))
+        made._passing = made._is_remembered = True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if not self._moves:
+            raise UnsupportedOperationError(
+                "a table inside a transaction cannot be pickled or copied",
+                table=self.name,
+                suggestion="pickle a table that was opened outside of the transaction",
+            )
         # a pickled table must open elsewhere: the password travels, as it does in the address
         uri = self._address.to_uri(redact=False)
         return DeltaTable, (uri, self.version(), self._storage_options)

@@ -5,58 +5,66 @@ from __future__ import annotations
 import random
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 
 from deltalakedb.catalog import registry, snapshots
 from deltalakedb.catalog.commits import by_transaction
+from deltalakedb.catalog.outbox import refuse_unpublished
 from deltalakedb.catalog.own_sql import checked_statement
-from deltalakedb.catalog.values import Head, Table
-from deltalakedb.commit.changes import NewTable, TableChange
-from deltalakedb.commit.fold import fold
-from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
-from deltalakedb.mirror.groups import Member, write_manifest
-from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.log import Snapshot
-from deltalakedb.protocol.reads import NOTHING, ReadSet
-from deltalakedb.table.overlay import Overlay
+from deltalakedb.commit.changes import NewTable
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    InvalidArgumentError,
+    TableExistsError,
+    TableMissingError,
+    VersionMissingError,
+)
+from deltalakedb.mirror.fencing import refuse_fenced
+from deltalakedb.table import memory
+from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
+from deltalakedb.table.overlay import Overlay, created
+from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.results import TransactionResult
+from deltalakedb.table.roots import undo
+from deltalakedb.table.source import SqlSource, open_older
 from deltalakedb.table.sql_table import SqlDeltaTable
-from deltalakedb.table.staging import undo
-from deltalakedb.table.work import after_commit, publish_committed, settle
+from deltalakedb.table.work import (
+    ReadOnly,
+    Settled,
+    after_commit,
+    interval,
+    publish_committed,
+    settle,
+    tell_nothing_written,
+)
 from deltalakedb.table.writer import check_mode, create_with, write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.catalog.values import OpenTable, Table
+    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.new_tables import Wishes
+    from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
 
-@dataclass(slots=True)
-class _Touched:
-    """What a transaction does with one table."""
-
-    handle: SqlDeltaTable
-    overlay: Overlay
-    table: Table | NewTable
-    read: Snapshot | None
-    operations: list[Sequence[Action]] = field(default_factory=list)
-    reads: ReadSet = NOTHING
-    fresh: bool = True
+#: a transaction over more tables is a rare one, and the next one is not like it
+_MOST_ALONG = 32
 
 
 class Transaction:
@@ -91,40 +99,76 @@ class Transaction:
         self._read_only = read_only
         self._stack = ExitStack()
         self._session: Session | None = None
-        self._touched: dict[str, _Touched] = {}
-        self._files: list[Path] = []
+        self._tables = Participants()
+        self._files: list[PlacedFile] = []
+        self._roots: dict[str, Root] = {}
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
-        #: names after this transaction -> names before it
-        self._renamed: dict[str, str] = {}
-        self._gone_here: set[str] = set()
+        #: tables that were looked up along with another
+        self._along: dict[str, OpenTable] = {}
         self.uuid = txn_uuid or str(uuid.uuid4())
-        #: what the transaction became, by table name, once it is committed
-        self.commits: dict[str, Committed] = {}
+        #: what the transaction became, once it is committed
+        self.result: TransactionResult | None = None
+
+    @property
+    def commits(self) -> Mapping[str, Committed]:
+        """What the transaction became, by table name; empty until it is committed."""
+        return {} if self.result is None else self.result.commits
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> SqlDeltaTable:
-        """A table as this transaction sees it: its snapshot, with the transaction's own work on top."""
+    def table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> SqlDeltaTable:
+        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
+
+        Args:
+            name: The table's name, as the transaction calls it by now.
+            version: An older version, for reading only. What it holds never changes, so nobody conflicts
+                with having read it.
+            storage_options: Options for the object store, where the settings and the environment have none.
+        """
         session = self._active()
-        name = self._renamed.get(name, name)
-        if name in self._gone_here:
-            raise TableMissingError(
-                f"the table {name!r} was dropped or renamed in this transaction",
+        found = self._tables.find(name)
+        if version is not None:
+            older = self._older(session, name, found, version)
+            older._use_options(storage_options)
+            return older
+        if found is None:
+            opened = self._looked_up(session, name)
+            overlay = Overlay(SqlSource(self._database, opened))
+            found = self._remember(name, opened.table, overlay, opened.snapshot)
+        found.handle._use_options(storage_options)
+        return found.handle
+
+    def _older(self, session: Session, name: str, found: Participant | None, version: int) -> SqlDeltaTable:
+        if found is not None and isinstance(found.table, NewTable):
+            raise VersionMissingError(
+                "the table is created by this transaction and has no versions yet",
                 table=name,
-                suggestion="use its new name, or another name for a new table",
+                version=version,
+                suggestion="leave the version out to see what the transaction wrote",
             )
-        if (touched := self._touched.get(name)) is not None:
-            return touched.handle
-        opened = snapshots.open_in(self._database, session, name)
-        overlay = Overlay(SqlSource(self._database, opened))
-        self._remember(name, opened.table, overlay, opened.snapshot)
-        return self._touched[name].handle
+        known_as = name if found is None else found.table.name
+        row, source = open_older(self._database, session, known_as, version)
+        address = self._address.with_table(name)
+        return SqlDeltaTable._inside(address, self._database, row, source, ReadOnly(name, version))
+
+    def _looked_up(self, session: Session, name: str) -> OpenTable:
+        """A table at the transaction's snapshot; those that were last changed with it come along."""
+        if name in (likely := memory.together(self._database)) and not self._along:
+            self._along = snapshots.open_many(self._database, session, sorted(likely))
+        return self._along.get(name) or snapshots.open_in(self._database, session, name)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
-        """All tables at the transaction's snapshot."""
-        return registry.list_in(self._database, self._active(), namespace=namespace)
+        """All tables as the transaction sees them: those of its snapshot, and its own."""
+        found = self._tables.show(registry.list_in(self._database, self._active()))
+        return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
         """Ask the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
@@ -139,15 +183,24 @@ class Transaction:
         *,
         mode: str = "append",
         location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
         check_mode(mode)
+        self._writable()
         try:
-            table = self.table(name)
+            table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            self._create(name, location, lambda target: stock(target, data, mode=mode, **options))
+            wishes = taken_out(options)
+            self._create(
+                name,
+                location,
+                lambda target: stock(target, data, mode=mode, **quiet(options)),
+                storage_options=storage_options,
+                wishes=wishes,
+            )
         else:
             write_to(table, data, mode=mode, **options)
 
@@ -159,29 +212,56 @@ class Transaction:
         location: str | os.PathLike[str] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
+        wishes = taken_out(options)
         self._create(
-            name, location, lambda target: stock(target, schema, **options), comment=comment, tags=tags
+            name,
+            location,
+            lambda target: stock(target, schema, **quiet(options)),
+            comment=comment,
+            tags=tags,
+            storage_options=storage_options,
+            wishes=wishes,
         )
-        return self._touched[name].handle
+        return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, when the transaction commits."""
+        """Give a table another name, when the transaction commits. The old one is free at once."""
         validate_table_name(new_name)
-        self.table(name)
-        self._renamed = {k: v for k, v in self._renamed.items() if k != name} | {
-            new_name: self._renamed.get(name, name)
-        }
-        self._queue(lambda session: registry.rename_in(self._database, session, name, new_name))
+        self._writable()
+        if self._repeats:
+            return  # the first call did it
+        participant = self._participant(name)
+        if new_name == name:
+            return
+        if not self._tables.is_free(new_name) and self._exists(new_name):
+            raise TableExistsError(
+                f"the name {new_name!r} is taken", table=new_name, suggestion="choose another name"
+            )
+        self._tables.rename(participant, new_name)
 
-    def drop_table(self, name: str) -> None:
-        """Forget a table, when the transaction commits. Its files and `_delta_log` stay."""
-        self.table(name)
-        self._gone_here.add(self._renamed.pop(name, name))
-        self._queue(lambda session: registry.drop_in(self._database, session, name))
+    def drop_table(self, name: str, *, force: bool = False) -> None:
+        """Forget a table, when the transaction commits. Its files and `_delta_log` stay, its name is free.
+
+        What the transaction did to it before is not done; other tables are not affected.
+
+        Args:
+            name: The table.
+            force: Drop it although some commits were never published, and are then lost.
+        """
+        self._writable()
+        if self._repeats:
+            return  # the first call did it
+        participant = self._participant(name)
+        table = participant.table
+        if not isinstance(table, NewTable) and not force:
+            refuse_unpublished(self._database, table)
+            refuse_fenced(self._database, table)
+        self._tables.drop(participant)
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.
@@ -192,64 +272,81 @@ class Transaction:
             params: The values.
         """
         statement = checked_statement(sql)
-        self._queue(lambda session: session.run(statement, params))
+        self._writable()
+        self._own.append(lambda session: session.run_own(statement, params))
+
+    def ready(self) -> None:
+        """Refuse an operation that could not be taken."""
+        self._writable()
 
     def submit(self, work: Work) -> None:
         """Take an operation's work; it is committed with everything else."""
         try:
-            self._writable()
-        except InvalidArgumentError:
-            undo(work.files)  # a handle that outlived its transaction, or one for reading only
+            participant = self._taking(work)
+        except DeltaSqlError:
+            undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
-        name = work.table.name
         self._files += work.files
-        if isinstance(work.table, NewTable):
-            overlay = Overlay(None, _created(work.actions))
-            self._remember(name, work.table, overlay, None)
-        touched = self._touched[name]
-        for step in work.steps:
-            touched.operations.append(step)
-            touched.overlay.apply(step)
-        touched.reads |= work.reads
-        touched.fresh = touched.fresh and work.fresh
+        if work.root is not None:
+            self._roots[work.root.location] = work.root
+        participant.take(work)
+
+    def _taking(self, work: Work) -> Participant:
+        self._writable()
+        table = work.table
+        if isinstance(table, NewTable):
+            overlay = Overlay(None, created(work.actions))
+            return self._remember(table.name, table, overlay, None, work.root)
+        found = self._tables.at(table.location)
+        if found is None or found.name is None:
+            raise TableMissingError(
+                f"the table {table.name!r} was dropped in this transaction",
+                table=table.name,
+                suggestion="open the table that has its name now, where there is one",
+            )
+        return found
 
     # ---- ending ----------------------------------------------------------------------------------------
 
-    def commit(self) -> dict[str, Committed]:
+    def commit(self) -> Mapping[str, Committed]:
         """Commit everything at once; where somebody else was first, ConflictError, and nothing happened."""
         self._active()
-        changes, names, vanished = self._changes()
+        changes, vanished = self._tables.changes(self._isolation)
+        names = self._tables.name_changes()
+        if 1 < len(changes) <= _MOST_ALONG:
+            memory.remember_together(self._database, [change.table.name for _, change in changes])
         self._end("rolled back")  # until the opposite is known
-        if not self._own and not any(c.steps for c in changes):
+        if not self._own and not names and not any(c.steps for _, c in changes):
             self._state = "committed"
+            undo(vanished)
+            self.result = TransactionResult(self.uuid, {}, self._repeats)
             return self.commits
         outcome = settle(
             self._database,
-            changes,
+            [c for _, c in changes],
             files=self._files,
+            roots=self._roots,
             txn_uuid=self.uuid,
             repeated=self._given_uuid,
+            names=names,
             own=self._own,
         )
         self._state = "committed"
         undo(vanished)
-        self.commits = dict(zip(names, outcome, strict=True))
+        done = {
+            name: (change, made)
+            for (name, change), made in zip(changes, outcome, strict=True)
+            if change.steps
+        }
+        replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
+        self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
         with after_commit("its tables could not be found again"):
-            publish_committed(self._database, self._as_they_are([c.table for c in changes if c.steps]))
-        self._tell_group(changes, outcome)
+            settled = self._settled(done.values(), bool(names))
+            group = self.uuid if len(settled) > 1 else None
+            publish_committed(self._database, settled, self._roots, group=group)
+        if replayed and not self._given_uuid:
+            tell_nothing_written(", ".join(done))
         return self.commits
-
-    def _tell_group(self, changes: Sequence[TableChange], outcome: Sequence[Committed]) -> None:
-        """Tell readers outside which versions belong together."""
-        config = self._database.engine.config
-        members = [
-            Member(change.table.name, change.table.location, done.version)
-            for change, done in zip(changes, outcome, strict=True)
-            if change.steps and not done.replayed
-        ]
-        if len(members) > 1 and config.publish.mode == "sync":
-            options = {m.location: config.storage_options_for(m.location) for m in members}
-            write_manifest(self.uuid, max(c.timestamp for c in outcome), members, options)
 
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
@@ -257,35 +354,17 @@ class Transaction:
             self._end("rolled back")
             undo(self._files)
 
-    def _changes(self) -> tuple[list[TableChange], list[str], list[Path]]:
-        changes, names, vanished = [], [], []
-        for name, touched in self._touched.items():
-            folded = fold(touched.operations)
-            gone = {p.rpartition("/")[2] for p in folded.vanished}
-            vanished += [f for f in self._files if f.name in gone]
-            reads = touched.reads | touched.overlay.reads
-            if not folded.steps and not reads:
-                continue
-            names.append(name)
-            changes.append(
-                TableChange(
-                    touched.table,
-                    folded.steps[0] if folded.steps else (),
-                    touched.read,
-                    NOTHING if touched.read is None else reads,
-                    folded.steps[1:],
-                    self._isolation,
-                    fresh=touched.fresh,
-                )
-            )
-        return changes, names, vanished
-
-    def _as_they_are(self, tables: Sequence[Table | NewTable]) -> Sequence[Table | NewTable]:
-        """Tables after the transaction, which may have renamed or dropped them."""
-        if not self._own:
-            return tables
+    def _settled(self, done: Iterable[tuple[TableChange, Committed]], moved: bool) -> list[Settled]:
+        """Tables after the transaction, which may have renamed them, and what is to follow."""
+        hooks = {p.table.location: Hooks.all_of(p.hooks) for p in self._tables}
+        settled = [
+            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location], made.fresh)
+            for c, made in done
+        ]
+        if not moved:
+            return settled
         now = {t.location: t for t in registry.list_tables(self._database)}
-        return [now[t.location] for t in tables if t.location in now]
+        return [replace(s, table=now[s.table.location]) for s in settled if s.table.location in now]
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -297,38 +376,58 @@ class Transaction:
         *,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        wishes: Wishes = PLAIN,
     ) -> None:
         self._writable()
         validate_table_name(name)
-        if name in self._gone_here:
-            raise TableExistsError(
-                f"the table {name!r} was dropped in this transaction: its name is taken until it commits",
-                table=name,
-                suggestion="create it after the transaction, or under another name",
-            )
-        taken = name in self._touched
-        if not taken:
-            try:
-                self.table(name)
-                taken = True
-            except TableMissingError:
-                pass
+        free = self._tables.is_free(name)
+        taken = not free and self._exists(name)
         if taken and self._repeats:
             return  # the first call made it
         if taken:
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, comment=comment, tags=tags, sink=self)
+        create_with(
+            self._database,
+            name,
+            where,
+            operation,
+            comment=comment,
+            tags=tags,
+            sink=self,
+            free=free,
+            storage_options=storage_options,
+            wishes=wishes,
+        )
 
-    def _remember(self, name: str, table: Table | NewTable, overlay: Overlay, read: Snapshot | None) -> None:
+    def _exists(self, name: str) -> bool:
+        try:
+            self.table(name)
+        except TableMissingError:
+            return False
+        return True
+
+    def _participant(self, name: str) -> Participant:
+        self.table(name)
+        found = self._tables.find(name)
+        assert found is not None  # noqa: S101 - it was opened just now
+        return found
+
+    def _remember(
+        self,
+        name: str,
+        table: Table | NewTable,
+        overlay: Overlay,
+        read: Snapshot | None,
+        root: Root | None = None,
+    ) -> Participant:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self)
-        self._touched[name] = _Touched(handle, overlay, table, read)
-
-    def _queue(self, own: Callable[[Session], object]) -> None:
-        self._writable()
-        self._own.append(own)
+        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self, root)
+        made = Participant(handle, overlay, table, read, name)
+        self._tables.add(made)
+        return made
 
     def _writable(self) -> None:
         self._active()
@@ -370,19 +469,6 @@ class Transaction:
             self.commit()
         else:
             self.rollback()
-
-
-def _created(actions: Sequence[Action]) -> Snapshot:
-    """A new table as its first operation makes it."""
-    metadata = next(a for a in actions if isinstance(a, Metadata))
-    protocol = next(a for a in actions if isinstance(a, Protocol))
-    return Snapshot(0, 0, protocol, metadata)
-
-
-def unborn(new: NewTable) -> Table:
-    """A row of the registry for a table that is still to be created."""
-    head = Head(-1, 0, 0, 0, 0, 0, 0)
-    return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)
 
 
 def backoff(attempt: int, *, first: float = 0.02, longest: float = 2.0) -> float:

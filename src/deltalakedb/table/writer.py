@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import deltalake
+import pyarrow as pa
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
+    ConflictError,
     InvalidArgumentError,
+    SchemaError,
     TableExistsError,
     TableMissingError,
 )
@@ -21,11 +25,15 @@ from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.table import memory
 from deltalakedb.table.direct import append
-from deltalakedb.table.hooks import NO_HOOKS
+from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import local_root, place_for
+from deltalakedb.table.places import place_for
+from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.source import SqlSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
@@ -33,7 +41,9 @@ from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
 
@@ -77,7 +87,7 @@ def write_deltalake(
         target_file_size: The size of data files to aim at.
         writer_properties: How Parquet is written.
         commit_properties: Custom metadata and application transactions.
-        post_commithook_properties: Whether a checkpoint follows where one is due, and the log is cleaned up.
+        post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
 
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
@@ -92,6 +102,7 @@ def write_deltalake(
         "writer_properties": writer_properties,
         "commit_properties": commit_properties,
     }
+    hooks = {"post_commithook_properties": post_commithook_properties}
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
         stock(
@@ -100,35 +111,69 @@ def write_deltalake(
             mode=mode,
             storage_options=storage_options,
             predicate=predicate,
-            post_commithook_properties=post_commithook_properties,
+            **hooks,
             **options,
         )
         return
     check_mode(mode)
     data = arrow_source(data)
     if isinstance(table_or_uri, SqlDeltaTable):
-        table_or_uri._table.write(
-            data,
-            mode=mode,
-            predicate=predicate,
-            post_commithook_properties=post_commithook_properties,
-            **options,
-        )
+        table_or_uri._use_options(storage_options)
+        table_or_uri._refresh()
+        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
-    table = open_existing(address)
+    if mode == "append" and _append_remembered(address, data, options | hooks, storage_options):
+        return
+    table = open_existing(address, storage_options)
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
-        table._hooks = post_commithook_properties
-        write_to(table, data, mode=mode, predicate=predicate, **options)
+        write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
+        if mode == "append" and isinstance(table._source, SqlSource):
+            _remember(table, table._source.opened)
     else:
+        options |= hooks
+        wishes = taken_out(options)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: stock(target, data, mode=mode, **options),
+            lambda target: stock(target, data, mode=mode, **quiet(options)),
+            storage_options=storage_options,
+            wishes=wishes,
         )
+
+
+def _append_remembered(
+    address: Address, data: Any, options: dict[str, Any], storage_options: Mapping[str, str] | None
+) -> bool:
+    """Append to a table as this process last saw it; False where it has to be looked up."""
+    if isinstance(data, pa.RecordBatchReader) or address.table is None:
+        return False  # a stream can be read only once
+    wishes = taken_out(options)
+    database = Database.open(address)
+    if (opened := memory.recall(database, address.table)) is None:
+        return False
+    table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
+    table._use_options(storage_options)
+    table._check_location(address.location)
+    try:
+        rest = append(table, data, options, hooks=wishes.hooks)
+    except (ConflictError, SchemaError, TableMissingError):
+        memory.forget(database, address.table)
+        return False
+    _remember(table, opened)
+    return rest is None
+
+
+def _remember(table: SqlDeltaTable, opened: OpenTable) -> None:
+    """Remember a table that was just appended to, unless more than its files has changed."""
+    done = table._appended
+    if done is not None and done.fresh is not None:
+        memory.move_on(table._database, table.name, opened, done.version, done.timestamp)
+    else:
+        memory.forget(table._database, table.name)
 
 
 def check_mode(mode: str) -> None:
@@ -142,25 +187,27 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
-    options["post_commithook_properties"] = NO_HOOKS
+    wishes = taken_out(options)
     if predicate is not None and mode != "overwrite":
         raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
     if mode == "ignore":
         return
     if mode == "error":
-        raise _exists(table)
+        raise exists(table)
     if predicate is not None:
         where = table._predicate_or_all(predicate)
 
         def replace_matching(target: str) -> None:
-            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **options)
+            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **quiet(options))
 
-        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)))
+        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)), hooks=wishes.hooks)
         return
-    if mode == "append" and (data := append(table, data, options)) is None:
+    if mode == "append" and (data := append(table, data, options, hooks=wishes.hooks)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    _without_files(table, mode, lambda target: stock(target, data, mode=mode, **options))
+    run = partial(stock, data=data, mode=mode, **quiet(options))
+    # stock leaves the properties of an existing table alone
+    _without_files(table, mode, run, Wishes(hooks=wishes.hooks))
 
 
 def create_table(
@@ -174,36 +221,74 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
+    wishes = taken_out(options)
+    stock: Any = deltalake.DeltaTable.create
+    create_or_replace(
+        table_uri,
+        mode,
+        lambda target, how: stock(target, schema, mode=how, **quiet(options)),
+        comment=comment,
+        tags=tags,
+        storage_options=storage_options,
+        wishes=wishes,
+    )
+
+
+def create_or_replace(
+    table_uri: str,
+    mode: str,
+    operation: Callable[[str, str], object],
+    *,
+    in_place: bool = False,
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    wishes: Wishes = PLAIN,
+) -> None:
+    """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
+
+    Args:
+        table_uri: The table's address.
+        mode: What to do where there is a table already.
+        operation: Runs delta-rs in a folder and in a mode.
+        in_place: The data files lie under the table's root already.
+        comment: A new table's comment in the registry.
+        tags: A new table's tags in the registry.
+        storage_options: Options for the object store.
+        wishes: What is wanted of us rather than of delta-rs.
+    """
     check_mode(mode)
-    del storage_options  # local roots need none
-    options["post_commithook_properties"] = NO_HOOKS
     address = parse_uri(table_uri)
-    table = open_existing(address)
+    table = open_existing(address, storage_options)
     if table is None:
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: deltalake.DeltaTable.create(target, schema, **options),
+            lambda target: operation(target, mode),
+            in_place=in_place,
             comment=comment,
             tags=tags,
+            storage_options=storage_options,
+            wishes=wishes,
         )
     elif mode in ("error", "append"):
-        raise _exists(table)
+        raise exists(table)
     elif mode == "overwrite":
         table._check_location(address.location)
-        stock: Any = deltalake.DeltaTable.create
-        _without_files(table, mode, lambda target: stock(target, schema, mode=mode, **options))
+        _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
 
 
-def open_existing(address: Address) -> SqlDeltaTable | None:
+def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
     """The table at an address, or None where there is none."""
     if address.table is None:
         raise AddressError(
             f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
         )
     try:
-        return SqlDeltaTable(address.catalog.with_table(address.table))._pass_by()
+        options = None if storage_options is None else dict(storage_options)
+        table = address.catalog.with_table(address.table)
+        return SqlDeltaTable(table, storage_options=options)._pass_by()
     except TableMissingError:
         return None
 
@@ -214,55 +299,74 @@ def create_with(
     location: str | None,
     operation: Callable[[str], object],
     *,
+    in_place: bool = False,
+    names: Callable[[], Mapping[str, str]] | None = None,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
+    free: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    wishes: Wishes = PLAIN,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder."""
-    root = place_for(database, name, location)
-    registry.refuse_taken(database, name, root)
-    refuse_plain_table(root, name)
-    failpoint("data.before")
-    with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder))
-        harvest = scratch.harvest(after=-1)
-        moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
-        failpoint("data.after")
-        new = NewTable(name, root, comment=comment, tags=tags or {})
-        (sink or AutoCommit(database)).submit(Work(new, harvest.actions, None, NOTHING, moved, fresh=True))
+    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
 
-
-def refuse_plain_table(root: str, name: str) -> None:
-    """Refuse a place where a plain Delta table lies."""
-    log = Path(root) / LOG_FOLDER
-    if log.is_dir() and any(log.iterdir()):
+    ``free`` says that its name will be free by then, ``names`` what the files are really called.
+    """
+    place = place_for(database, name, location)
+    registry.refuse_taken(database, name, place, free=free)
+    root = root_at(place, storage_options, database.engine.config)
+    if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
-            f"there is a plain Delta table at {root} already",
+            f"there is a plain Delta table at {place} already",
             table=name,
             suggestion="take it over with import_table(path, address), or choose another location",
         )
+    failpoint("data.before")
+    with Scratch.for_writing(root, table=name) as scratch:
+        call(operation, str(scratch.folder), Concerned(name, place))
+        harvest = scratch.harvest(after=-1)
+        if in_place:
+            harvest = harvest.in_place(names() if names is not None else {})
+        moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
+        failpoint("data.after")
+        new = NewTable(name, place, comment=comment, tags=tags or {})
+        actions = granted(harvest.actions, wishes, database.engine.config, place)
+        work = Work(new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks)
+        (sink or AutoCommit(database)).submit(work)
 
 
-def _without_files(table: SqlDeltaTable, mode: str, operation: Callable[[str], object]) -> None:
+def _without_files(
+    table: SqlDeltaTable,
+    mode: str,
+    operation: Callable[[str], object],
+    wishes: Wishes = PLAIN,
+    *,
+    in_place: bool = False,
+) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
-    root = local_root(table.table_uri, table=table.name)
     failpoint("data.before")
-    with Scratch.for_writing(root, table=table.name) as scratch:
+    with Scratch.for_writing(table._root, table=table.name) as scratch:
         scratch.lay(snapshot)
-        call(operation, str(scratch.folder))
+        call(operation, str(scratch.folder), Concerned.at(table))
         harvest = scratch.harvest(after=snapshot.version)
+        if in_place:
+            harvest = harvest.in_place()
         if mode == "append":
-            submit(table, scratch, harvest, NOTHING)
-        else:
-            submit(table, scratch, harvest, EVERYTHING, removes(table._source.adds()))
+            submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
+            return
+        config = table._database.engine.config
+        actions = granted(harvest.actions, wishes, config, table.table_uri, before=snapshot.metadata)
+        whole = replace(harvest, steps=(actions,))
+        submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
 
-def _exists(table: SqlDeltaTable) -> TableExistsError:
+def exists(table: SqlDeltaTable) -> TableExistsError:
+    """The error that says so."""
     return TableExistsError(
         f"the table {table.name!r} exists at {table.table_uri}",
         table=table.name,

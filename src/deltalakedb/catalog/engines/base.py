@@ -46,6 +46,19 @@ class Dialect:
     unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
+    #: md5 is a function of SQL, so that digests need not be fetched
+    hashes: bool
+    #: what is run after many rows were loaded, outside of a transaction
+    after_load: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Whether an acknowledged commit survives a power cut."""
+
+    safe: bool
+    detail: str
+    suggestion: str | None = None
 
 
 class Session(abc.ABC):
@@ -64,6 +77,10 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert many rows by the engine's fastest way."""
+
+    @abc.abstractmethod
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """Insert many rows that come as columns, and columns that are the same for all of them."""
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
         """Run a statement; the number of rows it touched, or -1 where the driver does not say."""
@@ -85,6 +102,10 @@ class Session(abc.ABC):
         names = [d[0] for d in cursor.description or ()]
         columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return pa.table([pa.array(c) for c in columns], names=names)
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's own statement; none of ours may follow it in the same transaction."""
+        self.run(sql, params)
 
     def _check_query(self, sql: str) -> None:
         """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
@@ -117,6 +138,9 @@ class Session(abc.ABC):
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
+
+    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Take the database's time from an answer that brought it along."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         self._count(statement)
@@ -165,6 +189,10 @@ class Engine(abc.ABC):
         """A transaction that may be lost in a power cut, for notes that can be found out again."""
         return self.write()
 
+    def durability(self) -> Durability:
+        """Whether an acknowledged commit survives a power cut, by the database's own settings."""
+        return Durability(True, "every commit is flushed to disk")
+
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""
         return {"engine": self.dialect.name, "address": self.address.to_uri()}
@@ -190,3 +218,10 @@ def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an Arrow array. ``pa.array`` would first import pandas, which takes a second."""
     return pa.array(Array(values, DataType.from_arrow(kind)))
+
+
+def literal(value: int | bool | str) -> str:
+    """A constant of ours as SQL spells it."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return str(int(value)) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

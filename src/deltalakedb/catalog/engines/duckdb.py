@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import extras
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+from deltalakedb.catalog.engines.base import Dialect, Engine, Session, literal
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.exceptions import (
     CatalogAccessError,
@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import duckdb
 
@@ -55,6 +55,7 @@ DIALECT = Dialect(
         "pk_domains": "",
         "pk_slots": "",
         "pk_levels": "",
+        "pk_batches": "",
         "files_side_columns": """,
   stats VARCHAR,
   partition_values VARCHAR NOT NULL,
@@ -70,6 +71,8 @@ DIALECT = Dialect(
     side_table=False,
     unique_keys=False,
     lock_rows="",
+    hashes=True,
+    after_load=("CHECKPOINT",),
 )
 
 #: from here on an Arrow scan beats prepared INSERTs
@@ -136,6 +139,16 @@ class DuckdbSession(Session):
             return
         with self._incoming(columns, rows):
             self.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming")  # noqa: S608
+
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """A scan of the Arrow table itself."""
+        names = ", ".join([*data.column_names, *constants])
+        values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
+        self.cursor.register("dl_incoming", data)
+        try:
+            self.run(f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming")  # noqa: S608
+        finally:
+            self.cursor.unregister("dl_incoming")
 
     def update_rows(
         self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb import extras
-from deltalakedb.catalog.engines.base import Dialect, Engine, Row, Session
+from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Row, Session
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.postgres_session import PostgresSession
 from deltalakedb.exceptions import (
@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
     CatalogNotFoundError,
     CatalogUnavailableError,
     DeltaSqlError,
+    TableExistsError,
 )
 
 if TYPE_CHECKING:
@@ -51,13 +52,39 @@ DIALECT = Dialect(
         "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
         "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
         "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
     },
     indexed=True,
     side_table=True,
     unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
+    hashes=True,
+    after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
+
+
+#: levels of synchronous_commit that keep an acknowledged commit through a crash, standbys included
+_DURABLE = ("on", "remote_apply")
+# One question for every new connection. What is published must not be lost, so weaker levels are raised; the
+# user's own search path is kept for the user's own statements. All is read before anything is set.
+_SET_UP = f"""
+WITH server AS MATERIALIZED (
+  SELECT current_setting('search_path') AS path, current_setting('synchronous_commit') AS sync,
+         current_setting('fsync') AS fsync
+)
+SELECT path, sync, fsync, set_config('search_path', $1, false),
+       set_config('synchronous_commit', CASE WHEN sync IN {_DURABLE} THEN sync ELSE 'on' END, false)
+FROM server
+"""  # noqa: S608
+
+
+class ServerSettings(NamedTuple):
+    """What the server had set for a session before we did."""
+
+    search_path: str
+    synchronous_commit: str
+    fsync: str
 
 
 class PostgresEngine(Engine):
@@ -69,6 +96,11 @@ class PostgresEngine(Engine):
         super().__init__(address, config)
         self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
         self.schema = address.schema or "public"
+        #: where our own statements look: nobody else's functions or tables can stand in front of ours
+        self.search_path = quote_name(self.schema)
+        self._server: weakref.WeakKeyDictionary[psycopg.Connection[Row], ServerSettings] = (
+            weakref.WeakKeyDictionary()
+        )
         self._cursors: weakref.WeakKeyDictionary[psycopg.Connection[Row], psycopg.Cursor[Row]] = (
             weakref.WeakKeyDictionary()
         )
@@ -95,8 +127,7 @@ class PostgresEngine(Engine):
             "application_name": "deltalakedb",
             **address.driver_options(),
         }
-        server_options = [f"-c search_path={_option(quote_name(self.schema))}"]
-        server_options.append(f"-c lock_timeout={int(config.lock_timeout_s * 1000)}")
+        server_options = [f"-c lock_timeout={int(config.lock_timeout_s * 1000)}"]
         if config.statement_timeout_s:
             server_options.append(f"-c statement_timeout={int(config.statement_timeout_s * 1000)}")
         if own := settings.get("options"):
@@ -107,10 +138,37 @@ class PostgresEngine(Engine):
             connection: psycopg.Connection[Row] = self.driver.connect(
                 autocommit=True, cursor_factory=self.driver.RawCursor, **given
             )
+            try:
+                found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
+            except BaseException:
+                connection.close()
+                raise
         except self.driver.Error as error:
             raise self.translate(error, connecting=True) from error
         connection.prepare_threshold = 3
+        self._server[connection] = ServerSettings(*(found or ("", "", ""))[:3])
         return connection
+
+    def users_path(self, connection: psycopg.Connection[Row]) -> str:
+        """Where a user's own statements look: the catalog's schema, then as in the user's other sessions."""
+        theirs = self._server[connection].search_path
+        return f"{quote_name(self.schema)}, {theirs}" if theirs else quote_name(self.schema)
+
+    def durability(self) -> Durability:
+        """What the server does about power cuts, by its own settings."""
+        with self.read() as session:
+            assert isinstance(session, PostgresSession)  # noqa: S101
+            server = self._server[session.connection]
+        if server.fsync != "on":
+            return Durability(
+                False,
+                f"the server runs with fsync={server.fsync}: a crash may lose or damage commits",
+                "set fsync=on in the server's configuration",
+            )
+        if server.synchronous_commit in _DURABLE:
+            return Durability(True, f"synchronous_commit={server.synchronous_commit}")
+        said = f"the server says synchronous_commit={server.synchronous_commit}"
+        return Durability(True, f"{said}; commits of the catalog use on")
 
     def changes(self, connection: psycopg.Connection[Row]) -> psycopg.Cursor[Row]:
         """A connection's cursor for our own changes: whole numbers always have one type.
@@ -147,38 +205,28 @@ class PostgresEngine(Engine):
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
         """A transaction that does not wait for its own flush to disk."""
-        with self._transaction("BEGIN; SET LOCAL synchronous_commit = off") as session:
+        with self._transaction("BEGIN", "SET LOCAL synchronous_commit = off", repeatable=True) as session:
             yield session
 
     @contextmanager
-    def _transaction(self, begin: str, *, asking: bool = False) -> Iterator[Session]:
-        connection = self._pool.take()
+    def _transaction(self, *begin: str, asking: bool = False, repeatable: bool = False) -> Iterator[Session]:
+        session = PostgresSession(self, self._pool.take(), single=asking, begin=begin, repeatable=repeatable)
         try:
-            try:
-                connection.execute(begin)
-            except self.driver.Error as error:
-                if not connection.closed:
-                    raise self.translate(error) from error
-                connection = self.replace(connection)
-                try:
-                    connection.execute(begin)
-                except self.driver.Error as again:
-                    raise self.translate(again) from again
-            session = PostgresSession(self, connection, single=asking)
             try:
                 yield session
             except BaseException:
-                with suppress(self.driver.Error):
-                    connection.execute("ROLLBACK")
+                if session.begun:
+                    with suppress(self.driver.Error):
+                        session.connection.execute("ROLLBACK")
                 raise
             if asking:
                 # whatever a question set for its session, set_config() for one, is undone
                 with suppress(self.driver.Error):
-                    connection.execute("ROLLBACK")
+                    session.connection.execute("ROLLBACK")
             else:
                 session.send("COMMIT")
         finally:
-            self._give(connection)
+            self._give(session.connection)
 
     def _give(self, connection: psycopg.Connection[Row]) -> None:
         if connection.closed or connection.info.transaction_status != 0:
@@ -231,7 +279,12 @@ class PostgresEngine(Engine):
             return CatalogBusyError(
                 f"Postgres gave up waiting: {text}",
                 suggestion="try again; look for long transactions",
-                again=state in {"40P01", "40001"},
+                again=state in {"40P01", "40001", "55P03"},
+                waited=state == "55P03",
+            )
+        if state == "23505" and error.diag.table_name == "dl_tables":
+            return TableExistsError(
+                "a table's name or location was taken a moment ago", suggestion="choose another one"
             )
         if state in {"53100", "53200"}:
             return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")
@@ -270,8 +323,3 @@ def _refusal(text: str) -> str:
 def quote_name(name: str) -> str:
     """A SQL identifier, whatever characters it holds."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _option(value: str) -> str:
-    """A value for libpq's ``options``, where spaces and backslashes are escaped."""
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")

@@ -12,7 +12,7 @@ from deltalakedb.catalog.engines.base import Row, Session, rows_to_arrow, update
 from deltalakedb.exceptions import CommitUnknownError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
     import pyarrow as pa
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
+#: rows that become one piece of CSV
+_CSV_ROWS = 8_192
 #: changes that become one statement at the most
 _MOST_TOGETHER = 16
 
@@ -38,6 +40,8 @@ class PostgresSession(Session):
         *,
         retry: bool = False,
         single: bool = False,
+        begin: tuple[str, ...] = (),
+        repeatable: bool = False,
     ) -> None:
         self.engine = engine
         self.connection = connection
@@ -46,6 +50,12 @@ class PostgresSession(Session):
         #: statements whose answers nobody waits for, in groups that touch no row twice
         self._waiting: list[list[tuple[str, Sequence[Any]]]] = []
         self._depth = 0
+        #: how the transaction begins: sent along with its first statement
+        self._begin = begin
+        #: doing everything twice does no harm
+        self._repeatable = repeatable
+        #: a user's own statements have begun
+        self._theirs = False
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -61,6 +71,8 @@ class PostgresSession(Session):
         if self._waiting:
             self.send()
         text, values = (_placeholders(sql), params) if params else (sql, None)
+        if self._begin:
+            return self.begin(text, values)
         try:
             return self.connection.execute(text, values, prepare=self._prepare)
         except self.engine.driver.Error as error:
@@ -70,6 +82,62 @@ class PostgresSession(Session):
         self.connection = self.engine.replace(self.connection)
         try:
             return self.connection.execute(text, values, prepare=self._prepare)
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    def begin(self, text: str | None = None, values: Sequence[Any] | None = None) -> Any:
+        """Begin the transaction, with a first statement in the same round trip where one is given.
+
+        A connection that died while it rested is replaced: nothing has happened yet.
+        """
+        for again in (False, True):
+            try:
+                with self.connection.pipeline():
+                    for statement in self._begin:
+                        self.connection.execute(statement)
+                    found = (
+                        None if text is None else self.connection.execute(text, values, prepare=self._prepare)
+                    )
+            except self.engine.driver.Error as error:
+                if again or not self.connection.closed:
+                    raise self.engine.translate(error) from error
+                self.connection = self.engine.replace(self.connection)
+            else:
+                break
+        self._begin = ()
+        return found
+
+    @property
+    def begun(self) -> bool:
+        """Whether the server knows of the transaction."""
+        return self.connection.info.transaction_status != 0
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's statement: plain names are found as in the user's other sessions."""
+        if not self._theirs:
+            self._theirs = True
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+        self.run(sql, params)
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """A user's question: names are found as in ``run_own``, and whatever it does is undone at once.
+
+        A wrong question would otherwise end the whole transaction.
+        """
+        self._check_query(sql)
+        self._control("SAVEPOINT dl_question")
+        try:
+            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+            return super().query(sql, params)
+        finally:
+            if not self.connection.closed:
+                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+
+    def _control(self, sql: str) -> None:
+        if self._begin:
+            self.begin()
+        try:
+            self.connection.execute(sql, prepare=False)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
 
@@ -86,6 +154,27 @@ class PostgresSession(Session):
             return
         self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
 
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """COPY of CSV that Arrow writes: no Python object for any value."""
+        import pyarrow as pa
+        from pyarrow import csv  # only bulk loads need it
+
+        for name, value in constants.items():
+            data = data.append_column(name, pa.repeat(pa.scalar(value), data.num_rows))
+        if self._waiting:
+            self.send()
+        # strings are quoted and nulls are not, which is how COPY tells an empty text from none
+        options = csv.WriteOptions(include_header=False)
+        command = f"COPY {table} ({', '.join(data.column_names)}) FROM STDIN (FORMAT csv)"
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(command) as copy:
+                for batch in data.to_batches(max_chunksize=_CSV_ROWS):
+                    sink = pa.BufferOutputStream()
+                    csv.write_csv(batch, sink, options)
+                    copy.write(sink.getvalue())
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
     def update_rows(
         self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
     ) -> None:
@@ -101,7 +190,7 @@ class PostgresSession(Session):
         self.run("DROP TABLE dl_incoming")
 
     def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
-        if self._waiting:
+        if self._waiting or self._begin:
             self.send()
         try:
             with self.connection.cursor() as cursor, cursor.copy(command) as copy:
@@ -116,7 +205,7 @@ class PostgresSession(Session):
             for one in params:
                 self._later(str(statement), one)
             return
-        if self._waiting:
+        if self._waiting or self._begin:
             self.send()
         try:
             with self.connection.cursor() as cursor:
@@ -128,8 +217,8 @@ class PostgresSession(Session):
     def batch(self, rows: int) -> Iterator[None]:
         """Changes are put by until a question is asked or the transaction ends, then sent together.
 
-        Those of one batch become one statement, so they must not change the same row twice. COPY, which many
-        rows take, cannot be part of it.
+        Those of one batch become one statement, so they must not change the same row twice; what follows an
+        inner batch joins it. COPY, which many rows take, cannot be part of it.
         """
         if rows >= _COPY_FROM:
             yield
@@ -140,7 +229,8 @@ class PostgresSession(Session):
             yield
         finally:
             self._depth -= 1
-            self._waiting.append([])
+            if not self._depth:
+                self._waiting.append([])
 
     def _later(self, sql: str, params: Sequence[Any]) -> None:
         if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
@@ -154,15 +244,21 @@ class PostgresSession(Session):
             CommitUnknownError: The connection broke, and the end may have been reached.
         """
         groups, self._waiting = [g for g in self._waiting if g], []
+        if self._begin and not groups and end is not None:
+            return  # nothing was asked, and nothing is to be changed
+        if self._begin and not self._repeatable:
+            self.begin()
+        elif self._begin and len(groups) == 1 and end is not None:
+            self._begin, end = (), None  # one statement is a transaction by itself
         try:
-            with self.connection.pipeline() if len(groups) + bool(end) > 1 else nullcontext():
-                for group in groups:
-                    values = [value for _, params in group for value in params]
-                    self.engine.changes(self.connection).execute(
-                        _one_statement(tuple(s for s, _ in group)), values
-                    )
-                if end is not None:
-                    self.connection.execute(end)
+            try:
+                self._send(groups, end)
+            except self.engine.driver.Error:
+                if not (self._begin and self.connection.closed):
+                    raise
+                # it died while it rested, or the note was made: then it is made again
+                self.connection = self.engine.replace(self.connection)
+                self._send(groups, end)
         except self.engine.driver.Error as error:
             if end is not None and (self.connection.closed or _lost(error)):
                 raise CommitUnknownError(
@@ -170,6 +266,25 @@ class PostgresSession(Session):
                     suggestion="ask again with the same commit id: it tells whether it happened",
                 ) from error
             raise self.engine.translate(error) from error
+        self._begin = ()
+
+    def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
+        together = len(self._begin) + len(groups) + bool(end) > 1
+        with self.connection.pipeline() if together else nullcontext():
+            for statement in self._begin:
+                self.connection.execute(statement)
+            for group in groups:
+                values = [value for _, params in group for value in params]
+                self.engine.changes(self.connection).execute(
+                    _one_statement(tuple(s for s, _ in group)), values
+                )
+            if end is not None:
+                self.connection.execute(end)
+
+    def take_time(self, now_ms: int) -> None:
+        """The server's clock, told by another answer."""
+        if self._now is None:
+            self._now = now_ms
 
     def now_ms(self) -> int:
         """The server's clock; one moment stands for a whole transaction."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session, rows_to_arrow
+from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, literal, rows_to_arrow
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -54,12 +54,14 @@ DIALECT = Dialect(
         "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
         "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
         "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
     },
     indexed=True,
     side_table=True,
     unique_keys=True,
     lock_rows="",
+    hashes=False,
 )
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
@@ -94,6 +96,13 @@ class SqliteSession(Session):
         """One prepared statement, run for every row."""
         marks = ", ".join("?" * len(columns))
         self.update_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """One prepared statement; what is the same for all rows stands in it and is not bound again."""
+        names = ", ".join([*data.column_names, *constants])
+        values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
+        rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
+        self.update_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """One prepared statement, run for every parameter set."""
@@ -227,6 +236,16 @@ class SqliteEngine(Engine):
         return CatalogBusyError(
             f"{self.path} stayed locked by another writer for {self._wait:g} s",
             suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
+        )
+
+    def durability(self) -> Durability:
+        """As ``synchronous`` says: below FULL the newest commits may be gone after a power cut."""
+        if self._synchronous in ("FULL", "EXTRA", "2", "3"):
+            return Durability(True, f"synchronous={self._synchronous}")
+        return Durability(
+            False,
+            f"synchronous={self._synchronous}: a power cut may lose commits that are published already",
+            "leave sqlite.synchronous at FULL",
         )
 
     def prepare(self, session: Session) -> None:

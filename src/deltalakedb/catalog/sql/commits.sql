@@ -23,6 +23,14 @@ SELECT min(timestamp), max(timestamp) FROM dl_commits WHERE table_id = ?;
 -- name: bytes
 SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
 
+-- name: between
+-- commits with their bytes, oldest first; bytes are null where they are no longer kept
+SELECT c.version, c.timestamp, c.operation, c.is_blind_append, c.data_change, c.num_added, c.num_removed, c.info, c.origin, c.actor,
+       c.sha256, c.size_bytes, c.txn_uuid, b.bytes
+FROM dl_commits c
+LEFT JOIN dl_commit_bytes b ON b.table_id = c.table_id AND b.version = c.version
+WHERE c.table_id = ? AND c.version BETWEEN ? AND ? ORDER BY c.version;
+
 -- name: newest without bytes
 SELECT max(c.version) FROM dl_commits c
 WHERE c.table_id = ? AND NOT EXISTS (

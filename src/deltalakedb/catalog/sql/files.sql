@@ -69,3 +69,35 @@ ORDER BY f.file_id;
 SELECT f.path, f.size, f.modification_time, f.data_change, j.stats, j.partition_values, j.tags, j.deletion_vector,
   j.base_row_id, j.default_row_commit_version, j.clustering_provider, j.add_extra
 FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id WHERE f.file_id IN (??);
+
+-- name: bucket digests
+-- the digest of the files that live at a version, summed by bucket; the fields and their order are those of protocol/digest.py
+-- only: postgres
+SELECT bucket, count(*), sum(size)::bigint, sum(('x' || substr(digest, 1, 8))::bit(32)::bigint)::bigint,
+       sum(('x' || substr(digest, 9, 8))::bit(32)::bigint)::bigint
+FROM (
+  SELECT f.path_hash & 4095 AS bucket, f.size,
+         md5(f.path || chr(31) || f.dv_id || chr(31) || f.size || chr(31) || f.modification_time || chr(31)
+             || j.partition_values || chr(31) || coalesce(j.stats, '')) AS digest
+  FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+  WHERE f.file_id > ? AND f.file_id < ? AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
+) files
+GROUP BY bucket;
+
+-- name: interval rows
+-- every row of a table with its interval, in the order of the ids, for a comparison with the whole log
+SELECT f.file_id, f.path_hash, f.add_version, f.remove_version, f.tombstone, f.path, f.dv_id, f.size, f.modification_time,
+       f.data_change, f.num_records, j.stats, j.partition_values, j.tags, j.deletion_vector, j.base_row_id,
+       j.default_row_commit_version, j.clustering_provider, j.add_extra, j.remove_action
+FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.file_id > ? AND f.file_id < ? ORDER BY f.file_id LIMIT ?;
+
+-- name: small rows
+-- metadata, protocol, txns and domains with their intervals
+SELECT 'metaData', '', add_version, remove_version, raw FROM dl_metadata WHERE table_id = ?
+UNION ALL
+SELECT 'protocol', '', add_version, remove_version, raw FROM dl_protocol WHERE table_id = ?
+UNION ALL
+SELECT 'txn', app_id, add_version, remove_version, raw FROM dl_txns WHERE table_id = ?
+UNION ALL
+SELECT 'domainMetadata', domain, add_version, remove_version, raw FROM dl_domains WHERE table_id = ?;

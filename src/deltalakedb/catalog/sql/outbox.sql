@@ -2,14 +2,25 @@
 
 -- name: open
 -- versions to publish, oldest first, with their bytes; none while the table is paused or frozen
-SELECT o.version, c.timestamp, b.bytes, o.attempts FROM dl_outbox o
+SELECT o.version, c.timestamp, b.bytes, o.attempts, CASE WHEN x.num_commits > 1 THEN c.txn_uuid END FROM dl_outbox o
 JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
 JOIN dl_commit_bytes b ON b.table_id = o.table_id AND b.version = o.version
+LEFT JOIN dl_transactions x ON x.txn_uuid = c.txn_uuid
 WHERE o.table_id = ? AND o.state <> 'published'
   AND NOT EXISTS (SELECT 1 FROM dl_mirror m WHERE m.table_id = o.table_id AND m.paused)
   AND NOT EXISTS (SELECT 1 FROM dl_heads h WHERE h.table_id = o.table_id AND h.frozen)
   AND NOT EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')
 ORDER BY o.version LIMIT ?;
+
+-- name: group
+-- the tables of one transaction, each with the newest version it made there
+SELECT t.table_id, t.name, t.location, c.version, c.timestamp, coalesce(o.state, 'published') FROM dl_commits c
+JOIN dl_tables t ON t.table_id = c.table_id
+LEFT JOIN dl_outbox o ON o.table_id = c.table_id AND o.version = c.version
+WHERE c.txn_uuid = ? AND NOT EXISTS (
+  SELECT 1 FROM dl_commits later WHERE later.txn_uuid = c.txn_uuid AND later.table_id = c.table_id AND later.ordinal > c.ordinal
+)
+ORDER BY t.name;
 
 -- name: open versions
 SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
@@ -18,10 +29,16 @@ SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER 
 INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
 
 -- name: published
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL WHERE table_id = ? AND version = ?;
+-- a range, in one statement: publishers who help each other lock its rows in one order
+UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
+WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
 
 -- name: failed
 UPDATE dl_outbox SET state = 'failed', attempts = attempts + 1, next_try_at = ?, error = ? WHERE table_id = ? AND version = ? AND state <> 'published';
+
+-- name: lock
+-- the watermarks of some tables, held from the highest id down
+SELECT h.table_id FROM dl_mirror h WHERE h.table_id IN (??) ORDER BY h.table_id DESC;
 
 -- name: advance
 -- the watermark only ever rises
@@ -56,10 +73,12 @@ SELECT t.name, t.state, t.state_reason, h.head_version, m.published_version, m.p
         WHERE o.table_id = t.table_id AND o.state <> 'published'),
        (SELECT max(o.attempts) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        (SELECT min(o.error) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
+       (SELECT max(o.next_try_at) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        t.table_id, t.location
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
 JOIN dl_mirror m ON m.table_id = t.table_id
+WHERE t.name = coalesce(?, t.name)
 ORDER BY t.name;
 
 -- name: set paused

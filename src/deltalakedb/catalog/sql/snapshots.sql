@@ -12,6 +12,18 @@ LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name = ?;
 
+-- name: open many
+-- the newest versions of tables by their names
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, h.head_version, h.head_timestamp, m.raw, p.raw
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
+LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
+WHERE t.name IN (??);
+
 -- name: open at
 -- a table by name at one version; the last four columns are null where SQL does not have that version
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
@@ -31,15 +43,17 @@ WHERE t.name = ?;
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
        h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape
+       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256, m.published_version,
+       (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), NULL
 FROM dl_heads h
 JOIN dl_tables t ON t.table_id = h.table_id
+JOIN dl_mirror m ON m.table_id = h.table_id
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;
 
 -- name: set head
 UPDATE dl_heads SET head_version = ?, head_timestamp = ?, first_version = ?, num_files = ?, size_bytes = ?, num_records = ?,
-       files_without_count = ?, next_file_seq = ?, metadata_version = ?, protocol_version = ?, shape = ?
+       files_without_count = ?, next_file_seq = ?, metadata_version = ?, protocol_version = ?, shape = ?, head_sha256 = ?
 WHERE table_id = ?;
 
 -- name: state versions

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from deltalakedb.cli.output import Screen
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
-#: the most urgent first: where the catalog itself cannot be used, nothing else was looked at
-_URGENCY = (ExitCode.USAGE, ExitCode.ERROR, ExitCode.TRY_AGAIN, ExitCode.FROZEN, ExitCode.DRIFT)
-_FINDINGS = {"drift": ExitCode.DRIFT, "diverged": ExitCode.FROZEN, "frozen": ExitCode.FROZEN}
+#: the most urgent first: what needs a person's decision goes before what may pass by itself
+_URGENCY = (ExitCode.USAGE, ExitCode.ERROR, ExitCode.FROZEN, ExitCode.DRIFT, ExitCode.TRY_AGAIN)
+_FINDINGS = {
+    "drift": ExitCode.DRIFT,
+    "diverged": ExitCode.FROZEN,
+    "frozen": ExitCode.FROZEN,
+    "late": ExitCode.TRY_AGAIN,
+}
 
 
 @click.command("doctor")
@@ -29,10 +34,11 @@ _FINDINGS = {"drift": ExitCode.DRIFT, "diverged": ExitCode.FROZEN, "frozen": Exi
 @common
 @click.pass_obj
 def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
-    """Check the address, driver, connection, schema and rights, and then each table.
+    """Check the address, driver, connection, schema, rights and durability, and then each table.
 
     A table is fine when it is not frozen, its location is there, its newest published commit is in
-    _delta_log byte for byte, and nobody else has committed there. Nothing is changed.
+    _delta_log byte for byte, no commit has waited for more than 60 seconds, and nobody else has committed
+    there. Nothing is changed.
 
     \b
     Examples:

@@ -7,81 +7,133 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import changing, common
+from deltalakedb.cli.options import changing, common, importing
 from deltalakedb.config import use_config
-from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.transfer.importer import History, ImportProgress, first_version, import_table
+from deltalakedb.transfer.importer import import_table
+from deltalakedb.transfer.plan import plan_import
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.transfer.findings import Level
+    from deltalakedb.transfer.plan import History, ImportPlan
+    from deltalakedb.transfer.report import ImportProgress, ImportReport
 
 
 @click.command("import")
 @click.argument("path")
 @click.argument("table")
+@importing
 @click.option(
-    "--history",
-    type=click.Choice(["auto", "checkpoint", "full"]),
-    default="auto",
-    show_default=True,
-    help="Which versions to load: full is all that the log holds, checkpoint those from the newest one on.",
+    "--catch-up",
+    is_flag=True,
+    help="Bring only the commits that others made since the import; nothing where there are none.",
 )
+@click.option(
+    "--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows of the checkpoint in one transaction."
+)
+@click.option("--rate", type=click.IntRange(0), metavar="FILES", help="Files loaded in a second at most.")
 @changing
 @common
 @click.pass_obj
-def command(invocation: Invocation, path: str, table: str, history: str, dry_run: bool) -> None:
+def command(
+    invocation: Invocation,
+    path: str,
+    table: str,
+    history: str,
+    verify: str,
+    catch_up: bool,
+    batch_size: int | None,
+    rate: int | None,
+    dry_run: bool,
+) -> None:
     """Take over the plain Delta table at PATH as TABLE. Nothing of it is moved or changed.
 
-    From then on write to it only through the catalog; everybody may go on reading its folder.
+    The table becomes visible at the end, once it is loaded and compared with its log. An import that was
+    interrupted goes on where it stopped when the same command is run again. From then on write to the table
+    only through the catalog; everybody may go on reading its folder. Exit code 3 where the comparison fails,
+    75 where another import of the table is at work.
 
     \b
     Examples:
       deltasql import /srv/lake/orders sales.orders --dry-run
-      deltasql import /srv/lake/orders sales.orders --history full
+      deltasql import /srv/lake/orders sales.orders --history full --verify full
+      deltasql import /srv/lake/orders sales.orders --catch-up
     """
     address = invocation.table_address(table)
-    which = cast("History", history)
+    uri = address.to_uri(redact=False)
+    which, level = cast("History", history), cast("Level", verify)
     with use_config(invocation.settings()):
         if dry_run:
-            document = _plan(path, which)
-        else:
-            with invocation.output.progress(f"importing {address.table}") as advance:
+            plan = plan_import(path, uri, history=which, batch_size=batch_size)
+            document = {**plan.to_dict(), "address": address.to_uri(), "dry_run": True}
+            invocation.output.result(
+                document, lambda screen: _view_plan(screen, plan), brief=[address.to_uri()]
+            )
+            return
+        with invocation.output.progress(f"importing {address.table}") as advance:
 
-                def report(progress: ImportProgress) -> None:
-                    advance(progress.versions_done, progress.versions_total)
+            def tell(progress: ImportProgress) -> None:
+                if progress.phase == "loading":
+                    advance(progress.done, progress.total)
 
-                done = import_table(path, address.to_uri(redact=False), history=which, progress=report)
-            document = done.to_dict()
-    document = {**document, "table": address.table, "address": address.to_uri(), "dry_run": dry_run}
-    invocation.output.result(document, lambda screen: _view(screen, document), brief=[address.to_uri()])
-
-
-def _plan(path: str, history: History) -> dict[str, Any]:
-    reader = FileTxnLogReader(path)
-    newest = reader.latest_version()
-    first = first_version(reader, history)
-    files = list(reader.files())
-    return {
-        "location": path,
-        "version": newest,
-        "first_version": first,
-        "num_versions": newest - first + 1,
-        "num_files": len(files),
-        "size_bytes": sum(f.size for f in files),
-    }
+            done = import_table(
+                path,
+                uri,
+                history=which,
+                verify=level,
+                catch_up=catch_up,
+                batch_size=batch_size,
+                rate_limit=rate,
+                progress=tell,
+            )
+    document = {**done.to_dict(), "address": address.to_uri(), "dry_run": False}
+    invocation.output.result(
+        document, lambda screen: _view(screen, done, address.to_uri()), brief=[address.to_uri()]
+    )
 
 
-def _view(screen: Screen, document: dict[str, Any]) -> None:
-    verb = "Would import" if document["dry_run"] else "Imported"
-    screen.line(f"{verb} {document['location']} as {document['table']}")
-    versions = f"{document['first_version']} to {document['version']}"
+def _view_plan(screen: Screen, plan: ImportPlan) -> None:
+    screen.line(f"Would import {plan.location} as {plan.table}")
+    about = "" if plan.exact else "about "
     screen.fields(
         [
-            ("versions", f"{versions} ({render.count(document['num_versions'])})"),
-            ("files", render.count(document["num_files"])),
-            ("size", render.size(document["size_bytes"])),
-            ("took", f"{document['seconds']:g} s" if "seconds" in document else None),
-            ("address", document["address"]),
+            ("versions", _versions(plan.first_version, plan.version, plan.num_versions)),
+            ("files", about + render.count(plan.num_files)),
+            ("size", None if plan.size_bytes is None else render.size(plan.size_bytes)),
+            ("batches", render.count(plan.num_batches)),
+            ("time", f"about {plan.seconds:.0f} s"),
+            ("memory", f"about {render.size(plan.memory_bytes)}"),
+            ("database", f"about {render.size(plan.database_bytes)} larger"),
+            ("torn checkpoints", ", ".join(map(str, plan.passed_over)) or None),
         ]
     )
+
+
+def _view(screen: Screen, done: ImportReport, address: str) -> None:
+    if done.action == "unchanged":
+        screen.line(f"{done.table} has every commit of its log: nothing to do.")
+        return
+    verbs = {"imported": "Imported", "resumed": "Resumed and imported", "caught up": "Caught up with"}
+    screen.line(f"{verbs[done.action]} {done.location} as {done.table}")
+    checked = done.verification
+    screen.fields(
+        [
+            ("versions", _versions(done.first_version, done.version, done.num_versions)),
+            ("files", render.count(done.num_files)),
+            ("size", render.size(done.size_bytes)),
+            ("verified", None if checked is None else f"{checked.level}, {checked.digest or 'equal'}"),
+            ("torn checkpoints", ", ".join(map(str, done.passed_over)) or None),
+            ("took", _phases(done.phases, done.seconds)),
+            ("address", address),
+        ]
+    )
+
+
+def _versions(first: int, last: int, count: int) -> str:
+    return f"{first} to {last} ({render.count(count)})"
+
+
+def _phases(phases: Any, seconds: float) -> str:
+    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in phases.items())
+    return f"{seconds:g} s" + (f" ({parts})" if parts else "")

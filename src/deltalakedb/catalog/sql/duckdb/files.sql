@@ -26,3 +26,23 @@ ORDER BY f.file_id;
 SELECT f.path, f.size, f.modification_time, f.data_change, f.stats, f.partition_values, f.tags, f.deletion_vector,
   f.base_row_id, f.default_row_commit_version, f.clustering_provider, f.add_extra
 FROM dl_files f WHERE f.file_id IN (??);
+
+-- name: bucket digests
+-- only: duckdb
+SELECT bucket, count(*), sum(size)::BIGINT, sum(('0x' || substr(digest, 1, 8))::BIGINT)::BIGINT,
+       sum(('0x' || substr(digest, 9, 8))::BIGINT)::BIGINT
+FROM (
+  SELECT f.path_hash & 4095 AS bucket, f.size,
+         md5(f.path || chr(31) || f.dv_id || chr(31) || f.size || chr(31) || f.modification_time || chr(31)
+             || f.partition_values || chr(31) || coalesce(f.stats, '')) AS digest
+  FROM dl_files f
+  WHERE f.file_id > ? AND f.file_id < ? AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
+) files
+GROUP BY bucket;
+
+-- name: interval rows
+SELECT f.file_id, f.path_hash, f.add_version, f.remove_version, f.tombstone, f.path, f.dv_id, f.size, f.modification_time,
+       f.data_change, f.num_records, f.stats, f.partition_values, f.tags, f.deletion_vector, f.base_row_id,
+       f.default_row_commit_version, f.clustering_provider, f.add_extra, f.remove_action
+FROM dl_files f
+WHERE f.file_id > ? AND f.file_id < ? ORDER BY f.file_id LIMIT ?;

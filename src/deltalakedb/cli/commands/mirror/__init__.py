@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from deltalakedb.cli.commands.mirror.looking import status, verify
-from deltalakedb.cli.commands.mirror.mending import policy, rebuild, recover, repair, resolve
+from deltalakedb.cli.commands.mirror.mending import fence, policy, rebuild, recover, repair, resolve
 from deltalakedb.cli.commands.mirror.publishing import pause, resume, run
 from deltalakedb.cli.options import common
 
@@ -23,5 +23,5 @@ def command() -> None:
     """
 
 
-for _command in (status, verify, run, pause, resume, repair, rebuild, recover, resolve, policy):
+for _command in (status, verify, run, pause, resume, repair, rebuild, recover, resolve, policy, fence):
     command.add_command(_command)

@@ -21,38 +21,48 @@ if TYPE_CHECKING:
 
 @click.command("status")
 @click.argument("table", required=False)
+@click.option("--look", is_flag=True, help="Look into the logs too, for commits that are not in the catalog.")
 @common
 @click.pass_obj
-def status(invocation: Invocation, table: str | None) -> int:
-    """Show how far each log is behind its table, and why. Exit code 5 where a table is frozen.
+def status(invocation: Invocation, table: str | None, look: bool) -> int:
+    """Show how far each log is behind its table, and why.
+
+    Exit code 5 where a table is frozen, 3 where --look finds commits of others, 75 where commits have waited
+    for more than 60 seconds.
 
     \b
     Examples:
       deltasql mirror status
+      deltasql mirror status --look
       deltasql mirror status sales.orders --json
     """
     with invocation.open_maybe(table) as (catalog, name):
-        found = catalog.mirror.status(name)
+        found = catalog.mirror.status(name, look=look)
     rows = [s.to_dict() | {"published_at": render.iso(s.published_at)} for s in found]
     invocation.output.result(
         {"catalog": catalog.uri, "tables": rows},
         lambda screen: _view_status(screen, found),
         brief=[f"{s.table} {s.versions_behind}" for s in found if s.versions_behind],
     )
-    return ExitCode.FROZEN if any(s.state == "frozen" for s in found) else ExitCode.OK
+    if any(s.state == "frozen" for s in found):
+        return ExitCode.FROZEN
+    if any(s.ahead for s in found):
+        return ExitCode.DRIFT
+    return ExitCode.TRY_AGAIN if any(s.alarm for s in found) else ExitCode.OK
 
 
 def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
     if not found:
         screen.line("The catalog holds no tables.")
         return
-    headers = ("NAME", "VERSION", "PUBLISHED", "BEHIND", "SECONDS", "CHECKPOINT", "STATE", "WHY")
+    headers = ("NAME", "VERSION", "PUBLISHED", "BEHIND", "AHEAD", "SECONDS", "CHECKPOINT", "STATE", "WHY")
     rows = [
         (
             s.table,
             str(s.version),
             str(s.published_version) if s.published_version >= 0 else "-",
             render.count(s.versions_behind),
+            "-" if s.ahead is None else render.count(s.ahead),
             f"{s.seconds_behind:.0f}",
             str(s.checkpoint_version) if s.checkpoint_version >= 0 else "-",
             "paused" if s.paused and s.state == "active" else s.state,
@@ -60,15 +70,23 @@ def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
         )
         for s in found
     ]
-    screen.table(headers, rows, right=headers[1:6])
+    screen.table(headers, rows, right=headers[1:7])
 
 
 def _why(status: MirrorStatus) -> str:
+    told = []
+    if status.ahead:
+        commits = render.many(status.ahead, "commit")
+        way = "resolve" if status.versions_behind else "recover"
+        told.append(f"the log has {commits} of others: `deltasql mirror {way}`")
     if status.state_reason:
-        return status.state_reason
-    if status.error is None:
-        return "-"
-    return f"{status.error} ({render.many(status.attempts, 'attempt')})"
+        told.append(status.state_reason)
+    elif status.error is not None:
+        again = f", next try in {status.retry_in:.0f} s" if status.backing_off else ""
+        told.append(f"{status.error} ({render.many(status.attempts, 'attempt')}{again})")
+    if status.alarm:
+        told.append("ALARM: behind for more than a minute")
+    return "; ".join(told) or "-"
 
 
 @click.command("verify")

@@ -1,4 +1,4 @@
-"""``deltasql mirror repair``, ``rebuild``, ``recover``, ``resolve``, ``policy``: when both sides differ."""
+"""``deltasql mirror repair``, ``rebuild``, ``recover``, ``resolve``, ``policy`` and ``fence``."""
 
 from __future__ import annotations
 
@@ -171,4 +171,31 @@ def policy(invocation: Invocation, table: str, policy: str | None) -> None:
         {"table": name, "policy": now},
         lambda screen: screen.line(f"Commits of others to {name}: {now}."),
         brief=[now],
+    )
+
+
+@click.command("fence")
+@click.argument("table")
+@click.option("--remove", is_flag=True, help="Take the fence away.")
+@common
+@click.pass_obj
+def fence(invocation: Invocation, table: str, remove: bool) -> None:
+    """Keep writers out that do not go through the catalog. Readers go on reading.
+
+    A commit adds the writer feature deltasqlManaged, which no other engine knows: by the rules of Delta it
+    must then refuse to write.
+
+    \b
+    Examples:
+      deltasql mirror fence sales.orders
+      deltasql mirror fence sales.orders --remove
+    """
+    with invocation.open_table(table) as (catalog, name):
+        version = catalog.mirror.unfence(name) if remove else catalog.mirror.fence(name)
+    stands = "has no fence" if remove else "is fenced"
+    since = "already" if version is None else f"since version {version}"
+    invocation.output.result(
+        {"table": name, "fenced": not remove, "version": version},
+        lambda screen: screen.line(f"{name} {stands} {since}."),
+        brief=[] if version is None else [str(version)],
     )

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 def run(invocation: Invocation, table: str | None, watch: bool, interval: float) -> int:
     """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
 
-    A table whose last attempt failed is left alone until its next try is due; naming it forces one.
-    Exit code 75 where something could not be published yet, 5 where a table diverged.
+    A table whose last attempt failed is left alone until its next try is due; naming it forces one. What was
+    left is named: frozen tables (exit code 5), failed and waiting ones (75), paused ones (0: somebody wants
+    it so).
 
     \b
     Examples:
@@ -72,6 +73,7 @@ def _until_told() -> Iterator[threading.Event]:
 
 def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
     failed, diverged = sorted(set(done.failed)), sorted(set(done.diverged))
+    frozen = sorted(set(done.frozen) - set(diverged))
 
     def view(screen: Screen) -> None:
         made = f", {render.many(done.checkpoints, 'checkpoint')} written" if done.checkpoints else ""
@@ -80,6 +82,16 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
             screen.line(f"  ! {name} waits: `deltasql mirror status {name}` says why", "yellow")
         for name in diverged:
             screen.line(f"  ✗ {name} is frozen: somebody else's commit stands in the place of ours", "red")
+        for name in frozen:
+            screen.line(f"  ✗ {name} is frozen: `deltasql mirror status {name}` says why", "red")
+        for name in done.backing_off:
+            screen.line(
+                f"  ! {name} failed and waits for its next try: `deltasql mirror run {name}`", "yellow"
+            )
+        for name in done.paused:
+            screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`")
+        for name in done.late:
+            screen.line(f"  ! {name} is behind for more than a minute", "red")
 
     document = {
         **more,
@@ -87,11 +99,15 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
         "checkpoints": done.checkpoints,
         "failed": failed,
         "diverged": diverged,
+        "frozen": list(done.frozen),
+        "backing_off": list(done.backing_off),
+        "paused_tables": list(done.paused),
+        "late": list(done.late),
     }
-    invocation.output.result(document, view, brief=[*failed, *diverged])
-    if diverged:
+    invocation.output.result(document, view, brief=[*failed, *diverged, *frozen, *done.backing_off])
+    if diverged or frozen:
         return ExitCode.FROZEN
-    return ExitCode.TRY_AGAIN if failed else ExitCode.OK
+    return ExitCode.TRY_AGAIN if failed or done.backing_off or done.late else ExitCode.OK
 
 
 @click.command("pause")
@@ -111,9 +127,10 @@ def pause(invocation: Invocation, table: str | None) -> None:
     with invocation.open_maybe(table) as (catalog, name):
         catalog.mirror.pause(name)
     what = name or "every table"
+    command = "deltasql mirror resume" + (f" {name}" if name else "")
     invocation.output.result(
         {"table": name, "paused": True},
-        lambda screen: screen.line(f"Publishing of {what} stands still until `deltasql mirror resume`."),
+        lambda screen: screen.line(f"Publishing of {what} stands still until `{command}`."),
     )
 
 
@@ -122,7 +139,10 @@ def pause(invocation: Invocation, table: str | None) -> None:
 @common
 @click.pass_obj
 def resume(invocation: Invocation, table: str | None) -> int:
-    """Let publishing go on, and catch up. A table that was paused by name is resumed by name.
+    """Let publishing go on, and catch up.
+
+    Without a table the pause of the whole catalog ends. Tables that were paused by name stay so, and are
+    named: resume each by its name.
 
     \b
     Examples:

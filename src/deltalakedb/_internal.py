@@ -1,0 +1,10 @@
+"""The Rust names of ``deltalake._internal``, for code that imports them from there."""
+
+from typing import TYPE_CHECKING
+
+from deltalake._internal import *  # noqa: F403
+
+from deltalakedb._stock import names_of
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of(__name__, "deltalake._internal")

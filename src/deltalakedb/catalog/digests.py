@@ -1,0 +1,115 @@
+"""Digests of what the catalog holds: summed in the database where it can, else hashed here page by page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltalakedb.catalog.files import ADD_COLUMNS, FILE_SCHEMA, add_from_row
+from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, plan_page
+from deltalakedb.protocol.digest import FileDigest, bucket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.protocol.actions import Add
+
+#: rows fetched at once
+PAGE = 20_000
+
+_HASHED = ("path_hash", "path", "dv_id", "size", "modification_time", "partition_values", "stats", "file_id")
+
+
+def table_digest(
+    database: Database, table_id: int, version: int, *, tick: Callable[[], None] = lambda: None
+) -> FileDigest:
+    """The digest of the files that live at a version.
+
+    Args:
+        database: The catalog.
+        table_id: The table; it need not be visible yet.
+        version: The version.
+        tick: Called now and then, so that a lease can be held.
+    """
+    made = FileDigest()
+    if database.dialect.hashes:
+        bounds = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
+        with database.read() as session:
+            for row in session.rows(database.sql("files", "bucket digests"), (*bounds, version, version)):
+                made.add_sums(*(int(v) for v in row))
+        return made
+    for rows in _pages(database, table_id, version, _HASHED):
+        made.add_rows((h, p, d, s, m, v, stats or "") for h, p, d, s, m, v, stats, _ in rows)
+        tick()
+    return made
+
+
+def files_in(database: Database, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
+    """The files of some buckets that live at a version."""
+    wanted = frozenset(buckets)
+    columns = [*ADD_COLUMNS, "path_hash", "file_id"]
+    after = (table_id << FILE_ID_BITS) - 1
+    shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
+    while True:
+        plan = plan_page(
+            table_id=table_id,
+            version=version,
+            after=after,
+            limit=PAGE,
+            columns=columns,
+            facts=_facts(database),
+        )
+        with database.read() as session:
+            found = session.arrow(plan.sql, plan.params, shape)
+        hashes = found.column("path_hash").to_pylist()
+        for number in (n for n, h in enumerate(hashes) if bucket_of(h) in wanted):
+            yield add_from_row(found.slice(number, 1).to_pylist()[0])
+        if found.num_rows < PAGE:
+            return
+        after = found.column("file_id")[-1].as_py()
+
+
+def interval_rows(database: Database, table_id: int) -> Iterator[list[Row]]:
+    """Every file row of a table in pages: its interval, and all columns of its actions."""
+    after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
+    while True:
+        with database.read() as session:
+            rows = session.rows(database.sql("files", "interval rows"), (after, last, PAGE))
+        if rows:
+            yield rows
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][0]
+
+
+def small_rows(database: Database, table_id: int) -> list[Row]:
+    """Metadata, protocol, txns and domains: kind, name, first version, version it ended with, JSON."""
+    with database.read() as session:
+        return session.rows(database.sql("files", "small rows"), (table_id,) * 4)
+
+
+def _pages(database: Database, table_id: int, version: int, columns: Sequence[str]) -> Iterator[list[Row]]:
+    after = (table_id << FILE_ID_BITS) - 1
+    while True:
+        plan = plan_page(
+            table_id=table_id,
+            version=version,
+            after=after,
+            limit=PAGE,
+            columns=columns,
+            facts=_facts(database),
+        )
+        with database.read() as session:
+            rows = session.rows(plan.sql, plan.params)
+        if rows:
+            yield rows
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][-1]
+
+
+def _facts(database: Database) -> EngineFacts:
+    return EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)

@@ -1,0 +1,13 @@
+-- Postgres has a clock of its own, which commits go by: asked with the lock, since every round trip is a wait.
+
+-- name: lock
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256, m.published_version,
+       (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')),
+       (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+FROM dl_heads h
+JOIN dl_tables t ON t.table_id = h.table_id
+JOIN dl_mirror m ON m.table_id = h.table_id
+WHERE h.table_id IN (??)
+ORDER BY h.table_id;

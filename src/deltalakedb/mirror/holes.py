@@ -1,0 +1,96 @@
+"""Holes: a log whose newest files were deleted gets them back before it goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import commits
+from deltalakedb.exceptions import StorageMissingError, VersionMissingError
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: tables on object stores that this process has looked at: a look costs a request there
+_looked: set[tuple[Database, int]] = set()
+os.register_at_fork(after_in_child=_looked.clear)
+
+
+def fill(database: Database, table: Table, store: Store, version: int) -> tuple[int, ...]:
+    """Before a version is put: see that the one before it is there, else put back what was deleted.
+
+    The bytes come from the catalog, by the same create-if-absent as any publishing, so nobody needs a lease.
+    Files below the newest checkpoint stay away: every engine may clean up there.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        store: Its root.
+        version: The version that is about to be put.
+
+    Returns:
+        The versions that were put back; a checkpoint stands for those whose bytes the catalog has not.
+    """
+    if version <= table.head.first_version or not is_hole(database, table.table_id, store, version):
+        return ()
+    covered = max((v for v in list_log(store).checkpoints if v < version), default=-1)
+    oldest = commits.first_with_bytes(database, table)
+    back = [version - 1]
+    while back[-1] > max(covered, table.head.first_version) and not _is_there(store, back[-1] - 1):
+        back.append(back[-1] - 1)
+    logger.error(
+        "%d commit files of %s are gone from _delta_log, from version %d on: they are written again",
+        len(back),
+        table.name,
+        back[-1],
+    )
+    if back[-1] <= oldest and covered < oldest and (oldest > 0 or _bytes(database, table, 0) is None):
+        # what was before it is not in the catalog: readers begin at a checkpoint
+        write_checkpoint_of(database, table.name, oldest, store=store)
+        back = [lost for lost in back if lost >= oldest]
+    done = []
+    for lost in reversed(back):
+        row, data = commits.one(database, table, lost), _bytes(database, table, lost)
+        if data is not None:
+            store.put_new(commit_path(lost), data, mtime_ms=None if row is None else row.timestamp)
+            done.append(lost)
+    return tuple(done)
+
+
+def _bytes(database: Database, table: Table, version: int) -> bytes | None:
+    """The bytes of a version, or None where they were never there or are pruned."""
+    try:
+        return commits.commit_bytes(database, table, version)
+    except VersionMissingError:
+        return None
+
+
+def is_hole(database: Database, table_id: int, store: Store, version: int) -> bool:
+    """Whether the file before a version is missing. On object stores a process looks once at a table."""
+    if version == 0:
+        return False
+    if isinstance(store, LocalStore):
+        return not _is_there(store, version - 1)
+    if (database, table_id) in _looked:
+        return False
+    if _is_there(store, version - 1):
+        _looked.add((database, table_id))
+        return False
+    return True
+
+
+def _is_there(store: Store, version: int) -> bool:
+    try:
+        store.head(commit_path(version))
+    except StorageMissingError:
+        return False
+    return True

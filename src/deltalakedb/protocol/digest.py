@@ -1,0 +1,99 @@
+"""A digest of a set of files that does not depend on their order, in buckets that locate a difference.
+
+Every engine can compute it: md5 over a file's fields, of which two 32-bit lanes are summed in the bucket that
+the low bits of its path's hash choose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["BUCKETS", "SEPARATOR", "FileDigest", "bucket_of"]
+
+BUCKETS: Final = 4096
+#: between the fields of a file; SQL spells it chr(31)
+SEPARATOR: Final = "\x1f"
+
+
+def bucket_of(path_hash: int) -> int:
+    """The bucket of a file, by the hash of its canonical path."""
+    return path_hash & (BUCKETS - 1)
+
+
+class FileDigest:
+    """Sums over files, by bucket.
+
+    Example:
+        >>> one, other = FileDigest(), FileDigest()
+        >>> rows = [(7, "a", "", 1, 0, "{}", ""), (8, "b", "", 2, 0, "{}", "")]
+        >>> one.add_rows(rows), other.add_rows(reversed(rows))
+        (None, None)
+        >>> one.differing(other)
+        []
+    """
+
+    __slots__ = ("counts", "first", "second", "sizes")
+
+    def __init__(self) -> None:
+        self.counts, self.sizes, self.first, self.second = (np.zeros(BUCKETS, np.int64) for _ in range(4))
+
+    def add_rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """Count files in: path hash, path, dv id, size, modification time, partition values, stats."""
+        buckets: list[int] = []
+        sizes: list[int] = []
+        digests: list[bytes] = []
+        md5, mask = hashlib.md5, BUCKETS - 1
+        for hashed, path, dv_id, size, modified, values, stats in rows:
+            text = f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}"
+            digests.append(md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest())
+            buckets.append(hashed & mask)  # type: ignore[operator]
+            sizes.append(size)  # type: ignore[arg-type]
+        if not buckets:
+            return
+        lanes = np.frombuffer(b"".join(digests), dtype=">u4").reshape(-1, 4)
+        at = np.array(buckets)
+        np.add.at(self.counts, at, 1)
+        np.add.at(self.sizes, at, np.array(sizes, np.int64))
+        np.add.at(self.first, at, lanes[:, 0].astype(np.int64))
+        np.add.at(self.second, at, lanes[:, 1].astype(np.int64))
+
+    def add_sums(self, bucket: int, count: int, size: int, first: int, second: int) -> None:
+        """Count in what a database has summed up for one bucket."""
+        self.counts[bucket] += count
+        self.sizes[bucket] += size
+        self.first[bucket] += first
+        self.second[bucket] += second
+
+    def merge(self, other: FileDigest) -> Self:
+        """Count another digest in."""
+        for name in self.__slots__:
+            getattr(self, name)[:] += getattr(other, name)
+        return self
+
+    @property
+    def num_files(self) -> int:
+        """How many files were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes."""
+        return int(self.sizes.sum())
+
+    def differing(self, other: FileDigest) -> list[int]:
+        """The buckets in which two digests differ."""
+        same = np.ones(BUCKETS, bool)
+        for name in self.__slots__:
+            same &= getattr(self, name) == getattr(other, name)
+        return [int(b) for b in np.flatnonzero(~same)]
+
+    def hex(self) -> str:
+        """One text for the whole set."""
+        data = b"".join(getattr(self, name).astype(">i8").tobytes() for name in sorted(self.__slots__))
+        return hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,10 @@
+"""The types of a schema, as in ``deltalake.schema``."""
+
+from typing import TYPE_CHECKING
+
+from deltalake.schema import *  # noqa: F403
+
+from deltalakedb._stock import names_of
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of(__name__, "deltalake.schema")

@@ -1,0 +1,135 @@
+"""Spark sessions with Delta in them: made, or completed from a builder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError
+from deltalakedb.extras import require
+from deltalakedb.spark.jars import fetch_jars, find_jars
+from deltalakedb.spark.java import check_java
+from deltalakedb.spark.versions import check_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+#: What a session has unless its caller says otherwise.
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # INT96, the default, has no statistics in Parquet's footers
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # more than 32 paths would start a job only to list them, and the catalog has listed them already
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def session(
+    master: str | None = None,
+    *,
+    app_name: str = "deltalakedb",
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    builder: SparkSession.Builder | None = None,
+    log_level: str = "ERROR",
+) -> SparkSession:
+    """A Spark session that reads and writes Delta: a new one, or the one that runs already.
+
+    Args:
+        master: Where Spark runs: ``local[*]`` by default, or a cluster's URL.
+        app_name: The application's name.
+        remote: A Spark Connect server (``sc://host:port``) instead of a driver in this process; its jars and
+            settings are the server's own.
+        config: Further settings of Spark, which go before ours.
+        builder: A builder with settings of its own, to be completed.
+        log_level: What Spark logs at least.
+
+    Raises:
+        MissingExtraError: PySpark or delta-spark is not installed.
+        SparkSetupError: Java is missing or too old, another Spark is installed, Delta's jars cannot be had,
+            or the session that runs already has no Delta.
+
+    Example:
+        >>> spark = session("local[2]", config={"spark.driver.memory": "2g"})
+        >>> spark.range(3).count()
+        3
+    """
+    if master is not None and remote is not None:
+        raise InvalidArgumentError(
+            "a session has a master or a remote server, not both", suggestion="leave one of the two out"
+        )
+    check_versions()
+    sql = require("pyspark.sql", "spark", "Spark")
+    building = sql.SparkSession.builder if builder is None else builder
+    building = building.appName(app_name)
+    if remote is not None:
+        building = building.remote(remote)
+        for key, value in (config or {}).items():
+            building = building.config(key, value)
+        return building.getOrCreate()
+    running = sql.SparkSession.getActiveSession()
+    if running is None:
+        check_java()
+        _prepare_workers()
+        settings = _settings(dict(getattr(building, "_options", {})), dict(config or {}))
+        settings.setdefault("spark.master", master or "local[*]")
+    else:
+        # what is fixed when Spark starts cannot be asked for any more
+        settings = dict(config or {})
+    if master is not None:
+        settings["spark.master"] = master
+    for key, value in settings.items():
+        building = building.config(key, value)
+    made = building.getOrCreate()
+    made.sparkContext.setLogLevel(log_level)
+    _check_delta(made)
+    return made
+
+
+def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    """Our settings below those that were chosen before, with Delta's among the lists."""
+    settings = {**_DEFAULTS, **chosen, **wanted}
+    settings["spark.sql.extensions"] = _with(settings.get("spark.sql.extensions"), _EXTENSION)
+    settings.setdefault("spark.sql.catalog.spark_catalog", _CATALOG)
+    named = f"{settings.get('spark.jars', '')},{settings.get('spark.jars.packages', '')}"
+    if "delta-spark" not in named:
+        jars = fetch_jars() if get_config().spark.download else find_jars()
+        settings["spark.jars"] = _with(settings.get("spark.jars"), *map(str, jars))
+    java = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j2.configurationFile" not in java:
+        quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+        settings["spark.driver.extraJavaOptions"] = f"{java} -Dlog4j2.configurationFile={quiet}".strip()
+    return settings
+
+
+def _with(listed: str | None, *more: str) -> str:
+    items = [item for item in (listed or "").split(",") if item]
+    return ",".join([*items, *(item for item in more if item not in items)])
+
+
+def _prepare_workers() -> None:
+    # executors on this machine must run the same Python
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _check_delta(made: Any) -> None:
+    try:
+        extensions = made.conf.get("spark.sql.extensions", "")
+    except Exception as error:
+        raise SparkSetupError(f"the Spark session does not answer: {error}") from error
+    if _EXTENSION not in (extensions or ""):
+        raise SparkSetupError(
+            "the Spark session that runs already was started without Delta",
+            suggestion="stop it (spark.stop()) and call deltalakedb.spark.session() first",
+        )

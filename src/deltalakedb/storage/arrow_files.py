@@ -1,0 +1,137 @@
+"""A store as a pyarrow file system for reading: ranged reads, typed errors, sizes that need no asking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationError
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.storage.store import ObjectMeta, Store
+
+
+class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is not typed
+    """Reads files of a store for pyarrow.
+
+    Args:
+        store: The root that relative paths lie under.
+        options: Storage options for paths that are URLs themselves.
+        sizes: Sizes by path, where they are known.
+    """
+
+    def __init__(
+        self, store: Store, options: Mapping[str, str] | None = None, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._sizes = dict(sizes or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreFiles, (self._store, self._options, self._sizes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFiles) and self._store.location == other._store.location
+
+    def __hash__(self) -> int:
+        return hash(self._store.location)
+
+    def get_type_name(self) -> str:
+        """The kind of file system."""
+        return "deltasql"
+
+    def normalize_path(self, path: str) -> str:
+        """Paths are as they are."""
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        """Size and time of files."""
+        return [self._info(path) for path in paths]
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        """The files of a folder."""
+        found = self._store.list(selector.base_dir, recursive=selector.recursive)
+        return [_info(meta.path, meta) for meta in found]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """A file to read at any place."""
+        store, name = self._place(path)
+        size = self._sizes.get(path)
+        return pa.PythonFile(_Ranges(store, name, store.head(name).size if size is None else size), mode="r")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """A file to read from its beginning."""
+        return self.open_input_file(path)
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        store, name = self._place(path)
+        try:
+            meta = store.head(name)
+        except StorageMissingError:
+            return pafs.FileInfo(path, pafs.FileType.NotFound)
+        return _info(path, meta)
+
+    def _place(self, path: str) -> tuple[Store, str]:
+        """The store that a path lies in, and its name there."""
+        if "://" not in path and not path.startswith("/"):
+            return self._store, path
+        folder, _, name = path.rpartition("/")
+        return open_store(folder, self._options), name
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise UnsupportedOperationError(
+            "a table's files are not changed through its dataset", suggestion="write to the table instead"
+        )
+
+    copy_file = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = open_append_stream = open_output_stream = _refuse
+
+
+def _info(path: str, meta: ObjectMeta) -> pafs.FileInfo:
+    return pafs.FileInfo(path, pafs.FileType.File, size=meta.size, mtime_ns=meta.modified_ms * 1_000_000)
+
+
+class _Ranges:
+    """A file whose reads are ranged requests: pyarrow gathers what it wants into few of them."""
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+        self.closed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = max(0, (0, self._at, self._size)[whence] + offset)
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        left = self._size - self._at
+        length = left if count is None or count < 0 else min(count, left)
+        if length <= 0:
+            return b""
+        data = self._store.get_range(self._path, self._at, length)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def arrow_files(store: Store, options: Mapping[str, str] | None, sizes: Mapping[str, int]) -> pafs.FileSystem:
+    """A file system for pyarrow over a store."""
+    return pafs.PyFileSystem(StoreFiles(store, options, sizes))

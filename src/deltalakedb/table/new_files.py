@@ -1,0 +1,223 @@
+"""New files of a direct write while they grow: hidden on local disk, unfinished on an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+from deltalakedb.exceptions import StorageError
+from deltalakedb.storage.local import storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from deltalakedb.storage.remote import RemoteStore
+    from deltalakedb.storage.upload import Upload
+
+logger = logging.getLogger(__name__)
+
+_BUFFER: Final = 128 * 1024
+
+
+class NewFile(Protocol):
+    """A file that nobody sees before it is finished."""
+
+    @property
+    def file(self) -> IO[bytes]:
+        """What to write to."""
+        ...
+
+    def finish(self) -> tuple[int, int]:
+        """Make the file whole and visible; its size, and its time in epoch milliseconds."""
+        ...
+
+    def discard(self) -> None:
+        """Remove the file, in whatever state it is."""
+        ...
+
+
+class NewFiles(Protocol):
+    """The new files of one write."""
+
+    @property
+    def location(self) -> str:
+        """The root that they lie under, for messages."""
+        ...
+
+    @property
+    def most_open(self) -> int:
+        """How many may grow at a time."""
+        ...
+
+    def begin(self, path: str) -> NewFile:
+        """Begin a file at a path below the table's root."""
+        ...
+
+    def settle(self) -> None:
+        """Make sure that every finished file stays."""
+        ...
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove finished files: nothing is to come of this write."""
+        ...
+
+
+class _LocalFile:
+    def __init__(self, final: Path, *, fsync: bool) -> None:
+        self._final = final
+        self._hidden = final.with_name(f".{final.name}.tmp")
+        self._fsync = fsync
+        self.file: IO[bytes] = self._hidden.open("xb", buffering=_BUFFER)
+
+    def finish(self) -> tuple[int, int]:
+        with translated(self._final):
+            self.file.flush()
+            if self._fsync:
+                os.fsync(self.file.fileno())
+            stat = os.fstat(self.file.fileno())
+            self.file.close()
+            self._hidden.rename(self._final)
+        return stat.st_size, stat.st_mtime_ns // 1_000_000
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):
+            self.file.close()
+        for path in (self._hidden, self._final):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+class LocalFiles:
+    """New files below a local root.
+
+    Args:
+        root: The table's root.
+        fsync: Have files and folders on disk when they are settled.
+    """
+
+    most_open: Final = 64
+
+    def __init__(self, root: Path, *, fsync: bool) -> None:
+        self.location = str(root)
+        self._root = root
+        self._fsync = fsync
+        self._folders: dict[Path, None] = {}
+
+    def begin(self, path: str) -> NewFile:
+        """Begin a file, with its folders."""
+        final = self._root / path
+        with translated(self._root):
+            if final.parent not in self._folders:
+                self._make_folder(final.parent)
+            return _LocalFile(final, fsync=self._fsync)
+
+    def settle(self) -> None:
+        """Have the entries of all folders on disk."""
+        for folder in self._folders if self._fsync else ():
+            with translated(folder):
+                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove finished files."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                (self._root / path).unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, and remember whose entries must be on disk at the end."""
+        made = folder
+        while not made.is_dir():
+            self._folders.setdefault(made.parent)
+            made = made.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folders.setdefault(folder)
+
+
+class _RemoteFile:
+    def __init__(self, files: RemoteFiles, upload: Upload) -> None:
+        self._files = files
+        self._upload = upload
+        self.file: Any = upload
+
+    def finish(self) -> tuple[int, int]:
+        self._files.complete(self._upload)
+        return self._upload.tell(), time.time_ns() // 1_000_000
+
+    def discard(self) -> None:
+        with contextlib.suppress(StorageError):
+            self._upload.discard()
+
+
+class RemoteFiles:
+    """New objects below a remote root, sent while they grow; the last of each is sent in the background.
+
+    Args:
+        store: The root.
+        parallel: How many are completed at a time.
+    """
+
+    #: each holds some parts in memory that are on their way
+    most_open: Final = 16
+
+    def __init__(self, store: RemoteStore, *, parallel: int) -> None:
+        self.location = store.location
+        self._store = store
+        self._parallel = parallel
+        self._pool = ThreadPoolExecutor(parallel, "deltasql-upload")
+        self._pending: deque[Future[None]] = deque()
+
+    def begin(self, path: str) -> NewFile:
+        """Begin an object."""
+        return _RemoteFile(self, self._store.begin(path))
+
+    def complete(self, upload: Upload) -> None:
+        """Make an object appear soon; an error shows at the latest when all are settled."""
+        while len(self._pending) >= self._parallel:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(_complete, upload))
+
+    def settle(self) -> None:
+        """Wait until every object is there."""
+        while self._pending:
+            self._pending.popleft().result()
+        self._pool.shutdown()
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove objects, once those on their way have arrived."""
+        self._pool.shutdown(cancel_futures=True)
+        self._pending.clear()
+        try:
+            self._store.delete_all(paths)
+        except StorageError as error:
+            # no version names them: a full vacuum finds them by listing
+            logger.warning("files of a failed write are left in %s: %s", self.location, error.message)
+
+
+def _complete(upload: Upload) -> None:
+    try:
+        upload.finish()
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            upload.discard()
+        raise
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """What the operating system says about writing, as a typed error."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as e:
+        raise storage_error(e, "write", path) from e

@@ -1,0 +1,120 @@
+"""What delta-rs refuses on a scratch table, as an error about the real one."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from deltalakedb.exceptions import (
+    CommitError,
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    OperationError,
+    ProtocolError,
+    SchemaError,
+    SchemaMismatchError,
+    StorageError,
+    StorageMissingError,
+    UnsupportedOperationError,
+)
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.table.lending import LENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from deltalakedb.protocol.actions import Metadata
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+#: what delta-rs raises -> ours, which is a subclass of it; classes that are not its own pass as they are
+_OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
+    SchemaMismatchError: SchemaError,
+    CommitFailedError: CommitError,
+    DeltaProtocolError: ProtocolError,
+    DeltaError: OperationError,
+    FileNotFoundError: StorageMissingError,
+    OSError: StorageError,
+    NotImplementedError: UnsupportedOperationError,
+    ValueError: InvalidArgumentError,
+    Exception: OperationError,
+}
+_LENT = rf"(?:/{LENT}\d*)?"
+_BESIDE = re.compile(rf"/_deltasql/[0-9a-f]{{32}}{_LENT}")
+_ELSEWHERE = re.compile(rf"(?:file://)?[^\s'\"(]*\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+#: columns that a suggestion names at most
+_SHOWN = 20
+
+
+class Concerned(NamedTuple):
+    """The table that an operation is about, as far as it is known."""
+
+    name: str | None = None
+    location: str | None = None
+    version: int | None = None
+    metadata: Metadata | None = None
+
+    @classmethod
+    def at(cls, table: SqlDeltaTable) -> Concerned:
+        """An open table, at the version it shows."""
+        snapshot = table._source.snapshot
+        return cls(table.name, table.table_uri, snapshot.version, snapshot.metadata)
+
+
+NOBODY = Concerned()
+
+
+@contextmanager
+def refusals(about: Concerned) -> Iterator[None]:
+    """Let delta-rs's errors be typed ones, and its panics errors; nothing tells of a scratch folder.
+
+    Ours is always a subclass of what stock would raise in the same place.
+    """
+    try:
+        yield
+    except DeltaSqlError:
+        raise
+    except Exception as error:
+        text = without_scratch(str(error), about.location)
+        if text != str(error):
+            error.args = (text,)  # it stays behind ours as the cause, and is shown with it
+        if (ours := _OURS.get(type(error))) is None:
+            raise
+        raise ours(
+            text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about)
+        ) from error
+    except BaseException as panic:
+        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        text = without_scratch(str(panic), about.location)
+        panic.args = (text,)
+        raise OperationError(
+            f"delta-rs stopped unexpectedly: {text}", table=about.name, version=about.version
+        ) from panic
+
+
+def without_scratch(text: str, location: str | None) -> str:
+    """A message with the table's own paths instead of those of a scratch table."""
+    text = _ELSEWHERE.sub(location or "…", _BESIDE.sub("", text))
+    return _COLOUR.sub("", text)
+
+
+def _suggestion(kind: type[DeltaSqlError], about: Concerned) -> str | None:
+    """What the table asks of rows and expressions, where one of them may be the reason."""
+    if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):
+        return None
+    names = [f.name for f in parse_schema(about.metadata.schema_string).fields]
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    rules = {
+        key.removeprefix("delta.constraints."): rule
+        for key, rule in about.metadata.configuration.items()
+        if key.startswith("delta.constraints.")
+    }
+    if kind is SchemaError:
+        return f"the table's columns are {shown}; schema_mode='merge' lets new ones in"
+    told = "".join(f"; every row must meet {name}: {rule}" for name, rule in rules.items())
+    return f"the table's columns are {shown}{told}"

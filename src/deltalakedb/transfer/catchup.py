@@ -1,0 +1,86 @@
+"""Catching up: commits that others made since an import are brought in by the one commit path."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import outbox, registry
+from deltalakedb.exceptions import (
+    TableExistsError,
+    TableFrozenError,
+    UnsupportedOperationError,
+    VerificationError,
+)
+from deltalakedb.mirror import outside, repair
+from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.report import ImportReport
+from deltalakedb.transfer.verify import verify_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.transfer.findings import Level
+
+
+def catch_up_table(
+    database: Database, table: Table, location: str, options: Mapping[str, str] | None, level: Level
+) -> ImportReport:
+    """Bring in what the log has beyond the catalog; a look at one file where there is nothing."""
+    began = time.perf_counter()
+    if table.location != location:
+        raise TableExistsError(
+            f"the name {table.name!r} is taken by the table at {table.location}",
+            table=table.name,
+            suggestion="give the path of that table, or choose another name",
+        )
+    brought: tuple[int, ...] = ()
+    checked = None
+    if outside.is_ahead(database, table, options):
+        brought = _bring(database, table, options)
+        table = registry.find(database, table.name)
+        checked = verify_table(
+            database.address.with_table(table.name).to_uri(redact=False), level, storage_options=options
+        )
+        if not checked.ok:
+            raise VerificationError(
+                f"after catching up the catalog is not what the log says: {checked.differences[0].detail}",
+                table=table.name,
+                version=table.head.version,
+                suggestion="`deltasql verify` shows all differences",
+                report=checked,
+            )
+    head = table.head
+    return ImportReport(
+        table.name,
+        table.location,
+        head.version,
+        head.first_version,
+        len(brought),
+        head.num_files,
+        head.size_bytes,
+        round(time.perf_counter() - began, 3),
+        action="caught up" if brought else "unchanged",
+        digest=None if checked is None else checked.digest,
+        verification=checked,
+        peak_memory_bytes=peak_bytes(),
+    )
+
+
+def _bring(database: Database, table: Table, options: Mapping[str, str] | None) -> tuple[int, ...]:
+    if waiting := outbox.lag(database, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"{waiting} commits of the catalog wait to be published, and others wrote to the log",
+            table=table.name,
+            suggestion="`deltasql mirror run` publishes; where both sides went on, `deltasql mirror resolve`",
+        )
+    if table.state == "frozen":
+        # it was frozen because the log is ahead: that is what is mended here, and nothing else
+        try:
+            return repair.recover(database, table.name, storage_options=options).versions
+        except TableFrozenError as error:
+            error.suggestion = error.suggestion or "look at `deltasql mirror status`"
+            raise
+    return outside.adopt(database, table.name, options, origin="import").versions

@@ -1,0 +1,134 @@
+"""Copying the files that a table's versions need, each once; what is there already is not copied again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from deltalakedb.catalog import commits, digests
+from deltalakedb.exceptions import LogError, StorageMissingError, VersionMissingError
+from deltalakedb.protocol.actions import Cdc, DeletionVector
+from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.dv import dv_path
+from deltalakedb.protocol.paths import relative_to
+from deltalakedb.storage.store import local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
+
+DataMode: TypeAlias = Literal["copy", "link", "none"]
+
+
+@dataclass(slots=True)
+class Copied:
+    """What was copied."""
+
+    files: int = 0
+    size: int = 0
+    outside: int = 0
+    gone: int = 0
+
+
+def copy_files(
+    database: Database,
+    table: Table,
+    source: Store,
+    goal: Store,
+    *,
+    first: int,
+    mode: DataMode,
+    tick: Callable[[], None],
+    progress: Callable[[int, int], None] | None,
+) -> Copied:
+    """Copy every file that a version from ``first`` on names, with its deletion vectors and change data.
+
+    Raises:
+        LogError: A file of the newest version is gone.
+    """
+    done = Copied()
+    seen: set[str] = set()
+    for path, live in _needed(database, table, first):
+        # an absolute path into the table would still name the old place
+        relative = None if _is_absolute(path) else relative_to(table.location, path)
+        if relative is None:
+            done.outside += 1
+            continue
+        if relative in seen:
+            continue
+        seen.add(relative)
+        try:
+            done.size += _copy(source, goal, relative, mode)
+            done.files += 1
+        except StorageMissingError as error:
+            if live:
+                raise LogError(
+                    f"the data file {relative} of the newest version is gone",
+                    table=table.name,
+                    version=table.head.version,
+                    suggestion="restore it from a copy, or export with data='none'",
+                ) from error
+            done.gone += 1
+        tick()
+        if progress is not None and done.files % 100 == 0:
+            progress(done.files, max(table.head.num_files, done.files))
+    if progress is not None:
+        progress(done.files, done.files)
+    return done
+
+
+def _needed(database: Database, table: Table, first: int) -> Iterator[tuple[str, bool]]:
+    """Paths as the log spells them, and whether the newest version needs them."""
+    for rows in digests.interval_rows(database, table.table_id):
+        for row in rows:
+            _, _, since, until, tombstone, path, *_ = row
+            buried = since == until and tombstone
+            if buried or (until is not None and until <= first) or since > table.head.version:
+                continue
+            live = until is None or until > table.head.version
+            yield path, live
+            if row[14] is not None:
+                vector = dv_path(DeletionVector.from_dict(decode_json(row[14])))
+                if vector is not None:
+                    yield vector, live
+    for version in range(first, table.head.version + 1):
+        with contextlib.suppress(VersionMissingError):
+            data = commits.commit_bytes(database, table, version)
+            if b'"cdc"' in data:
+                for action in decode_commit(data, source=f"version {version}"):
+                    if isinstance(action, Cdc):
+                        yield action.path, False
+
+
+def _is_absolute(path: str) -> bool:
+    return "://" in path or path.startswith(("/", "file:"))
+
+
+def _copy(source: Store, goal: Store, path: str, mode: DataMode) -> int:
+    """Copy or link one file; its size."""
+    meta = source.head(path)
+    here, there = local_path(source.location), local_path(goal.location)
+    if here is None:
+        goal.put_new(path, source.get(path))
+        return meta.size
+    if mode == "link" and there is not None and _link(here / path, there / path):
+        return meta.size
+    goal.put_file(path, here / path)
+    return meta.size
+
+
+def _link(source: Path, goal: Path) -> bool:
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, goal)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False  # another file system, or one without links
+    return True

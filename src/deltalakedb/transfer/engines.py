@@ -1,0 +1,54 @@
+"""The seam between the pipeline and who does the loading: one process here, a cluster elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.imports import ImportRow
+    from deltalakedb.catalog.leases import Lease
+    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.transfer.plan import ImportPlan
+    from deltalakedb.transfer.report import ImportProgress
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTask:
+    """Everything that an engine needs to load a table.
+
+    Attributes:
+        database: The catalog.
+        row: The import; its ``table_id`` is reserved, its receipts say what is loaded already.
+        plan: What to load.
+        reader: The source's log.
+        lease: The right to load, checked inside every batch's transaction.
+        tell: Called with how far it is.
+        rate_limit: File actions a second at most; 0 is no limit.
+    """
+
+    database: Database
+    row: ImportRow
+    plan: ImportPlan
+    reader: FileTxnLogReader
+    lease: Lease
+    tell: Callable[[ImportProgress], None]
+    rate_limit: int = 0
+
+
+class LoadEngine(Protocol):
+    """Brings every batch of a plan into the catalog that has no receipt yet.
+
+    An engine writes each batch in one transaction with its receipt (`catalog.imports.write_receipt`), after
+    `catalog.imports.require` has found the lease to be held. The batches of the base may be written in any
+    order; the tail follows in the order of its versions.
+    """
+
+    name: str
+
+    def load(self, task: LoadTask) -> None:
+        """Load what is missing; returns when every batch has its receipt."""
+        ...

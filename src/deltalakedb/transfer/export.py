@@ -1,0 +1,268 @@
+"""Giving a table away: a plain Delta table elsewhere, or the same place without the catalog."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from deltalakedb.catalog import commits, registry
+from deltalakedb.catalog.database import Database
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import AddressError, InvalidArgumentError, VerificationError, VersionMissingError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.names import commit_path
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror import reconciler
+from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.storage.store import open_store
+from deltalakedb.table.places import normal_location
+from deltalakedb.transfer.copying import Copied, DataMode, copy_files
+from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.rollback import forget, refuse_unpublished
+from deltalakedb.transfer.verify import Subject, check_level, memory_bound, verify_loaded, verify_table
+from deltalakedb.uri import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.storage.store import Store
+    from deltalakedb.transfer.findings import Level, VerifyReport
+
+ExportHistory: TypeAlias = Literal["full", "newest"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export made, or would make.
+
+    Attributes:
+        table: The table.
+        location: Where the plain table lies.
+        in_place: True where it lies where it lay, and the catalog has forgotten it.
+        version: Its newest version.
+        first_version: Its oldest.
+        num_files: Files of data, deletion vectors and changes that were copied or linked.
+        size_bytes: Their bytes.
+        files_outside: Files that the log names by absolute paths; they stay where they are.
+        files_gone: Files of older versions that a vacuum had deleted before.
+        verification: How the plain table compared with the catalog.
+        dry_run: True where nothing was done.
+        seconds: How long it took.
+    """
+
+    table: str
+    location: str
+    in_place: bool
+    version: int
+    first_version: int
+    num_files: int = 0
+    size_bytes: int = 0
+    files_outside: int = 0
+    files_gone: int = 0
+    verification: VerifyReport | None = None
+    dry_run: bool = False
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        checked = self.verification
+        return {**asdict(self), "verification": None if checked is None else checked.to_dict()}
+
+
+def export_table(
+    uri: str,
+    path: str | None = None,
+    *,
+    history: ExportHistory = "full",
+    data: DataMode = "copy",
+    verify: Level = "digest",
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExportReport:
+    """Write a SQL-backed table as a plain Delta table: elsewhere as a copy, or in place, leaving the catalog.
+
+    Args:
+        uri: The table's ``deltasql://`` address.
+        path: Where to; without one, or with the table's own location, the table stays where it is and the
+            catalog forgets it, after everything is published and compared.
+        history: ``"full"`` writes every version that SQL holds, ``"newest"`` only the newest one.
+        data: ``"copy"`` copies data files, ``"link"`` makes hard links where the file system can, ``"none"``
+            writes the log alone.
+        verify: How thoroughly the plain table is compared with the catalog.
+        dry_run: Say what would happen, and do nothing.
+        storage_options: Options for the object store.
+        progress: Called now and then with files done and files there are.
+
+    Raises:
+        InvalidArgumentError: Another table's log lies at the path.
+        VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
+
+    Example:
+        >>> export_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "/archive/orders").version
+        12
+    """
+    began = time.perf_counter()
+    check_level(verify)
+    for name, value, allowed in (
+        ("history", history, ("full", "newest")),
+        ("data", data, ("copy", "link", "none")),
+    ):
+        if value not in allowed:
+            raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
+    address = parse_uri(uri)
+    if address.table is None:
+        raise AddressError(
+            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
+        )
+    database = Database.open(address)
+    table = registry.find(database, address.table)
+    target = table.location if path is None else normal_location(path)
+    if target == table.location:
+        options = get_config().storage_options_for(target, storage_options)
+        report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
+    else:
+        report = _elsewhere(
+            database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run
+        )
+    return replace(report, seconds=round(time.perf_counter() - began, 3))
+
+
+# ---- in place ----
+
+
+def _in_place(
+    database: Database,
+    table: Table,
+    uri: str,
+    level: Level,
+    options: Mapping[str, str] | None,
+    *,
+    dry_run: bool,
+) -> ExportReport:
+    report = ExportReport(
+        table.name,
+        table.location,
+        True,
+        table.head.version,
+        table.head.first_version,
+        table.head.num_files,
+        table.head.size_bytes,
+        dry_run=dry_run,
+    )
+    if dry_run:
+        return report
+    with held(database, table.location):
+        if table.state != "frozen":
+            reconciler.reconcile(database, table.name)
+        table = registry.find(database, table.name)
+        refuse_unpublished(database, table)
+        checked = verify_table(uri, level, storage_options=options)
+        _refuse_differences(checked, table)
+        failpoint("export.verified")
+        forget(database, table)
+    return replace(report, version=table.head.version, verification=checked)
+
+
+# ---- elsewhere ----
+
+
+def _elsewhere(
+    database: Database,
+    table: Table,
+    uri: str,
+    target: str,
+    history: ExportHistory,
+    data: DataMode,
+    level: Level,
+    storage_options: Mapping[str, str] | None,
+    progress: Callable[[int, int], None] | None,
+    *,
+    dry_run: bool,
+) -> ExportReport:
+    config = get_config()
+    source = open_store(table.location, config.storage_options_for(table.location, storage_options))
+    options = config.storage_options_for(target, storage_options)
+    goal = open_store(target, options)
+    version = table.head.version
+    first = commits.first_with_bytes(database, table) if history == "full" else version
+    _refuse_other_log(database, table, goal, first)
+    report = ExportReport(table.name, target, False, version, first, dry_run=dry_run)
+    if dry_run:
+        return replace(report, num_files=table.head.num_files, size_bytes=table.head.size_bytes)
+    with held(database, target) as lease:
+        beat = Heartbeat(database, lease)
+        copied = Copied()
+        if data != "none":
+            copied = copy_files(
+                database, table, source, goal, first=first, mode=data, tick=beat, progress=progress
+            )
+        failpoint("export.before_log")
+        _write_log(database, table, goal, first)
+        reader = FileTxnLogReader(target, options)
+        oldest = table.head.first_version
+        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound(), beat)
+        checked = verify_loaded(subject, level)
+        if level == "data" and checked.ok:
+            from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
+
+            checked = check_rows(checked, uri, target, options)
+        _refuse_differences(checked, table)
+    return replace(
+        report,
+        num_files=copied.files,
+        size_bytes=copied.size,
+        files_outside=copied.outside,
+        files_gone=copied.gone,
+        verification=checked,
+    )
+
+
+def _refuse_other_log(database: Database, table: Table, goal: Store, first: int) -> None:
+    """Go on with what an earlier attempt left, and refuse anything else."""
+    listing = list_log(goal)
+    for version, meta in sorted(listing.commits.items()):
+        ours = commits.kept_bytes(database, table.table_id, version) if version >= first else None
+        if ours is None or goal.get(meta.path) != ours:
+            raise InvalidArgumentError(
+                f"there is another table's log at {goal.location}",
+                table=table.name,
+                suggestion="choose an empty place",
+            )
+    if not listing.commits and set(listing.checkpoints) - {first}:
+        raise InvalidArgumentError(
+            f"there is another table's log at {goal.location}",
+            table=table.name,
+            suggestion="choose an empty place",
+        )
+
+
+def _write_log(database: Database, table: Table, goal: Store, first: int) -> None:
+    """The log from SQL: a checkpoint where it does not begin at 0, then every commit, byte for byte."""
+    if first > 0:
+        written = write_checkpoint_of(database, table.name, first, store=goal)
+        write_last_checkpoint(goal, written.hint())
+    for version in range(first, table.head.version + 1):
+        row = commits.one(database, table, version)
+        try:
+            bytes_ = commits.commit_bytes(database, table, version)
+        except VersionMissingError:
+            if version > first:
+                raise
+            continue  # imported from a checkpoint: there never were bytes
+        goal.put_new(commit_path(version), bytes_, mtime_ms=None if row is None else row.timestamp)
+
+
+def _refuse_differences(checked: VerifyReport, table: Table) -> None:
+    if not checked.ok:
+        raise VerificationError(
+            f"the plain table is not what the catalog says: {checked.differences[0].detail}",
+            table=table.name,
+            version=table.head.version,
+            suggestion="the catalog keeps the table; `deltasql verify` shows all differences",
+            report=checked,
+        )

@@ -1,0 +1,78 @@
+"""Holding the lease of an import: one at a time for each location, and none for the dead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import imports, leases
+from deltalakedb.exceptions import CatalogBusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.leases import Lease
+
+#: seconds between two renewals
+_BEAT = 10.0
+
+
+@contextmanager
+def held(database: Database, location: str) -> Iterator[Lease]:
+    """Hold the right to import, undo or export what lies at a location.
+
+    A lease whose holder was a process of this machine that is no more is taken over at once.
+
+    Raises:
+        CatalogBusyError: Somebody else is at work there.
+    """
+    name = f"import:{location}"
+    lease = leases.acquire(database, name, ttl_ms=imports.LEASE_MS)
+    if lease is None:
+        holder = leases.holder_of(database, name)
+        if holder is not None and _is_dead(holder):
+            # with the dead one's name, and a new token that fences it off
+            lease = leases.acquire(database, name, ttl_ms=imports.LEASE_MS, holder=holder)
+        if lease is None:
+            raise CatalogBusyError(
+                f"another import of {location} is at work ({holder})",
+                suggestion="wait until it is done; the lease of a lost machine runs out in two minutes",
+            )
+    try:
+        yield lease
+    finally:
+        leases.release(database, lease)
+
+
+class Heartbeat:
+    """Holds a lease for longer while something long is read; call it often."""
+
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._database, self._lease = database, lease
+        self._last = time.monotonic()
+
+    def __call__(self) -> None:
+        """Renew the lease where that is due."""
+        if time.monotonic() - self._last < _BEAT:
+            return
+        self._last = time.monotonic()
+        with self._database.write() as session:
+            imports.require(self._database, session, self._lease)
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether a holder's name is that of a process on this machine that has ended."""
+    host, _, rest = holder.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not rest.isdigit() or int(rest) == os.getpid():
+        return False
+    try:
+        os.kill(int(rest), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,174 @@
+"""The live files of a version as the log tells them: from its newest checkpoint on."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog.file_rows import path_hash
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
+from deltalakedb.log.listing import list_log
+from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
+from deltalakedb.protocol.replay import file_key
+from deltalakedb.transfer.vectors import HashedRows, hashed_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from deltalakedb.log.listing import LogListing, Plan
+    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.protocol.replay import FileKey
+
+#: rows of a checkpoint in memory at once
+_WINDOW = 16_384
+#: what an action of the tail takes in memory, and in JSON
+_MEMORY_PER_ACTION = 2_000
+_JSON_PER_ACTION = 500
+
+
+class LiveFiles:
+    """The files that live at a version, by the log alone.
+
+    Args:
+        reader: The log.
+        version: The version.
+        memory_bytes: How much the actions after the checkpoint may take; where they would take more, the log
+            is read in several passes, each over some of the buckets.
+    """
+
+    def __init__(self, reader: FileTxnLogReader, version: int, *, memory_bytes: int) -> None:
+        self._store = reader.store
+        self._listing: LogListing = list_log(reader.store)
+        self._version = version
+        self._memory = memory_bytes
+        #: checkpoints that turned out to be torn
+        self._torn: set[int] = set()
+
+    def digest(self, *, tick: Callable[[], None] = lambda: None) -> FileDigest:
+        """The digest of all of them."""
+        while True:
+            plan = self._plan()
+            try:
+                return self._digest(plan, tick)
+            except LogCorruptError as error:
+                self._pass_over(plan, error)
+
+    def counts(self, *, tick: Callable[[], None] = lambda: None) -> tuple[int, int]:
+        """How many there are, and their bytes."""
+        made = self.digest(tick=tick)
+        return made.num_files, made.size_bytes
+
+    def in_buckets(self, buckets: Collection[int]) -> Iterator[Add]:
+        """Those of some buckets; the buckets should be few enough for their files to fit in memory."""
+        wanted = frozenset(buckets)
+        while True:
+            plan = self._plan()
+            try:
+                tail = _Tail(self, plan, wanted)
+                found = list(self._scalar(plan, tail, wanted))
+            except LogCorruptError as error:
+                self._pass_over(plan, error)
+            else:
+                yield from found
+                yield from tail.live.values()
+                return
+
+    def passes(self, plan: Plan | None = None) -> int:
+        """How often the log has to be read to keep to the memory."""
+        actions = sum(m.size for m in (plan or self._plan()).files) // _JSON_PER_ACTION
+        return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
+
+    def _plan(self) -> Plan:
+        torn: Plan | None = None
+        for plan in self._listing.plans(self._version):
+            if plan.base not in self._torn:
+                return plan
+            torn = plan
+        raise LogCorruptError(
+            f"no checkpoint can be read, among them that of version {torn.base if torn else -1}",
+            version=self._version,
+            suggestion="restore the checkpoint or the commits before it from a copy",
+        )
+
+    def _pass_over(self, plan: Plan, error: LogCorruptError) -> None:
+        if plan.checkpoint is None:
+            raise error
+        self._torn.add(plan.base)
+
+    def _digest(self, plan: Plan, tick: Callable[[], None]) -> FileDigest:
+        made, passes = FileDigest(), self.passes(plan)
+        for number in range(passes):
+            wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
+            tail = _Tail(self, plan, wanted)
+            for rows in self._hashed(plan, tail.touched):
+                made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
+                tick()
+            made.add_rows(_hashed(add) for add in tail.live.values())
+        return made
+
+    def _hashed(self, plan: Plan, touched: set[FileKey]) -> Iterator[HashedRows]:
+        """The checkpoint's files that no later commit touched, as a digest wants them."""
+        if plan.checkpoint is None:
+            return
+        for window in CheckpointScan(self._store, plan.checkpoint).windows(_WINDOW):
+            for part in window.parts:
+                if isinstance(part, Piece) and (fast := hashed_rows(part.batch, touched)) is not None:
+                    yield fast
+                    continue
+                actions = part.actions() if isinstance(part, Piece) else part
+                adds = (a for a in actions if isinstance(a, Add))
+                yield [_hashed(a) for a in adds if file_key(a) not in touched]
+
+    def _scalar(self, plan: Plan, tail: _Tail, wanted: frozenset[int]) -> Iterator[Add]:
+        if plan.checkpoint is None:
+            return
+        for window in CheckpointScan(self._store, plan.checkpoint).windows(_WINDOW):
+            for part in window.parts:
+                for action in part.actions() if isinstance(part, Piece) else part:
+                    if (
+                        isinstance(action, Add)
+                        and bucket_of(path_hash(action.path)) in wanted
+                        and file_key(action) not in tail.touched
+                    ):
+                        yield action
+
+    def commits(self, plan: Plan) -> Iterator[list[Add | Remove]]:
+        """The file actions of the commits after the checkpoint, removes first."""
+        for meta in plan.files:
+            actions = decode_commit(self._store.get(meta.path), source=meta.path)
+            removes: list[Add | Remove] = [a for a in actions if isinstance(a, Remove)]
+            yield removes + [a for a in actions if isinstance(a, Add)]
+
+
+class _Tail:
+    """What the commits after a checkpoint do to the files of some buckets."""
+
+    def __init__(self, files: LiveFiles, plan: Plan, wanted: frozenset[int] | None) -> None:
+        self.touched: set[FileKey] = set()
+        self.live: dict[FileKey, Add] = {}
+        for actions in files.commits(plan):
+            for action in actions:
+                if wanted is not None and bucket_of(path_hash(action.path)) not in wanted:
+                    continue
+                key = file_key(action)
+                self.touched.add(key)
+                if isinstance(action, Add):
+                    self.live[key] = action
+                else:
+                    self.live.pop(key, None)
+
+
+def _hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:
+    values = encode_json(dict(add.partition_values))
+    return (
+        path_hash(add.path),
+        add.path,
+        add.dv_id,
+        add.size,
+        add.modification_time,
+        values,
+        add.stats or "",
+    )

@@ -1,0 +1,306 @@
+"""The embedded engine: one process writes batches, each in one transaction with its receipt."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import imports, indexes, slot_rows
+from deltalakedb.catalog.file_rows import FileRows, live_files
+from deltalakedb.catalog.imports import Receipt
+from deltalakedb.catalog.ratify import Counts, Ratification, apply_state, write_commits
+from deltalakedb.exceptions import LogCorruptError, VersionMissingError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.log.checkpoint_scan import CheckpointScan, Window
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.names import commit_path
+from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.report import ImportProgress
+from deltalakedb.transfer.windows import Encoders, write_window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.imports import BatchKind
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.slots import SlotEncoder
+    from deltalakedb.transfer.engines import LoadTask
+
+#: what an error says in its context about the checkpoint that it is about
+TORN = "torn_checkpoint"
+
+_STATE = (Metadata, Protocol, Txn, DomainMetadata)
+
+
+class LocalEngine:
+    """Loads a table in this process."""
+
+    name = "local"
+
+    def load(self, task: LoadTask) -> None:
+        """Load every batch that has no receipt yet."""
+        _Load(task).run()
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Progress and the rate limit of one run."""
+
+    task: LoadTask
+    total: int
+    done: int
+    seen: int
+    began: float = field(default_factory=time.monotonic)
+    steps: int = 0
+    here: int = 0
+
+    def step(self, steps: int, actions: int) -> None:
+        """Count a batch, wait where it came too fast, and tell."""
+        self.done += steps
+        self.steps += steps
+        self.seen += actions
+        self.here += actions
+        if limit := self.task.rate_limit:
+            ahead = self.here / limit - (time.monotonic() - self.began)
+            if ahead > 0:
+                time.sleep(ahead)
+        self.tell()
+
+    def tell(self) -> None:
+        """Say how far it is."""
+        passed = max(time.monotonic() - self.began, 1e-6)
+        left = passed / self.steps * max(0, self.total - self.done) if self.steps else None
+        progress = ImportProgress(
+            "loading",
+            self.done,
+            self.total,
+            self.seen,
+            round(self.here / passed, 1),
+            None if left is None else round(left, 1),
+        )
+        self.task.tell(progress)
+
+
+class _Load:
+    def __init__(self, task: LoadTask) -> None:
+        self._task, self._plan, self._row = task, task.plan, task.row
+        self._table_id = task.row.table_id
+        self._listing = list_log(task.reader.store)
+        done = imports.receipts(task.database, task.row.import_id)
+        self._batch = len(done)
+        self._next_seq = done[-1].next_file_seq if done else 0
+        self._bases = [r for r in done if r.kind == "base"]
+        tails = [r for r in done if r.kind == "tail"]
+        first = self._plan.first_version
+        self._version = tails[-1].ends + 1 if tails else first + (self._plan.base != "none")
+        rows = self._bases[-1].next_file_seq if self._bases else 0
+        steps = rows + self._version - first - (self._plan.base != "none")
+        total = self._plan.base_rows + self._plan.version - first + (self._plan.base == "none")
+        self._pace = _Pace(task, total, steps, sum(r.actions for r in done))
+
+    def run(self) -> None:
+        """State, base and tail, as far as each is missing."""
+        self._pace.tell()
+        if self._plan.base != "none":
+            self._base()
+            # what follows looks files up by their paths
+            indexes.restore(self._task.database, self._row, self._task.lease)
+        for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
+            self._tail(versions)
+
+    # ---- the base ----
+
+    def _base(self) -> None:
+        if not self._bases:
+            self._first_state()
+        rows = 0 if len(self._bases) <= 1 else self._bases[-1].next_file_seq
+        try:
+            for window in self._windows(rows):
+                self._write_window(window)
+        except LogCorruptError as error:
+            error.context[TORN] = self._plan.first_version
+            raise
+
+    def _windows(self, after: int) -> Iterator[Window]:
+        """What is left of the first version's files."""
+        plan, reader = self._plan, self._task.reader
+        if plan.base == "checkpoint":
+            scan = CheckpointScan(reader.store, base_checkpoint(self._listing, plan))
+            yield from scan.windows(plan.batch_size, after=after)
+            return
+        actions: list[Action] = [*reader.tombstones(plan.first_version), *reader.files(plan.first_version)]
+        for begin in range(after, len(actions), plan.batch_size):
+            part = actions[begin : begin + plan.batch_size]
+            yield Window(begin, begin + len(part), (part,))
+
+    def _first_state(self) -> None:
+        """Metadata, protocol, txns and domains of the first version, and its commit."""
+        version, reader = self._plan.first_version, self._task.reader
+        snapshot = reader.snapshot(version)
+        state: list[Action] = [snapshot.protocol, snapshot.metadata]
+        state += [*reader.txns(version).values(), *reader.domains(version).values()]
+        commit, _ = self._commit(version)
+        began = time.monotonic()
+        with self._task.database.write() as session:
+            imports.require(self._task.database, session, self._task.lease)
+            apply_state(session, self._table_id, version, state)
+            write_commits(session, self._table_id, [commit])
+            receipt = self._receipt(session, "base", 0, -1, 0, Counts(), 0, began)
+            failpoint("import.batch_written")
+        self._note(receipt, 0)
+
+    def _write_window(self, window: Window) -> None:
+        began = time.monotonic()
+        with self._task.database.write() as session:
+            imports.require(self._task.database, session, self._task.lease)
+            counts, actions = write_window(
+                session,
+                self._table_id,
+                self._plan.first_version,
+                window,
+                Encoders.of(session, self._table_id),
+            )
+            receipt = self._receipt(
+                session, "base", window.begin, window.end - 1, actions, counts, window.end, began
+            )
+            failpoint("import.batch_written")
+        self._note(receipt, window.end - window.begin)
+
+    # ---- the tail ----
+
+    def _tail(self, versions: range) -> None:
+        began = time.monotonic()
+        loaded = [self._commit(v) for v in versions]
+        named = {a.path for _, actions in loaded for a in actions if isinstance(a, Add | Remove)}
+        with self._task.database.write() as session:
+            imports.require(self._task.database, session, self._task.lease)
+            changes = _Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
+            for commit, actions in loaded:
+                changes.apply(commit.version, actions)
+            changes.rows.flush()
+            write_commits(session, self._table_id, [commit for commit, _ in loaded])
+            receipt = self._receipt(
+                session,
+                "tail",
+                versions.start,
+                versions.stop - 1,
+                changes.actions,
+                changes.counts,
+                changes.rows.next_seq,
+                began,
+            )
+            failpoint("import.batch_written")
+        self._note(receipt, len(versions))
+
+    def _commit(self, version: int) -> tuple[Ratification, Sequence[Action]]:
+        reader, data = self._task.reader, None
+        try:
+            data = reader.commit_bytes(version)
+        except VersionMissingError:
+            if version > self._plan.first_version or self._plan.base == "none":
+                raise
+        actions = [] if data is None else decode_commit(data, source=commit_path(version))
+        commit = Ratification(
+            version=version,
+            timestamp=reader.timestamp_of(version),
+            actions=actions,
+            data=data,
+            txn_uuid=self._row.import_id,
+            ordinal=version,
+            origin="import",
+            published=True,
+        )
+        return commit, actions
+
+    # ---- both ----
+
+    def _encoder(self, session: Session) -> SlotEncoder:
+        return slot_rows.encoder(session, self._table_id)
+
+    def _receipt(
+        self,
+        session: Session,
+        kind: BatchKind,
+        begins: int,
+        ends: int,
+        actions: int,
+        counts: Counts,
+        next_seq: int,
+        began: float,
+    ) -> Receipt:
+        receipt = Receipt(
+            self._batch,
+            kind,
+            begins,
+            ends,
+            actions,
+            counts.num_files,
+            counts.size_bytes,
+            counts.num_records,
+            counts.files_without_count,
+            next_seq,
+            session.now_ms(),
+            int((time.monotonic() - began) * 1000),
+            peak_bytes(),
+        )
+        imports.write_receipt(session, self._row.import_id, receipt)
+        return receipt
+
+    def _note(self, receipt: Receipt, steps: int) -> None:
+        failpoint("import.batch_done")
+        self._batch += 1
+        self._next_seq = receipt.next_file_seq
+        if receipt.kind == "base":
+            self._bases.append(receipt)
+        self._pace.step(steps, receipt.actions)
+
+
+class _Changes:
+    """The file changes of some commits, against what the catalog holds before them."""
+
+    def __init__(
+        self, session: Session, table_id: int, next_seq: int, encoder: SlotEncoder, named: set[str]
+    ) -> None:
+        self._session, self._table_id = session, table_id
+        self._live = dict(live_files(session, table_id, named)) if named else {}
+        self.rows = FileRows(session, table_id, next_seq, encoder)
+        self.counts = Counts()
+        self.actions = 0
+
+    def apply(self, version: int, actions: Sequence[Action]) -> None:
+        """One commit: its state, its removes, then its adds."""
+        state = [a for a in actions if isinstance(a, _STATE)]
+        if encoder := apply_state(self._session, self._table_id, version, state):
+            self.rows.use(encoder)
+        for action in actions:
+            if isinstance(action, Remove):
+                self._remove(version, action)
+        for action in actions:
+            if isinstance(action, Add):
+                self._add(version, action)
+
+    def _remove(self, version: int, remove: Remove) -> None:
+        self.actions += 1
+        found = self._live.pop((canonical_path(remove.path), remove.dv_id), None)
+        if found is None:
+            self.rows.bury(remove, version)
+            return
+        file_id, size, records = found
+        self.rows.close(file_id, version, remove)
+        self.counts.change(-1, size, records)
+
+    def _add(self, version: int, add: Add) -> None:
+        self.actions += 1
+        key = (canonical_path(add.path), add.dv_id)
+        if (found := self._live.get(key)) is not None:
+            self.rows.close(found[0], version, None)
+            self.counts.change(-1, found[1], found[2])
+        file_id, records = self.rows.add(add, version)
+        self._live[key] = (file_id, add.size, records)
+        self.counts.change(1, add.size, records)

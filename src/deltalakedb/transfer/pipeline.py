@@ -1,0 +1,293 @@
+"""The phases of an import: plan, load, verify, finalize; each recorded, each resumed where it died."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import audit, imports, indexes, registry
+from deltalakedb.catalog.values import Head
+from deltalakedb.exceptions import LogCorruptError, LogError, ProtocolError, VerificationError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.transfer.engines import LoadTask
+from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.loader import TORN, LocalEngine
+from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.plan import ImportPlan, make_plan
+from deltalakedb.transfer.report import ImportProgress, ImportReport
+from deltalakedb.transfer.verify import Subject, memory_bound, verify_loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.imports import ImportRow
+    from deltalakedb.catalog.leases import Lease
+    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.transfer.engines import LoadEngine
+    from deltalakedb.transfer.findings import Level, VerifyReport
+    from deltalakedb.transfer.plan import History
+    from deltalakedb.uri import Address
+
+_T = TypeVar("_T")
+
+#: how often a source that moved on is followed before the load is finished as it is
+_ROUNDS = 3
+
+
+class Pipeline:
+    """One import, from wherever it stands to its end."""
+
+    def __init__(
+        self,
+        database: Database,
+        address: Address,
+        location: str,
+        reader: FileTxnLogReader,
+        *,
+        history: History,
+        level: Level,
+        batch_size: int | None,
+        rate_limit: int,
+        progress: Callable[[ImportProgress], None] | None,
+        engine: LoadEngine | None = None,
+    ) -> None:
+        self._database, self._address, self._location, self._reader = database, address, location, reader
+        self._history, self._level, self._batch_size = history, level, batch_size
+        self._rate_limit, self._progress = rate_limit, progress
+        self._engine = engine or LocalEngine()
+        self._name = address.table or ""
+        self._phases: dict[str, float] = {}
+        self._torn: set[int] = set()
+        self._resumed = False
+
+    def whole(self) -> ImportReport:
+        """Every phase that is left."""
+        began = time.perf_counter()
+        # what is wrong with the names is told before anything is noted
+        registry.refuse_taken(self._database, self._name, self._location)
+        imports.find_open(self._database, self._name, self._location)
+        with held(self._database, self._location) as lease:
+            while True:
+                try:
+                    row, plan, report = self._loaded_and_verified(lease)
+                    break
+                except LogCorruptError as error:
+                    if not self._may_pass_over(error):
+                        raise
+            head = self._finalize(row, plan, report, lease)
+        failpoint("import.finalized")
+        for statement in self._database.dialect.after_load:
+            with self._database.read() as session:
+                session.run(statement)
+        telemetry.emit("import_progress_ratio", 1.0, table=self._name)
+        return ImportReport(
+            self._name,
+            self._location,
+            head.version,
+            head.first_version,
+            head.version - head.first_version + 1,
+            head.num_files,
+            head.size_bytes,
+            round(time.perf_counter() - began, 3),
+            import_id=row.import_id,
+            action="resumed" if self._resumed else "imported",
+            digest=report.digest,
+            verification=report,
+            phases=dict(self._phases),
+            passed_over=plan.passed_over,
+            peak_memory_bytes=peak_bytes(),
+        )
+
+    # ---- phases ----
+
+    def _loaded_and_verified(self, lease: Lease) -> tuple[ImportRow, ImportPlan, VerifyReport]:
+        row, plan = self._timed("plan", lambda: self._begin(lease))
+        try:
+            row, plan = self._timed("load", lambda: self._load(row, plan, lease))
+            failpoint("import.loaded")
+            report = self._timed("verify", lambda: self._verify(row, plan, lease))
+        except (LogError, ProtocolError) as error:
+            # the source is at fault: what was made of it is of no use
+            self._undo(row, lease, error.message)
+            raise
+        except Exception as error:
+            self._note_error(row, error)
+            raise
+        if not report.ok:
+            found = report.differences[0]
+            where = f" ({found.path})" if found.path else ""
+            message = f"{report.num_differences} differences, the first: {found.detail}{where}"
+            self._undo(row, lease, message)
+            raise VerificationError(
+                f"what was loaded is not what the log says: {message}",
+                table=self._name,
+                version=found.version,
+                suggestion="nothing was made visible; look at the log, then import again",
+                report=report,
+            )
+        failpoint("import.verified")
+        return row, plan, report
+
+    def _begin(self, lease: Lease) -> tuple[ImportRow, ImportPlan]:
+        """The import that was interrupted, or a new one."""
+        found = imports.find_open(self._database, self._name, self._location)
+        if found is not None:
+            self._resumed = True
+            return found, ImportPlan.from_dict(found.plan)
+        plan = make_plan(
+            self._reader,
+            self._address,
+            self._location,
+            history=self._history,
+            batch_size=self._batch_size,
+            torn=self._torn,
+        )
+        row = imports.begin(
+            self._database,
+            lease,
+            name=self._name,
+            location=self._location,
+            engine=self._engine.name,
+            plan=plan.to_dict(),
+            first_version=plan.first_version,
+            source_version=plan.version,
+            batches_total=plan.num_batches,
+            files_expected=plan.num_files,
+        )
+        failpoint("import.planned")
+        return row, plan
+
+    def _load(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> tuple[ImportRow, ImportPlan]:
+        if plan.base == "checkpoint":
+            row = indexes.defer(self._database, row, lease)
+        for _ in range(_ROUNDS):
+            task = LoadTask(self._database, row, plan, self._reader, lease, self._tell, self._rate_limit)
+            self._engine.load(task)
+            newest = self._reader.latest_version()
+            if newest <= plan.version:
+                break
+            # the source moved on meanwhile
+            plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
+            with self._database.write() as session:
+                imports.require(self._database, session, lease)
+                row = imports.extend(
+                    self._database,
+                    session,
+                    row,
+                    plan.to_dict(),
+                    source_version=newest,
+                    batches_total=plan.num_batches + 1,
+                )
+        row = indexes.restore(self._database, row, lease)
+        with self._database.write() as session:
+            imports.require(self._database, session, lease)
+            row = imports.set_phase(self._database, session, row, "verifying")
+        return row, plan
+
+    def _verify(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> VerifyReport:
+        self._tell(ImportProgress("verifying", 0, 1))
+        subject = Subject(
+            self._database,
+            row.table_id,
+            self._name,
+            self._reader,
+            plan.first_version,
+            plan.version,
+            memory_bound(),
+            Heartbeat(self._database, lease),
+        )
+        report = verify_loaded(subject, self._level)
+        self._tell(ImportProgress("verifying", 1, 1))
+        return report
+
+    def _finalize(self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease) -> Head:
+        """Make the table visible, in one transaction."""
+        began = time.perf_counter()
+        done = imports.receipts(self._database, row.import_id)
+        head = Head(
+            plan.version,
+            self._reader.timestamp_of(plan.version),
+            plan.first_version,
+            sum(r.num_files for r in done),
+            sum(r.size_bytes for r in done),
+            sum(r.num_records for r in done),
+            sum(r.files_without_count for r in done),
+        )
+        if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
+            raise VerificationError(
+                f"the receipts tell of {head.num_files} files, the catalog holds {report.num_files}",
+                table=self._name,
+                suggestion=f"roll the import back with `deltasql rollback {self._name}` and begin again",
+            )
+        seq = max((r.next_file_seq for r in done), default=0)
+        with self._database.write() as session:
+            imports.require(self._database, session, lease)
+            imports.show_table(self._database, session, row, head, next_file_seq=seq, shape=uuid.uuid4().hex)
+            self._phases["finalize"] = round(time.perf_counter() - began, 3)
+            imports.set_phase(
+                self._database,
+                session,
+                row,
+                "finalized",
+                digest=report.digest,
+                details={"phases": self._phases, "level": report.level, "resumed": self._resumed},
+            )
+            audit.record(
+                session,
+                "import",
+                table_id=row.table_id,
+                table=self._name,
+                version=plan.version,
+                txn=row.import_id,
+                first_version=plan.first_version,
+                files=head.num_files,
+                digest=report.digest,
+            )
+            failpoint("import.before_finalize")
+        return head
+
+    # ---- around them ----
+
+    def _may_pass_over(self, error: LogCorruptError) -> bool:
+        """Whether a checkpoint that turned out to be torn can be passed over for an older one."""
+        torn = error.context.get(TORN)
+        if torn is None or torn in self._torn:
+            return False
+        self._torn.add(torn)
+        try:
+            make_plan(self._reader, self._address, self._location, history=self._history, torn=self._torn)
+        except LogError:
+            return False
+        return True
+
+    def _undo(self, row: ImportRow, lease: Lease, message: str) -> None:
+        imports.undo_rows(self._database, row, lease)
+        row = indexes.restore(self._database, row, lease)
+        with self._database.write() as session:
+            imports.set_phase(self._database, session, row, "failed", error=message)
+
+    def _note_error(self, row: ImportRow, error: Exception) -> None:
+        """Leave a word on why it stopped; where the database itself is away, nobody can."""
+        try:
+            with self._database.write() as session:
+                imports.set_phase(self._database, session, row, row.phase, error=str(error))
+        except Exception:  # noqa: S110 - the first error is the one to tell
+            pass
+
+    def _tell(self, progress: ImportProgress) -> None:
+        telemetry.emit(
+            "import_progress_ratio", progress.done / max(1, progress.total) * 0.99, table=self._name
+        )
+        if self._progress is not None:
+            self._progress(progress)
+
+    def _timed(self, phase: str, work: Callable[[], _T]) -> _T:
+        began = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self._phases[phase] = round(self._phases.get(phase, 0.0) + time.perf_counter() - began, 3)

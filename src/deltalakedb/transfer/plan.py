@@ -1,0 +1,278 @@
+"""The plan of an import: which versions, from which checkpoint, in which batches, and what it will take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogCorruptError, LogMissingError
+from deltalakedb.log.checkpoint import is_whole
+from deltalakedb.log.checkpoint_scan import CheckpointScan
+from deltalakedb.log.listing import Checkpoint, LogListing, list_log
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.features import check_readable
+from deltalakedb.table.places import normal_location
+from deltalakedb.uri import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from deltalakedb.uri import Address
+
+History: TypeAlias = Literal["auto", "checkpoint", "full"]
+Base: TypeAlias = Literal["none", "checkpoint", "state"]
+
+#: a tail batch ends with the commit that passes one of these
+COMMITS_PER_BATCH = 500
+BYTES_PER_BATCH = 8 * 1024 * 1024
+#: logs up to this many rows are counted exactly by a dry run
+_COUNTED_EXACTLY = 200_000
+#: what was measured: the process itself, a file in a batch, a file's action in JSON
+_MEMORY_AT_REST = 130 * 1024 * 1024
+_MEMORY_PER_ROW = 3_000
+_JSON_PER_ACTION = 500
+#: by engine: microseconds to load and check a file, bytes of a file's rows and indexes
+_COST = {"sqlite": (45, 1_300), "postgres": (40, 1_500), "duckdb": (35, 300)}
+_MICROSECONDS_PER_COMMIT = 700
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """What an import will do. Made from the log alone, and the same again for the same log.
+
+    Attributes:
+        table: The name that the table will have.
+        location: The table's root.
+        version: The source's newest version.
+        first_version: The oldest version that SQL will hold.
+        num_versions: How many versions it will hold.
+        history: ``full`` or ``checkpoint``, as it was decided.
+        base: Where the first version comes from: a ``checkpoint``, the replayed ``state``, or ``none``,
+            where it is version 0 and its commit is all there is.
+        checkpoint: The checkpoint's files.
+        base_rows: Rows of the checkpoint, those of other actions too.
+        batch_size: Rows of the checkpoint in one batch.
+        num_batches: Batches, the tail's among them.
+        tail_bytes: Bytes of the commits that will be replayed.
+        num_files: Live files; an estimate unless ``exact``.
+        size_bytes: Their bytes; None where they were not counted.
+        exact: Whether the two before were counted.
+        seconds: An estimate of the time it takes.
+        memory_bytes: An estimate of the memory it takes.
+        database_bytes: An estimate of how much larger the database will be.
+        passed_over: Checkpoints that cannot be read and were passed over for an older one.
+    """
+
+    table: str
+    location: str
+    version: int
+    first_version: int
+    num_versions: int
+    history: str
+    base: Base
+    checkpoint: tuple[str, ...]
+    base_rows: int
+    batch_size: int
+    num_batches: int
+    tail_bytes: int
+    num_files: int
+    size_bytes: int | None
+    exact: bool
+    seconds: float
+    memory_bytes: int
+    database_bytes: int
+    passed_over: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {**asdict(self), "checkpoint": list(self.checkpoint), "passed_over": list(self.passed_over)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The plan from what ``to_dict`` gave."""
+        return cls(
+            **{
+                **data,
+                "checkpoint": tuple(data["checkpoint"]),
+                "passed_over": tuple(data["passed_over"]),
+            }
+        )
+
+
+def plan_import(
+    path: str,
+    uri: str,
+    *,
+    history: History = "auto",
+    batch_size: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> ImportPlan:
+    """Look at a table's log and say what an import would do. Nothing is changed, no database is opened.
+
+    Args:
+        path: The table's root.
+        uri: The ``deltasql://`` address it would have.
+        history: As in ``import_table``.
+        batch_size: As in ``import_table``.
+        storage_options: Options for the object store.
+
+    Example:
+        >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
+        12
+    """
+    address, location = target_of(path, uri)
+    reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
+    made = make_plan(reader, address, location, history=history, batch_size=batch_size)
+    if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
+        return made
+    files = list(reader.files())
+    return replace(made, num_files=len(files), size_bytes=sum(f.size for f in files), exact=True)
+
+
+def target_of(path: str, uri: str) -> tuple[Address, str]:
+    """The address that an import goes to, and the location it comes from, both checked."""
+    address = parse_uri(uri)
+    if address.table is None:
+        raise AddressError(
+            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
+        )
+    location = normal_location(path)
+    if address.location and normal_location(address.location) != location:
+        raise InvalidArgumentError(
+            f"the address says location={address.location}, but the table lies at {location}",
+            table=address.table,
+            suggestion="leave location= out of the address",
+        )
+    return address, location
+
+
+def make_plan(
+    reader: FileTxnLogReader,
+    address: Address,
+    location: str,
+    *,
+    history: History = "auto",
+    batch_size: int | None = None,
+    torn: Collection[int] = (),
+) -> ImportPlan:
+    """The plan for a log as it is now.
+
+    Args:
+        reader: The log.
+        address: Where the table goes; its engine decides the estimates.
+        location: The table's root.
+        history: Which versions.
+        batch_size: Rows in one batch; by default as the settings say.
+        torn: Versions whose checkpoints turned out to be unreadable.
+    """
+    if history not in ("auto", "checkpoint", "full"):
+        raise InvalidArgumentError(f"unknown history {history!r}", suggestion="use auto, checkpoint or full")
+    if batch_size is not None and batch_size < 1:
+        raise InvalidArgumentError(f"batch_size must be 1 or more, not {batch_size}")
+    newest = reader.snapshot()  # a gap, a missing log and an unknown feature show here
+    check_readable(newest.protocol, table=address.table)
+    listing = list_log(reader.store)
+    passed = set(torn)
+    config = get_config().import_
+    asked = history
+    if history == "auto":
+        history = "full" if len(listing.commits) <= config.history_limit else "checkpoint"
+    while True:
+        usable = _without(listing, passed)
+        first = _first(usable, newest.version, history)
+        checkpoint = next(iter(usable.checkpoints.get(first, ())), None)
+        if checkpoint is None or is_whole(reader.store, checkpoint):
+            break
+        passed.add(first)
+    base: Base = "none" if first == 0 and 0 in usable.commits else "checkpoint"
+    rows = 0
+    if base == "checkpoint":
+        if checkpoint is None:
+            base = "state"
+        else:
+            rows = CheckpointScan(reader.store, checkpoint).rows
+    size = min(
+        batch_size or config.batch_size, max(1_000, config.memory_mb * 1024 * 1024 // 3 // _MEMORY_PER_ROW)
+    )
+    tail = range(first if base == "none" else first + 1, newest.version + 1)
+    tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
+    tails = sum(1 for _ in tail_batches(listing, tail))
+    files = rows + tail_bytes // _JSON_PER_ACTION
+    micros, per_file = _COST[address.engine]
+    return ImportPlan(
+        table=address.table or "",
+        location=location,
+        version=newest.version,
+        first_version=first,
+        num_versions=newest.version - first + 1,
+        history=history if asked == "auto" else asked,
+        base=base,
+        checkpoint=()
+        if checkpoint is None or base != "checkpoint"
+        else tuple(m.path for m in checkpoint.files),
+        base_rows=rows,
+        batch_size=size,
+        num_batches=(0 if base == "none" else 1 + ceil(rows / size)) + tails,
+        tail_bytes=tail_bytes,
+        num_files=files,
+        size_bytes=None,
+        exact=False,
+        seconds=round((files * micros + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
+        memory_bytes=_MEMORY_AT_REST + min(size, files) * _MEMORY_PER_ROW,
+        database_bytes=files * per_file + tail_bytes,
+        passed_over=tuple(sorted(passed)),
+    )
+
+
+def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
+    """Runs of commits that make one batch each; they follow from the files' sizes alone."""
+    begin, size = versions.start, 0
+    for version in versions:
+        meta = listing.commits.get(version)
+        if meta is None:
+            raise LogCorruptError(
+                "its commit file was cleaned up while the table was imported",
+                version=version,
+                suggestion="import again: the log has changed",
+            )
+        size += meta.size
+        if size >= BYTES_PER_BATCH or version - begin + 1 >= COMMITS_PER_BATCH:
+            yield range(begin, version + 1)
+            begin, size = version + 1, 0
+    if begin < versions.stop:
+        yield range(begin, versions.stop)
+
+
+def base_checkpoint(listing: LogListing, plan: ImportPlan) -> Checkpoint:
+    """The checkpoint that a plan begins with."""
+    for checkpoint in listing.checkpoints.get(plan.first_version, ()):
+        if tuple(m.path for m in checkpoint.files) == plan.checkpoint:
+            return checkpoint
+    raise LogMissingError(
+        f"the checkpoint of version {plan.first_version} is not there any more",
+        table=plan.table,
+        suggestion="roll the import back and begin again: the log was cleaned up meanwhile",
+    )
+
+
+def _without(listing: LogListing, passed: Collection[int]) -> LogListing:
+    kept = {v: c for v, c in listing.checkpoints.items() if v not in passed}
+    return LogListing(listing.commits, kept, listing.compacted, listing.checksums)
+
+
+def _first(listing: LogListing, newest: int, history: str) -> int:
+    """The version to begin with: every later one has its own commit file."""
+    if history == "checkpoint":
+        for plan in listing.plans(newest):
+            if plan.checkpoint is not None and all(
+                v in listing.commits for v in range(plan.base + 1, newest + 1)
+            ):
+                return plan.base
+            break
+    listing.plan(newest)  # a gap is told as what it is
+    first = newest
+    while listing.has(first - 1) and first in listing.commits:
+        first -= 1
+    return first

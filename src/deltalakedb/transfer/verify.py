@@ -1,0 +1,242 @@
+"""Verification: does the catalog hold what the log says? At four levels, at any time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from deltalakedb.catalog import digests, files, registry
+from deltalakedb.catalog.database import Database
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
+from deltalakedb.log.names import commit_path
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.replay import file_key
+from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
+from deltalakedb.transfer.intervals import check_every_version
+from deltalakedb.transfer.live import LiveFiles
+from deltalakedb.uri import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from deltalakedb.protocol.actions import Add
+
+__all__ = ["Difference", "Level", "VerifyReport", "verify_loaded", "verify_table"]
+
+#: what a file takes in memory while it is compared field by field, on both sides
+_MEMORY_PER_FILE = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is compared: a table's rows, visible or not, and its log."""
+
+    database: Database
+    table_id: int
+    name: str
+    reader: FileTxnLogReader
+    first_version: int
+    version: int
+    memory_bytes: int
+    tick: Callable[[], None] = lambda: None
+
+
+def verify_table(
+    uri: str, level: Level = "digest", *, storage_options: Mapping[str, str] | None = None
+) -> VerifyReport:
+    """Compare a table's log with the catalog, at the newest version that is published. Nothing is changed.
+
+    Args:
+        uri: The table's ``deltasql://`` address.
+        level: ``counts`` (files, bytes, metadata), ``digest`` (every live file), ``full`` (every field at
+            every version that both sides hold, and the bytes of every commit) or ``data`` (the rows, read
+            through the catalog and by stock ``deltalake``).
+        storage_options: Options for the object store.
+
+    Returns:
+        A report; ``ok`` says whether they agree.
+
+    Example:
+        >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
+        True
+    """
+    check_level(level)
+    address = parse_uri(uri)
+    if address.table is None:
+        raise AddressError(
+            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
+        )
+    database = Database.open(address)
+    table = registry.find(database, address.table)
+    options = get_config().storage_options_for(table.location, storage_options)
+    reader = FileTxnLogReader(table.location, options)
+    subject = Subject(
+        database,
+        table.table_id,
+        table.name,
+        reader,
+        table.head.first_version,
+        table.published_version,
+        memory_bound(),
+    )
+    extra = []
+    if reader.store.exists(commit_path(table.head.version + 1)):
+        now = registry.find(database, address.table).head.version
+        if now == table.head.version:
+            detail = "the log has a version that the catalog does not know"
+            extra.append(Difference("ahead", table.head.version + 1, detail))
+    report = verify_loaded(subject, level, extra)
+    if level == "data":
+        from deltalakedb.transfer.data_rows import check_rows  # deltalake's reading costs time to import
+
+        report = check_rows(report, uri, table.location, options)
+    return report
+
+
+def check_level(level: str) -> None:
+    """InvalidArgumentError for a level that there is not."""
+    if level not in LEVELS:
+        raise InvalidArgumentError(f"unknown level {level!r}", suggestion=f"use one of {', '.join(LEVELS)}")
+
+
+def memory_bound() -> int:
+    """The memory that a verification keeps to, above what the process has anyway."""
+    return get_config().import_.memory_mb * 1024 * 1024 // 2
+
+
+def verify_loaded(subject: Subject, level: Level, found: Sequence[Difference] = ()) -> VerifyReport:
+    """Compare what is loaded with the log; ``data`` compares no more than ``full`` here."""
+    began = time.perf_counter()
+    findings = Findings()
+    findings.extend(found)
+    version = subject.version
+    try:
+        files_of_log = LiveFiles(subject.reader, version, memory_bytes=subject.memory_bytes)
+        findings.extend(_small_state(subject))
+        numbers = _counted(subject, files_of_log) if level == "counts" else None
+        if numbers is not None:
+            findings.extend(_count_differences(version, *numbers))
+            report = VerifyReport(
+                subject.name, level, version, version, numbers[0], numbers[1], numbers[2], numbers[3]
+            )
+        else:
+            report = _digested(subject, level, files_of_log, findings)
+        if level in ("full", "data"):
+            since, checked, commits = check_every_version(
+                subject.database,
+                subject.table_id,
+                subject.reader,
+                (subject.first_version, version),
+                memory_bytes=subject.memory_bytes,
+                tick=subject.tick,
+                findings=findings,
+            )
+            report = _with(report, first_version=since, versions_checked=checked, commits_checked=commits)
+    except (LogError, VersionMissingError) as error:
+        findings.add(Difference("log", version, error.message))
+        size = files.totals_at(subject.database, subject.table_id, version)
+        report = VerifyReport(subject.name, level, version, version, size[0], 0, size[1], 0)
+    return _with(
+        report,
+        num_differences=findings.count,
+        differences=tuple(findings.kept),
+        seconds=round(time.perf_counter() - began, 3),
+    )
+
+
+def _with(report: VerifyReport, **changes: object) -> VerifyReport:
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def _counted(subject: Subject, log: LiveFiles) -> tuple[int, int, int, int]:
+    ours = files.totals_at(subject.database, subject.table_id, subject.version)
+    count, size = log.counts(tick=subject.tick)
+    return ours[0], count, ours[1], size
+
+
+def _count_differences(
+    version: int, files: int, log_files: int, size: int, log_size: int
+) -> Iterator[Difference]:
+    if files != log_files:
+        yield Difference("counts", version, f"the catalog has {files} live files, the log {log_files}")
+    if size != log_size:
+        yield Difference("counts", version, f"the catalog's files have {size} bytes, the log's {log_size}")
+
+
+def _digested(subject: Subject, level: Level, log: LiveFiles, findings: Findings) -> VerifyReport:
+    version = subject.version
+    ours = digests.table_digest(subject.database, subject.table_id, version, tick=subject.tick)
+    theirs = log.digest(tick=subject.tick)
+    differing = ours.differing(theirs)
+    respelled = _compare_files(subject, log, differing, findings) if differing else 0
+    return VerifyReport(
+        subject.name,
+        level,
+        version,
+        version,
+        ours.num_files,
+        theirs.num_files,
+        ours.size_bytes,
+        theirs.size_bytes,
+        digest=ours.hex(),
+        log_digest=theirs.hex(),
+        buckets=tuple(differing) if findings.count else (),
+        respelled=respelled,
+    )
+
+
+def _compare_files(subject: Subject, log: LiveFiles, buckets: list[int], findings: Findings) -> int:
+    """Compare the files of some buckets one by one; how many are only spelled differently."""
+    total = files.totals_at(subject.database, subject.table_id, subject.version)[0]
+    per_bucket = max(1, total // 4096) * _MEMORY_PER_FILE
+    group = max(1, subject.memory_bytes // per_bucket)
+    respelled = 0
+    for start in range(0, len(buckets), group):
+        some = buckets[start : start + group]
+        theirs: dict[tuple[str, str], Add] = {}
+        for add in log.in_buckets(some):
+            theirs[file_key(add)] = add
+        for add in digests.files_in(subject.database, subject.table_id, subject.version, some):
+            other = theirs.pop(file_key(add), None)
+            if other is None:
+                detail = "the catalog has a file that the log does not"
+                findings.add(Difference("extra", subject.version, detail, add.path))
+            elif changed := list(changed_fields(add, other)):
+                findings.add(
+                    Difference("changed", subject.version, f"it differs in {', '.join(changed)}", add.path)
+                )
+            elif (add.stats, add.path, dict(add.partition_values)) != (
+                other.stats,
+                other.path,
+                dict(other.partition_values),
+            ):
+                respelled += 1
+        for add in theirs.values():
+            detail = "the log has a file that the catalog does not"
+            findings.add(Difference("missing", subject.version, detail, add.path))
+        subject.tick()
+    return respelled
+
+
+def _small_state(subject: Subject) -> Iterator[Difference]:
+    """Metadata, protocol, txns and domains at the version."""
+    version, reader = subject.version, subject.reader
+    snapshot = reader.snapshot(version)
+    theirs = {("metaData", ""): snapshot.metadata.to_dict(), ("protocol", ""): snapshot.protocol.to_dict()}
+    theirs |= {("txn", app): t.to_dict() for app, t in reader.txns(version).items()}
+    theirs |= {("domainMetadata", name): d.to_dict() for name, d in reader.domains(version).items()}
+    ours = {}
+    for kind, name, since, until, raw in digests.small_rows(subject.database, subject.table_id):
+        if since <= version and (until is None or until > version):
+            value = decode_json(raw)
+            if not (kind == "domainMetadata" and value.get("removed")):
+                ours[kind, name] = value
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key):
+            what = " ".join(part for part in key if part)
+            side = "differs" if key in ours and key in theirs else "is not in the log"
+            detail = f"{what} {side}" if key in ours else f"{what} is not in the catalog"
+            yield Difference("state", version, detail)

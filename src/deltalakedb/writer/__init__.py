@@ -1,0 +1,14 @@
+"""Writing, as in ``deltalake.writer``: to plain tables and to SQL-backed ones."""
+
+from deltalake.writer import BloomFilterProperties, ColumnProperties, WriterProperties
+
+from deltalakedb.table.convert import convert_to_deltalake
+from deltalakedb.table.writer import write_deltalake
+
+__all__ = [
+    "BloomFilterProperties",
+    "ColumnProperties",
+    "WriterProperties",
+    "convert_to_deltalake",
+    "write_deltalake",
+]

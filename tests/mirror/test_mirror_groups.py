@@ -1,0 +1,121 @@
+"""Manifests of transactions over several tables: once, by whoever publishes the last table, in every mode."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.config import Config
+from deltalakedb.mirror.background import PUBLISHER
+from support.lake import ids
+from support.mirrors import append, blocked, logged
+from support.processes import Child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+only_sqlite = pytest.mark.parametrize("engine_name", ["sqlite"])
+
+
+@pytest.fixture
+def lake(catalog: Catalog, tmp_path: Path) -> Path:
+    """The folder that holds the tables `a` and `b`, each at version 0."""
+    folder = tmp_path / "lake"
+    for name in "ab":
+        catalog.write(name, ids(0), location=folder / name)
+    return folder
+
+
+def both(catalog: Catalog, number: int) -> str:
+    """One commit in each table, together; the transaction's id."""
+    with catalog.transaction() as tx:
+        tx.write("a", ids(number))
+        tx.write("b", ids(number))
+    return tx.uuid
+
+
+def manifests(root: Path) -> dict[str, Any]:
+    """The versions by table in every manifest beside a table, by the transaction's id."""
+    found = [json.loads(p.read_text()) for p in (root / "_delta_transactions").glob("*.json")]
+    return {m["txnId"]: {t["name"]: t["version"] for t in m["tables"]} for m in found}
+
+
+def told(lake: Path) -> dict[str, Any]:
+    """The manifests, which must be the same beside both tables."""
+    a, b = (manifests(lake / name) for name in "ab")
+    assert a == b
+    return a
+
+
+def test_a_manifest_waits_until_every_table_is_published(catalog: Catalog, lake: Path) -> None:
+    with blocked(lake / "b"):
+        first = both(catalog, 1)
+        assert logged(lake / "a") == [0, 1]
+        assert told(lake) == {}, "b is not published"
+        append(catalog, 2, name="a")
+    catalog.mirror.pause("a")
+    second = both(catalog, 3)
+    assert told(lake) == {first: {"a": 1, "b": 1}}, "the next writer of b published it, and was the last"
+    catalog.mirror.resume("a")
+    assert told(lake) == {first: {"a": 1, "b": 1}, second: {"a": 3, "b": 2}}
+
+
+def test_a_reconciler_writes_the_manifests_of_a_backlog(
+    catalog: Catalog, silent: Catalog, lake: Path
+) -> None:
+    made = [both(silent, number) for number in range(1, 4)]
+    assert told(lake) == {}
+    catalog.mirror.publish("b")
+    assert told(lake) == {}
+    catalog.mirror.run()
+    assert told(lake) == {txn: {"a": n, "b": n} for n, txn in enumerate(made, start=1)}
+
+
+def test_the_background_writes_manifests_too(catalog_uri: str, catalog: Catalog, lake: Path) -> None:
+    with Catalog(catalog_uri, config=Config(publish={"mode": "background"})) as background:
+        made = both(background, 1)
+        assert PUBLISHER.flush()
+    assert told(lake) == {made: {"a": 1, "b": 1}}
+
+
+@only_sqlite
+def test_a_table_that_was_only_read_is_no_part_of_it(catalog: Catalog, lake: Path) -> None:
+    with catalog.transaction() as tx:
+        tx.table("a").to_pyarrow_table()
+        tx.write("b", ids(1))
+    assert told(lake) == {}
+    with catalog.transaction() as tx:
+        tx.write("a", ids(1))
+        tx.table("b").delete("id = 0")
+        tx.rename_table("b", "c")
+    assert told(lake) == {tx.uuid: {"a": 1, "c": 2}}, "its tables have their names of now"
+
+
+def work(uri: str, number: int) -> None:
+    both(Catalog(uri), number)
+
+
+@only_sqlite
+@pytest.mark.parametrize("point", ["publish.manifest=kill", "publish.manifest=kill@2"])
+def test_a_publisher_killed_before_a_manifest_is_followed_by_one_who_writes_it(
+    catalog_uri: str, catalog: Catalog, lake: Path, tmp_path: Path, point: str
+) -> None:
+    Child(work, catalog_uri, 1, folder=tmp_path, points=point).died()
+    assert [logged(lake / name) for name in "ab"] == [[0, 1], [0, 1]]
+    assert manifests(lake / "b") == {}
+    assert catalog.mirror.run().published == 2, "they were put and not noted"
+    (txn,) = told(lake)
+    assert told(lake) == {txn: {"a": 1, "b": 1}}
+
+
+@only_sqlite
+def test_a_manifest_that_failed_is_written_by_the_next(catalog_uri: str, lake: Path, tmp_path: Path) -> None:
+    Child(work, catalog_uri, 1, folder=tmp_path, points="publish.manifest=error").result()
+    assert told(lake) == {}
+    assert [logged(lake / name) for name in "ab"] == [[0, 1], [0, 1]]
+    with Catalog(catalog_uri) as catalog:
+        append(catalog, 2, name="b")
+    assert list(told(lake).values()) == [{"a": 1, "b": 1}]

@@ -1,0 +1,76 @@
+"""One Spark session for a whole test run, or the reason why there is none; and rows as Spark reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.spark import session
+from deltalakedb.spark.jars import find_jars
+from deltalakedb.spark.java import check_java
+from deltalakedb.spark.versions import check_versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+@cache
+def missing_reason() -> str | None:
+    """Why Spark's tests cannot run here, in one line; None where they can. Nothing is fetched."""
+    try:
+        check_versions()
+        check_java()
+        find_jars()
+    except DeltaSqlError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def start(folder: Path) -> Any:
+    """A small session that keeps its own files in a folder."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return session(
+        "local[2]",
+        app_name="deltalakedb-tests",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1",
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        },
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value as every reader spells it."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in sorted(value.items())}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dt.datetime):
+        return ("utc" if value.tzinfo else "local", value.replace(tzinfo=None).isoformat())
+    return value
+
+
+def rows(table: pa.Table) -> Counter[str]:
+    """The rows of a table in no order."""
+    return Counter(repr(plain(row)) for row in table.to_pylist())
+
+
+def read(spark: Any, root: Path, **options: Any) -> pa.Table:
+    """What delta-spark reads in a folder, past anything it remembers of it."""
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    reader = spark.read.format("delta")
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    found: pa.Table = reader.load(str(root)).toArrow()
+    return found

@@ -1,0 +1,173 @@
+"""Sources that are damaged, incomplete or taken: a typed error or a fallback, never a wrong table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+
+from deltalakedb import Catalog, DeltaTable, import_status, import_table, open_log, plan_import, verify_table
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    LogGapError,
+    LogMissingError,
+    TableExistsError,
+    UnsupportedFeatureError,
+)
+from support.lake import ids_of
+from support.sources import count, many_files, plain_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
+
+
+def nothing_stays(catalog_uri: str) -> None:
+    with Catalog(catalog_uri) as catalog:
+        assert catalog.tables() == []
+    for table in ("dl_files", "dl_commits", "dl_metadata", "dl_protocol", "dl_txns", "dl_slots"):
+        assert count(catalog_uri, table) == 0, table
+
+
+def checkpoint_of(root: Path, version: int) -> Path:
+    return root / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+
+def zero_column(file: Path, name: str) -> None:
+    """Damage that only shows when the column is read: the footer stays whole."""
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    column = next(c for c in columns if c.path_in_schema == name)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(file.read_bytes())
+    data[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    file.write_bytes(bytes(data))
+
+
+def test_a_torn_checkpoint_is_passed_over_for_the_commits(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    wanted = ids_of(deltalake.DeltaTable(root))
+    whole = checkpoint_of(root, 4).read_bytes()
+    checkpoint_of(root, 4).write_bytes(whole[: len(whole) // 2])
+    plan = plan_import(str(root), uri, history="checkpoint")
+    assert (plan.first_version, plan.base, plan.passed_over) == (0, "none", (4,))
+    report = import_table(str(root), uri, history="checkpoint", verify="full")
+    assert (report.first_version, report.passed_over) == (0, (4,))
+    assert ids_of(DeltaTable(uri)) == wanted
+
+
+def test_a_checkpoint_that_is_torn_inside_is_passed_over_for_an_older_one(
+    tmp_path: Path, catalog_uri: str
+) -> None:
+    root, uri = plain_table(tmp_path / "plain", commits=4, checkpoint=1), f"{catalog_uri}?table=t"
+    deltalake.DeltaTable(root).create_checkpoint()
+    (root / "_delta_log" / f"{0:020}.json").unlink()
+    zero_column(checkpoint_of(root, 4), "add.path")
+    assert plan_import(str(root), uri, history="checkpoint").first_version == 4
+    report = import_table(str(root), uri, history="checkpoint", verify="full")
+    assert (report.first_version, report.version, report.passed_over) == (1, 4, (4,))
+    assert verify_table(uri, "full").ok
+    Catalog(catalog_uri).drop_table("t")
+    (root / "_delta_log" / f"{3:020}.json").unlink()
+    with pytest.raises(LogCorruptError):
+        import_table(str(root), f"{catalog_uri}?table=u", history="checkpoint")
+
+
+def test_a_damaged_line_is_named_and_leaves_nothing(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    file = root / "_delta_log" / f"{6:020}.json"
+    file.write_text(file.read_text().replace('{"add"', '{"add', 1))
+    with pytest.raises(LogCorruptError) as caught:
+        import_table(str(root), uri, history="checkpoint", batch_size=15)
+    assert "line 2" in caught.value.message
+    nothing_stays(catalog_uri)
+    assert [(s.phase, "line 2" in (s.error or "")) for s in import_status(uri)] in ([], [("failed", True)])
+
+
+def test_logs_that_are_missing_empty_or_have_gaps_are_refused(tmp_path: Path, catalog_uri: str) -> None:
+    uri = f"{catalog_uri}?table=t"
+    (tmp_path / "empty" / "_delta_log").mkdir(parents=True)
+    for place in ("nowhere", "empty"):
+        with pytest.raises(LogMissingError):
+            import_table(str(tmp_path / place), uri)
+    root = plain_table(tmp_path / "gap", checkpoint=None)
+    (root / "_delta_log" / f"{3:020}.json").unlink()
+    with pytest.raises(LogGapError) as caught:
+        plan_import(str(root), uri)
+    assert "3" in caught.value.message
+    (root / "_delta_log" / f"{3:020}.json").write_text("")
+    with pytest.raises(LogCorruptError):
+        import_table(str(root), uri)
+    nothing_stays(catalog_uri)
+
+
+def test_an_unknown_reader_feature_is_refused_wherever_it_comes(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["fromTheFuture"],
+        "writerFeatures": ["fromTheFuture"],
+    }
+    (root / "_delta_log" / f"{9:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    for call in (plan_import, import_table):
+        with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
+            call(str(root), uri)
+    nothing_stays(catalog_uri)
+
+
+def test_names_and_locations_that_are_taken_are_refused(tmp_path: Path, catalog_uri: str) -> None:
+    root = plain_table(tmp_path / "plain")
+    import_table(str(root), f"{catalog_uri}?table=t")
+    with pytest.raises(TableExistsError, match="name 't' is taken"):
+        import_table(str(plain_table(tmp_path / "other")), f"{catalog_uri}?table=t")
+    with pytest.raises(TableExistsError, match="belongs to the table 't'"):
+        import_table(str(root), f"{catalog_uri}?table=again")
+    with pytest.raises(TableExistsError, match="lie inside each other"):
+        import_table(str(plain_table(root / "inside", commits=1)), f"{catalog_uri}?table=inside")
+    assert [s.table for s in import_status(catalog_uri)] == ["t"]
+
+
+def test_a_name_that_is_taken_during_the_load_stops_it_at_the_end(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    catalog = Catalog(catalog_uri)
+
+    def take(progress: object) -> None:
+        if catalog.find("t") is None:
+            catalog.create_table("t", deltalake.DeltaTable(root).schema(), location=tmp_path / "made")
+
+    with pytest.raises(TableExistsError):
+        import_table(str(root), uri, progress=take)
+    assert catalog.describe("t").location == str(tmp_path / "made")
+    catalog.drop_table("t")
+    report = import_table(str(root), uri)
+    assert (report.action, report.version) == ("resumed", 8)
+    assert verify_table(uri, "full").ok
+
+
+def test_vacuumed_data_files_do_not_hinder_an_import(tmp_path: Path, catalog_uri: str) -> None:
+    """The log is what is taken over; the rows are compared only where that is asked for."""
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    for file in root.glob("part=*/*.parquet"):
+        file.unlink()
+    assert import_table(str(root), uri, verify="full").num_files == 8
+
+
+def test_a_plan_tells_what_an_import_would_do(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    plan = plan_import(str(root), uri, history="checkpoint", batch_size=15)
+    assert (plan.first_version, plan.version, plan.base, plan.base_rows) == (1, 7, "checkpoint", 42)
+    assert (plan.num_batches, plan.num_files, plan.exact) == (5, 40, True)
+    assert plan.size_bytes == sum(a.size for a in open_log(root).files())
+    assert min(plan.seconds, plan.memory_bytes, plan.database_bytes) >= 0
+    assert type(plan).from_dict(plan.to_dict()) == plan
+    full = plan_import(str(root), uri)
+    assert (full.history, full.base, full.num_versions, full.num_batches) == ("full", "none", 8, 1)
+    with pytest.raises(InvalidArgumentError):
+        plan_import(str(root), uri, batch_size=0)
+    assert not (tmp_path / "catalog.db").exists()

@@ -1,0 +1,180 @@
+"""Sources that move on, and many tables at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from deltalakedb import (
+    Catalog,
+    DeltaTable,
+    ImportProgress,
+    import_status,
+    import_table,
+    import_tables,
+    open_log,
+    verify_table,
+    write_deltalake,
+)
+from deltalakedb import telemetry as signals
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, UnsupportedOperationError
+from deltalakedb.transfer.discovery import discover
+from support.lake import ids, ids_of
+from support.sources import plain_table
+
+
+def test_catching_up_brings_only_new_commits(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    first = import_table(str(root), uri, catch_up=True)
+    assert (first.action, first.version) == ("imported", 8)
+    with signals.count_statements() as asked:
+        nothing = import_table(str(root), uri, catch_up=True)
+    assert (nothing.action, nothing.num_versions) == ("unchanged", 0)
+    assert len(asked.statements) <= 3
+    deltalake.write_deltalake(root, ids(50), mode="append")
+    deltalake.DeltaTable(root).delete("id = 4")
+    done = import_table(str(root), uri, catch_up=True, verify="full")
+    assert (done.action, done.num_versions, done.version) == ("caught up", 2, 10)
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
+    assert open_log(uri).commit_bytes(10) == (root / "_delta_log" / f"{10:020}.json").read_bytes()
+    assert import_table(str(root), uri, catch_up=True).action == "unchanged"
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_catching_up_mends_a_table_that_was_frozen_for_it(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri)
+    deltalake.write_deltalake(root, ids(50), mode="append")
+    with pytest.raises(Exception, match="frozen"):
+        write_deltalake(uri, ids(51), mode="append")
+    assert import_table(str(root), uri, catch_up=True).version == 9
+    write_deltalake(uri, ids(51), mode="append")
+    with Catalog(catalog_uri) as catalog:
+        catalog.mirror.pause("t")
+        write_deltalake(uri, ids(52), mode="append")
+        deltalake.write_deltalake(root, ids(53), mode="append")
+        deltalake.write_deltalake(root, ids(54), mode="append")
+        with pytest.raises(UnsupportedOperationError) as caught:
+            import_table(str(root), uri, catch_up=True)
+        assert "resolve" in (caught.value.suggestion or "")
+    with pytest.raises(TableExistsError):
+        import_table(str(plain_table(tmp_path / "other", commits=1)), uri, catch_up=True)
+
+
+def test_a_source_that_moves_on_during_the_load_is_followed(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    moved: list[int] = []
+
+    def write_meanwhile(progress: ImportProgress) -> None:
+        if progress.phase == "loading" and progress.done == progress.total and len(moved) < 2:
+            moved.append(progress.done)
+            deltalake.write_deltalake(root, ids(60 + len(moved)), mode="append")
+
+    done = import_table(str(root), uri, history="full", verify="full", progress=write_meanwhile)
+    assert (len(moved), done.version) == (2, 10)
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
+    (status,) = import_status(uri)
+    assert (status.version, status.batches_done) == (10, 3)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Three tables, a broken one, and folders that are none."""
+    root = tmp_path / "lake"
+    for name in ("sales/orders", "sales/eu/stock", "logs"):
+        deltalake.write_deltalake(root / name, ids(1, 2))
+    broken = plain_table(root / "broken", commits=3, checkpoint=None)
+    (broken / "_delta_log" / f"{1:020}.json").write_text("{")
+    (root / "empty" / "_delta_log").mkdir(parents=True)
+    (root / "files").mkdir()
+    deltalake.write_deltalake(root / "logs" / "inside", ids(1))
+    deltalake.write_deltalake(root / "_hidden" / "t", ids(1))
+    return root
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_many_tables_are_imported_side_by_side(lake: Path, catalog_uri: str, parallel: int) -> None:
+    planned = import_tables(str(lake), catalog_uri, namespace="raw", dry_run=True)
+    assert [t.outcome for t in planned.tables] == ["failed", "planned", "planned", "planned"]
+    told: list[tuple[int, int]] = []
+    done = import_tables(
+        str(lake),
+        catalog_uri,
+        namespace="raw",
+        parallel=parallel,
+        progress=lambda n, of, _: told.append((n, of)),
+    )
+    assert {t.table: t.outcome for t in done.tables} == {
+        "raw.broken": "failed",
+        "raw.logs": "imported",
+        "raw.sales.eu.stock": "imported",
+        "raw.sales.orders": "imported",
+    }
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert not done.ok
+    assert done.failed[0].error is not None
+    assert "line 1" in done.failed[0].error.message
+    with Catalog(catalog_uri) as catalog:
+        assert [t.name for t in catalog.tables()] == ["raw.logs", "raw.sales.eu.stock", "raw.sales.orders"]
+    for version in (1, 2, 3):
+        (lake / "broken" / "_delta_log" / f"{version:020}.json").unlink()
+    deltalake.write_deltalake(lake / "sales/orders", ids(3), mode="append")
+    again = import_tables(str(lake), catalog_uri, namespace="raw", parallel=parallel)
+    assert [t.outcome for t in again.tables] == ["imported", "unchanged", "unchanged", "caught up"]
+    assert again.ok
+    assert again.to_dict()["num_failed"] == 0
+    assert verify_table(f"{catalog_uri}?table=raw.sales.orders", "full").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_list_of_tables_is_imported_under_its_names(lake: Path, catalog_uri: str) -> None:
+    source = {"a": str(lake / "logs"), "b.c": str(lake / "sales/orders"), "d": str(lake / "files")}
+    done = import_tables(source, catalog_uri)
+    assert [(t.table, t.outcome) for t in done.tables] == [
+        ("a", "imported"),
+        ("b.c", "imported"),
+        ("d", "failed"),
+    ]
+    deltalake.write_deltalake(lake / "logs", ids(9), mode="append")
+    left = import_tables({"a": str(lake / "logs")}, catalog_uri, catch_up=False)
+    assert [t.outcome for t in left.tables] == ["unchanged"]
+    assert DeltaTable(f"{catalog_uri}?table=a").version() == 0
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -> None:
+    assert [(f.name, Path(f.path).relative_to(lake).as_posix()) for f in discover(str(lake))] == [
+        ("broken", "broken"),
+        ("logs", "logs"),
+        ("sales.eu.stock", "sales/eu/stock"),
+        ("sales.orders", "sales/orders"),
+    ]
+    assert [f.name for f in discover(str(lake / "logs"))] == ["logs"]
+    deltalake.write_deltalake(lake / "sales.orders", ids(1))
+    with pytest.raises(InvalidArgumentError, match="both be called"):
+        discover(str(lake))
+    with pytest.raises(InvalidArgumentError):
+        discover(str(lake / "nowhere"))
+    with pytest.raises(InvalidArgumentError):
+        import_tables(str(lake), f"{catalog_uri}?table=t")
+    with pytest.raises(InvalidArgumentError):
+        import_tables({}, catalog_uri, parallel=0)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_rate_limit_slows_the_load_down(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalakedb.transfer import loader
+
+    slept: list[float] = []
+    monkeypatch.setattr(loader.time, "sleep", slept.append)
+    import_table(str(plain_table(tmp_path / "plain")), f"{catalog_uri}?table=t", rate_limit=1)
+    assert sum(slept) > 5
+    slept.clear()
+    import_table(str(plain_table(tmp_path / "other")), f"{catalog_uri}?table=u")
+    assert slept == []
+    with pytest.raises(InvalidArgumentError):
+        import_table(str(tmp_path / "other"), f"{catalog_uri}?table=v", rate_limit=-1)

@@ -1,0 +1,153 @@
+"""Imports that are killed in every phase and batch: the next run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import
+from deltalakedb.catalog.database import Database
+from deltalakedb.exceptions import CatalogBusyError, TableExistsError, TableMissingError
+from deltalakedb.failpoints import FailpointError
+from deltalakedb.uri import parse_uri
+from support.lake import files_below
+from support.processes import Child, arm
+from support.sources import change, contents, count, many_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: 42 rows of a checkpoint in batches of 15, its state, and the commits after it
+BATCHES = 5
+POINTS = [
+    "import.planned=kill",
+    *(f"import.batch_written=kill@{n}" for n in range(1, BATCHES + 1)),
+    *(f"import.batch_done=kill@{n}" for n in range(1, BATCHES + 1)),
+    "import.loaded=kill",
+    "import.verified=kill",
+    "import.before_finalize=kill",
+]
+
+
+FEWER = [
+    "import.batch_written=kill@2",
+    "import.batch_done=kill@5",
+    "import.verified=kill",
+    "import.before_finalize=kill",
+]
+
+
+def run_import(path: str, uri: str) -> dict[str, Any]:
+    return import_table(path, uri, history="checkpoint", batch_size=15).to_dict()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return many_files(tmp_path / "source")
+
+
+def test_an_import_killed_anywhere_ends_like_one_that_was_not(
+    source: Path, catalog_uri: str, engine_name: str, tmp_path: Path
+) -> None:
+    clean = Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path).result()
+    wanted = contents(f"{catalog_uri}?table=t")
+    before = files_below(source)
+    rollback_import(f"{catalog_uri}?table=t")
+    assert len(POINTS) == 4 + 2 * BATCHES
+    Database.open(parse_uri(catalog_uri)).close()
+    # every point on one engine; the others differ in their transactions only
+    for point in POINTS if engine_name == "sqlite" else FEWER:
+        Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path, points=point).died()
+        with pytest.raises(TableMissingError):
+            DeltaTable(f"{catalog_uri}?table=t")
+        Database.open(parse_uri(catalog_uri)).close()
+        again = Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path).result()
+        assert again["action"] == "resumed", point
+        assert again["digest"] == clean["digest"] == again["verification"]["log_digest"], point
+        assert contents(f"{catalog_uri}?table=t") == wanted, point
+        status, *_ = import_status(f"{catalog_uri}?table=t")
+        assert (status.phase, status.batches_done, status.batches_total) == ("finalized", BATCHES, BATCHES)
+        rollback_import(f"{catalog_uri}?table=t")
+        assert count(catalog_uri, "dl_files") == 0
+        Database.open(parse_uri(catalog_uri)).close()
+    assert files_below(source) == before
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_one_import_may_be_killed_again_and_again(source: Path, catalog_uri: str, tmp_path: Path) -> None:
+    uri = f"{catalog_uri}?table=t"
+    for _ in range(BATCHES):
+        Child(run_import, str(source), uri, folder=tmp_path, points="import.batch_done=kill@1").died()
+    Child(run_import, str(source), uri, folder=tmp_path, points="import.finalized=kill").died()
+    assert DeltaTable(uri).version() == 7
+    with pytest.raises(TableExistsError):
+        run_import(str(source), uri)
+    wanted = contents(uri)
+    rollback_import(uri)
+    run_import(str(source), uri)
+    assert contents(uri) == wanted
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+def test_two_imports_of_a_table_exclude_each_other(source: Path, catalog_uri: str, tmp_path: Path) -> None:
+    uri = f"{catalog_uri}?table=t"
+    first = Child(run_import, str(source), uri, folder=tmp_path, points="import.batch_done=stop@2")
+    first.pause()
+    with pytest.raises(CatalogBusyError) as caught:
+        run_import(str(source), uri)
+    assert str(first.pid) in caught.value.message
+    with pytest.raises(CatalogBusyError):
+        rollback_import(uri)
+    with pytest.raises(TableExistsError) as other:
+        import_table(str(source), f"{catalog_uri}?table=other")
+    assert "unfinished import" in other.value.message
+    with pytest.raises(TableExistsError):
+        import_table(str(many_files(tmp_path / "elsewhere")), uri)
+    first.resume()
+    assert first.result()["num_files"] == 40
+    assert DeltaTable(uri).version() == 7
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+def test_an_import_that_lost_its_lease_changes_nothing_more(
+    source: Path, catalog_uri: str, tmp_path: Path
+) -> None:
+    uri = f"{catalog_uri}?table=t"
+    late = Child(run_import, str(source), uri, folder=tmp_path, points="import.batch_done=stop@3")
+    late.pause()
+    change(uri, "UPDATE dl_leases SET expires_at = 0")
+    done = import_table(str(source), uri, history="checkpoint", batch_size=15)
+    assert done.action == "resumed"
+    wanted = contents(uri)
+    late.resume()
+    with pytest.raises(AssertionError, match="ran out or was taken over"):
+        late.result()
+    assert contents(uri) == wanted
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_an_error_on_the_way_is_noted_and_the_import_goes_on_later(source: Path, catalog_uri: str) -> None:
+    uri = f"{catalog_uri}?table=t"
+    arm("import.batch_done=error@2")
+    try:
+        with pytest.raises(FailpointError):
+            run_import(str(source), uri)
+    finally:
+        arm("")
+    (status,) = import_status(uri)
+    assert (status.phase, status.batches_done, status.batches_total) == ("loading", 2, BATCHES)
+    assert "failpoint" in (status.error or "")
+    assert status.actions_done == 13  # metadata and protocol stand among the first 15 rows
+    assert status.memory_bytes > 0
+    assert status.rate is not None
+    assert status.seconds_left is not None
+    with Catalog(catalog_uri) as catalog:
+        assert catalog.tables() == []
+        view = catalog.query("SELECT * FROM dl_v_imports").to_pylist()
+    assert [(v["table_name"], v["phase"], v["batches_done"], v["actions_done"]) for v in view] == [
+        ("t", "loading", 2, 13)
+    ]
+    assert run_import(str(source), uri)["action"] == "resumed"
+    (done,) = import_status(catalog_uri)
+    assert (done.phase, done.error, done.digest is not None) == ("finalized", None, True)
