@@ -17,9 +17,9 @@ from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.lending import LENT, Absolute
 from deltalakedb.table.staging import Harvest, Scratch
-from deltalakedb.table.work_folders import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,8 +126,8 @@ class SparkScratch(Scratch):
             if isinstance(action, Add) and (path := self._new_vector(action)) is not None
         )
         new = set(found.new_files)
-        actions = tuple(self._untracked(a) for a in found.actions) if self._tracked else found.actions
-        return Harvest(actions, (*found.new_files, *(v for v in vectors if v not in new)), found.fresh)
+        whole = found.each(self._untracked) if self._tracked else found
+        return replace(whole, new_files=(*found.new_files, *(v for v in vectors if v not in new)))
 
     def _new_vector(self, add: Add) -> str | None:
         vector = add.deletion_vector

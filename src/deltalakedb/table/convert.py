@@ -13,9 +13,9 @@ from deltalake._util import deprecate_positional_commit_args
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.log.names import LOG_FOLDER
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.work_folders import WORK_FOLDER
 from deltalakedb.table.writer import create_or_replace, create_with, exists, open_existing
 from deltalakedb.uri import is_deltasql, parse_uri
 

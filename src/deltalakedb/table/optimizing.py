@@ -14,11 +14,11 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.table.bins import Candidate, bins
 from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.operations import call, plus, recounted, refuse_row_ids, staged
 from deltalakedb.table.overlay import unread
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.source import SqlSource
-from deltalakedb.table.work_folders import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
