@@ -136,6 +136,14 @@ class PublishConfig(_Section):
     )
     look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
     checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
+    checkpoint_tail_bytes: int = Field(
+        default=64 * 1024**2,
+        ge=0,
+        description="bytes of commits at which a checkpoint is due; 0: any",
+    )
+    checkpoint_after_s: float = Field(
+        default=0.0, ge=0, description="seconds without a checkpoint at which one is due; 0: any"
+    )
 
 
 class ImportConfig(_Section):

@@ -318,7 +318,8 @@ def publish_committed(
                     seconds=1.0,
                 ).versions
         # from the numbers alone: a commit that is not due one costs nothing
-        if _checkpoints(database, one).write and crossed(versions, one.interval):
+        may_be = crossed(versions, one.interval) or _is_heavy(database, one)
+        if may_be and _checkpoints(database, one).write:
             due.append(one)
     # after all tables are published, since those of one transaction should appear together
     for one in due:
@@ -326,6 +327,14 @@ def publish_committed(
             options = storage_options(database, one.table.location, roots)
             cleanup = one.hooks.cleanup_expired_logs
             checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=cleanup)
+
+
+def _is_heavy(database: Database, one: Settled) -> bool:
+    """Whether a commit is a good part of what may come after a checkpoint: then it is worth a look."""
+    limit = database.engine.config.publish.checkpoint_tail_bytes
+    return bool(
+        limit and one.fresh is not None and 8 * sum(len(data) for _, _, data in one.fresh.commits) >= limit
+    )
 
 
 def _group(txn: str | None, settled: Sequence[Settled]) -> Group | None:
