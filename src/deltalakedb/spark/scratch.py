@@ -17,9 +17,9 @@ from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.lending import LENT, Absolute
 from deltalakedb.table.staging import Harvest, Scratch
-from deltalakedb.table.work_folders import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
