@@ -43,7 +43,7 @@ _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
     Exception: OperationError,
 }
 _LENT = rf"(?:/{LENT}\d*)?"
-_BESIDE = re.compile(rf"/_deltasql/[0-9a-f]{{32}}{_LENT}")
+_BESIDE = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
 _ELSEWHERE = re.compile(rf"(?:file://)?[^\s'\"(]*\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 #: columns that a suggestion names at most
