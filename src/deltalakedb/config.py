@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CacheConfig", "CatalogConfig", "Config", "DuckDBConfig", "ImportConfig", "PoolConfig"]
+__all__ = [
+    "AsyncConfig",
+    "CacheConfig",
+    "CatalogConfig",
+    "Config",
+    "DuckDBConfig",
+    "ImportConfig",
+    "PoolConfig",
+]
 __all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
 __all__ += ["get_config", "set_config", "use_config"]
 
@@ -185,6 +193,12 @@ class SparkConfig(_Section):
     download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
 
 
+class AsyncConfig(_Section):
+    """The asynchronous face, ``deltalakedb.aio``."""
+
+    threads: int = Field(default=16, ge=1, description="calls that run at the same time in one process")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting as ``describe()`` shows it; secrets are masked, ``origin`` says who set it."""
@@ -220,6 +234,7 @@ class Config(BaseSettings):
     remote: RemoteConfig = Field(default_factory=RemoteConfig)
     import_: ImportConfig = Field(default_factory=ImportConfig, alias="import")
     cache: CacheConfig = Field(default_factory=CacheConfig)
+    aio: AsyncConfig = Field(default_factory=AsyncConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())

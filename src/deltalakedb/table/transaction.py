@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
@@ -479,8 +478,3 @@ class Transaction:
             self.commit()
         else:
             self.rollback()
-
-
-def backoff(attempt: int, *, first: float = 0.02, longest: float = 2.0) -> float:
-    """Seconds to wait before an attempt is repeated: doubling, with full jitter."""
-    return random.uniform(0, min(longest, first * 2**attempt))  # noqa: S311 - not a secret
