@@ -47,14 +47,16 @@ def checkpoint(
     database: Database,
     name: str,
     *,
+    version: int | None = None,
     kind: CheckpointKind | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of the newest published version.
+    """Write a checkpoint of a published version.
 
     Args:
         database: The catalog.
         name: The table.
+        version: The version; by default the newest.
         kind: One file, several parts or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
     """
@@ -65,9 +67,18 @@ def checkpoint(
             table=name,
             suggestion="resolve that first: a checkpoint would seal one side",
         )
-    version = table.published_version
-    if version < 0:
+    newest = table.published_version
+    if newest < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
+    if version is None:
+        version = newest
+    elif not 0 <= version <= newest:
+        raise InvalidArgumentError(
+            f"version {version} is not published: the newest one that is, is {newest}",
+            table=name,
+            version=version,
+            suggestion="publish it first, with `deltasql mirror run`",
+        )
     store = open_store(table.location, storage_options)
     with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
         written = write_checkpoint_of(database, name, version, store=store, kind=kind)

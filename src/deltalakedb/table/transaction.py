@@ -199,7 +199,7 @@ class Transaction:
             self._create(
                 name,
                 location,
-                lambda target: stock(target, data, **quiet(options)),
+                lambda target: stock(target, data, mode=mode, **quiet(options)),
                 storage_options=storage_options,
                 wishes=wishes,
             )

@@ -74,6 +74,7 @@ class Work:
         named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
         root: The table's root, with the storage options that the caller gave.
         hooks: What is to follow the commit.
+        then: Actions of further versions, where the operation made several.
     """
 
     table: Table | NewTable
@@ -85,6 +86,12 @@ class Work:
     named: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
+    then: Sequence[Sequence[Action]] = field(default=())
+
+    @property
+    def steps(self) -> list[Sequence[Action]]:
+        """The actions of each version, in order."""
+        return [s for s in (self.actions, *self.then) if s]
 
 
 class Sink(Protocol):
@@ -113,7 +120,13 @@ class AutoCommit:
         if not work.actions:
             return None
         change = TableChange(
-            work.table, work.actions, work.read, work.reads, fresh=work.fresh, named=work.named
+            work.table,
+            work.actions,
+            work.read,
+            work.reads,
+            work.then,
+            fresh=work.fresh,
+            named=work.named,
         )
         roots = {} if work.root is None else {work.root.location: work.root}
         outcome = settle(self.database, [change], files=work.files, roots=roots)
