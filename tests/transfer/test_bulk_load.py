@@ -36,7 +36,7 @@ AWKWARD = [
 ]
 INDEXES = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = 'dl_files'",
-    "postgres": "SELECT count(*) FROM pg_indexes WHERE tablename = 'dl_files' AND schemaname = current_schema",
+    "postgres": "SELECT count(*) FROM pg_indexes WHERE tablename='dl_files' AND schemaname=current_schema",
 }
 
 
