@@ -16,10 +16,11 @@ from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.paths import decode_path, relative_to, resolve
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.lending import Absolute, Copies, Links, check_limit
 from deltalakedb.table.new_files import LocalFiles, RemoteFiles
 from deltalakedb.table.places import is_local
-from deltalakedb.table.work_folders import WORK_FOLDER, BesideFiles, Fetched, Temporary
+from deltalakedb.table.work_folders import BesideFiles, Fetched, Temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

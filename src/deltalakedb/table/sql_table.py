@@ -121,6 +121,14 @@ class SqlDeltaTable(SqlReads):
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
 
+    def _source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        check_version(version)
+        try:
+            return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
+        except VersionMissingError as error:
+            return from_log(self._row, version, error, self._root.options)
+
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
         # stock's QueryBuilder hands this on to Rust, which takes nothing but the real thing
@@ -222,14 +230,17 @@ class SqlDeltaTable(SqlReads):
                 f"Failed to parse datetime string: {version!r} has no time zone",
                 suggestion=f"write {version}Z for UTC, or pass a datetime",
             )
+        self._open(self._version_at(moment))
+
+    def _version_at(self, moment: int) -> int:
+        """The newest version at a time."""
         try:
-            found = snapshots.version_at(self._database, self._row, moment)
+            return snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
             # as in stock, a time before the first commit means the first version, where SQL has it
             if self._row.head.first_version > 0:
                 raise
-            found = 0
-        self._open(found)
+            return 0
 
     # ---- facts -----------------------------------------------------------------------------------------
 

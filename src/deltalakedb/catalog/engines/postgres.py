@@ -60,6 +60,7 @@ DIALECT = Dialect(
     unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
     hashes=True,
+    before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
     after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
 
