@@ -13,7 +13,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError, VersionMissingError
-from deltalakedb.spark import read, reading
+from deltalakedb.spark import read, reading, scratch
 from deltalakedb.spark.scratch import frame_over
 from support.lake import every_type, files_below, ids
 from support.spark import rows
@@ -118,7 +118,7 @@ def test_a_moment_leads_to_its_version(spark: Any, lake: Path) -> None:
 
 
 def test_deletion_vectors_and_mapped_columns_that_wait_to_be_published_are_read(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "t"
     spark.sql(
@@ -134,6 +134,11 @@ def test_deletion_vectors_and_mapped_columns_that_wait_to_be_published_are_read(
     assert expected.total() == 9
     assert rows(read(spark, uri_of(tmp_path)).toArrow()) == expected
     assert rows(spark.read.format("deltasql").load(uri_of(tmp_path)).toArrow()) == expected
+    # executors of a cluster see the table's root, but not the driver's temporary folder
+    monkeypatch.setattr(scratch, "runs_here", lambda session: False)
+    assert rows(read(spark, uri_of(tmp_path)).toArrow()) == expected
+    (log,) = files_below(root / "_deltasql")
+    assert log.endswith(f"_delta_log/{0:020}.json")
 
 
 def test_what_makes_no_sense_is_told(spark: Any, lake: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import uuid
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.in_flight import WORK_FOLDER
+from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.lending import LENT, Absolute
 from deltalakedb.table.staging import Harvest, Scratch
 
@@ -56,7 +55,7 @@ def frame_over(spark: SparkSession, snapshot: Snapshot, adds: Iterable[Add], roo
         folder = tempfile.mkdtemp(prefix="deltasql-spark-")
         store, place = open_store(folder), folder
     else:
-        name = f"{WORK_FOLDER}/{uuid.uuid4().hex}"
+        name = f"{WORK_FOLDER}/{work_name()}"
         place = f"{root.location}/{name}"
         store = open_store(place, root.options)
     store.put(_FIRST, log)
