@@ -290,16 +290,15 @@ def publish_committed(
     config = database.engine.config
     if config.publish.mode == "background":
         for one in settled:
-            options = storage_options(database, one.table.location, roots)
-            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one), options)
+            given = storage_options(database, one.table.location, roots)
+            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one), given)
     if config.publish.mode != "sync":
         return
     at_once = PublishedFresh()
+    options = {s.table.location: storage_options(database, s.table.location, roots) for s in settled}
     with after_commit("what was ratified could not be published at once"):
         fresh = [
-            (s.fresh, s.table.location, storage_options(database, s.table.location, roots))
-            for s in settled
-            if s.fresh is not None
+            (s.fresh, s.table.location, options[s.table.location]) for s in settled if s.fresh is not None
         ]
         if fresh:
             at_once = publish_fresh(database, fresh, group=_group(group, settled))
@@ -313,7 +312,8 @@ def publish_committed(
                 versions += publish(
                     database,
                     registry.find(database, one.table.name) if isinstance(one.table, NewTable) else one.table,
-                    storage_options=storage_options(database, one.table.location, roots),
+                    storage_options=options[one.table.location],
+                    others=options,
                     limit=config.publish.help_predecessors + 1,
                     seconds=1.0,
                 ).versions
@@ -324,9 +324,9 @@ def publish_committed(
     # after all tables are published, since those of one transaction should appear together
     for one in due:
         with after_commit(f"the checkpoint of {one.table.name} must wait"):
-            options = storage_options(database, one.table.location, roots)
+            given = options[one.table.location]
             cleanup = one.hooks.cleanup_expired_logs
-            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=cleanup)
+            checkpoint_if_due(database, one.table.name, storage_options=given, cleanup=cleanup)
 
 
 def _is_heavy(database: Database, one: Settled) -> bool:
