@@ -10,8 +10,6 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
 from deltalakedb.exceptions import (
-    CatalogBusyError,
-    ConflictError,
     InvalidArgumentError,
     TableMissingError,
 )
@@ -22,7 +20,8 @@ from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
-from deltalakedb.table.transaction import Transaction, backoff
+from deltalakedb.table.retries import RETRIED, Retries
+from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
@@ -305,17 +304,13 @@ class Catalog:
         Returns:
             What the function returned in the attempt that was committed.
         """
-        for attempt in range(retries + 1):
+        attempts = Retries(retries)
+        while True:
             try:
                 with self.transaction(isolation=isolation) as tx:
-                    result = work(tx)
-            except (ConflictError, CatalogBusyError):
-                if attempt == retries:
-                    raise
-                time.sleep(backoff(attempt))
-            else:
-                return result
-        raise InvalidArgumentError(f"retries must be 0 or more, not {retries}")
+                    return work(tx)
+            except RETRIED as error:
+                time.sleep(attempts.pause(error))
 
     # ---- namespaces and settings -----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from deltalakedb.commit import committer
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
+    CatalogError,
     CatalogUnavailableError,
     CommitUnknownError,
     ConflictError,
@@ -388,6 +389,23 @@ def test_an_application_inside_a_transaction_is_done_once(catalog: Catalog, tabl
     tables = [DeltaTable(table_uri(n)) for n in ("a", "b")]
     assert [ids_of(t) for t in tables] == [[1, 2], [1, 2]]
     assert [data_files(t) for t in tables] == [2, 2]
+
+
+def test_a_transaction_that_an_application_did_before_changes_no_name(
+    catalog: Catalog, table_uri: TableUri
+) -> None:
+    write_deltalake(table_uri("a"), ids(1), commit_properties=app(1))
+    with catalog.transaction() as tx:
+        tx.write("a", ids(2), commit_properties=app(1))
+        tx.rename_table("a", "z")
+        tx.execute("create table mine (id integer)")
+        with pytest.warns(NothingWrittenWarning, match="written to a:"):
+            tx.commit()
+    assert tx.result is not None
+    assert (tx.result.versions, tx.result.replayed) == ({"a": 0}, True)
+    assert [t.name for t in catalog.tables()] == ["a"]
+    with pytest.raises(CatalogError):
+        catalog.query("select * from mine")
 
 
 def test_an_application_recorded_in_one_of_two_tables_is_not_half_done(

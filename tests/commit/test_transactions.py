@@ -11,6 +11,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.exceptions import (
+    CatalogBusyError,
     CommitFailedError,
     ConflictError,
     DeltaError,
@@ -18,6 +19,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableMissingError,
 )
+from deltalakedb.table.retries import backoff
 from support.lake import files_below, ids, ids_of
 
 if TYPE_CHECKING:
@@ -447,6 +449,30 @@ def test_run_raises_the_conflict_when_its_retries_are_used_up(lake: Catalog) -> 
         lake.run(work, retries=2)
     assert len(attempts) == 3
     assert ids_of(lake.table("a")) == [0, 9, 9, 9]
+
+
+def test_run_waits_for_a_database_that_is_held(lake: Catalog) -> None:
+    attempts = []
+
+    def work(tx: Any) -> str:
+        attempts.append(tx.uuid)
+        tx.write("a", ids(9))
+        if len(attempts) < 3:
+            raise CatalogBusyError("somebody holds it")
+        return "done"
+
+    assert lake.run(work) == "done"
+    assert len(set(attempts)) == 3
+    assert ids_of(lake.table("a")) == [0, 9]
+    with pytest.raises(InvalidArgumentError, match="retries"):
+        lake.run(work, retries=-1)
+
+
+def test_waits_between_attempts_grow_and_are_never_in_step() -> None:
+    first, later = ([backoff(attempt) for _ in range(200)] for attempt in (0, 5))
+    assert 0 <= min(first) < max(first) <= 0.02 < max(later)
+    assert len(set(first)) > 100
+    assert max(backoff(60) for _ in range(200)) <= 2
 
 
 def test_run_does_not_repeat_a_users_own_error(lake: Catalog) -> None:

@@ -72,6 +72,24 @@ def _closed() -> Any:
     return nullcontext(None)
 
 
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+@pytest.mark.parametrize("point", ["data.after", "commit.before_begin", "commit.after", "publish.before_put"])
+def test_a_writer_that_is_slow_outside_of_the_lock_is_in_nobodys_way(
+    prepared: str, tmp_path: Path, point: str
+) -> None:
+    """Data files are written before the lock is taken, log files after it is given back."""
+    stands = point in ("commit.after", "publish.before_put")
+    paused = Child(append, prepared, 2, folder=tmp_path, points=f"{point}=stop@1")
+    paused.pause()
+    with Catalog(prepared, config=IMPATIENT) as catalog:
+        catalog.write("t", ids(3), mode="append")
+        found = check_table(catalog, "t", published=True)  # the slow one's commit was published first
+        assert (found.ids, found.versions) == (([1, 2, 3], 3) if stands else ([1, 3], 2))
+    paused.resume()
+    paused.result()
+    check(prepared, 1, 2, 3)
+
+
 def test_the_turn_of_a_killed_writer_goes_to_the_next(prepared: str, tmp_path: Path) -> None:
     paused = Child(append, prepared, 2, folder=tmp_path, points="commit.before_commit=stop")
     paused.pause()

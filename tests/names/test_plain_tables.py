@@ -15,6 +15,7 @@ import deltalakedb
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.transaction import AddAction, create_table_with_add_actions
+from deltalakedb.writer._utils import try_get_table_and_table_uri
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_creating_a_plain_table_by_position_warns_as_stock_does(tmp_path: Path) 
     schema = pa.schema([("id", pa.int64())])
     properties = deltalakedb.CommitProperties(custom_metadata={"who": "me"})
     where = str(tmp_path / "t")
-    with pytest.warns(DeprecationWarning, match=r"create\(\)") as caught:
+    with pytest.warns(DeprecationWarning, match=r"positionally to create\(\)") as caught:
         made = deltalakedb.DeltaTable.create(where, schema, "error", None, None, None, None, None, properties)
     assert caught[0].filename == __file__
     assert made.history()[0]["who"] == "me"
@@ -156,3 +157,16 @@ def test_a_table_is_made_of_add_actions(table_uri: TableUri, tmp_path: Path) -> 
     assert (table.version(), ids_of(table)) == (1, [4])
     assert (root / "a.parquet").exists()
     assert ids_of(deltalake.DeltaTable(root)) == [4]
+
+
+@sqlite
+def test_a_table_is_looked_up_by_its_address_or_itself(table_uri: TableUri, tmp_path: Path) -> None:
+    for where in (tmp_path / "plain", str(tmp_path / "text"), table_uri("t")):
+        assert try_get_table_and_table_uri(where) == (None, str(where))
+        deltalakedb.write_deltalake(where, ids(1))
+        found, uri = try_get_table_and_table_uri(where)
+        assert isinstance(found, deltalakedb.DeltaTable)
+        assert (found, uri) == (deltalakedb.DeltaTable(where), str(where))
+        assert try_get_table_and_table_uri(found) == (found, found.table_uri)
+    with pytest.raises(ValueError, match="not NoneType"):
+        try_get_table_and_table_uri(None)  # type: ignore[arg-type]

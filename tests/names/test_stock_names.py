@@ -9,6 +9,7 @@ import subprocess
 import sys
 from operator import attrgetter
 from typing import Any
+from unittest import mock
 
 import deltalake
 import pytest
@@ -19,7 +20,7 @@ from deltalakedb.table.sql_table import SqlDeltaTable
 MODULES = ["deltalake", *(m.name for m in pkgutil.walk_packages(deltalake.__path__, "deltalake."))]
 #: ours in the place of stock's
 REPLACED = {"DeltaTable", "__version__", "convert_to_deltalake", "create_table_with_add_actions"}
-REPLACED |= {"QueryBuilder", "write_deltalake"}
+REPLACED |= {"QueryBuilder", "try_get_deltatable", "try_get_table_and_table_uri", "write_deltalake"}
 
 
 def ours_of(module: str) -> Any:
@@ -119,3 +120,30 @@ def test_importing_the_package_alone_imports_nothing_else() -> None:
 def test_the_switch_for_nanoseconds_is_the_one_of_stock() -> None:
     assert deltalakedb._nanosecond_timestamps_enabled is deltalake._nanosecond_timestamps_enabled  # type: ignore[attr-defined]
     assert deltalakedb.enable_nanosecond_timestamps is deltalake.enable_nanosecond_timestamps
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("deltalakedb.table", "_create_deltalake"), ("deltalakedb.schema", "Schema")],
+    ids=["answered", "imported"],
+)
+def test_a_borrowed_name_is_patched_where_stocks_code_looks_for_it(module: str, name: str) -> None:
+    ours, stock = importlib.import_module(module), importlib.import_module(f"deltalake.{module[12:]}")
+    kept = getattr(stock, name)
+    for patched in (mock.patch(f"{module}.{name}"), mock.patch.object(ours, name)):
+        with patched as put:
+            assert getattr(stock, name) is getattr(ours, name) is put
+        assert getattr(stock, name) is getattr(ours, name) is kept
+
+
+@pytest.mark.parametrize("module", ["deltalakedb", "deltalakedb.table", "deltalakedb.writer.writer"])
+def test_a_name_of_our_own_is_patched_here_alone(module: str) -> None:
+    ours = importlib.import_module(module)
+    name = "DeltaTable" if module == "deltalakedb.table" else "write_deltalake"
+    stock = importlib.import_module(module.replace("deltalakedb", "deltalake", 1))
+    ours_before, theirs_before = getattr(ours, name), getattr(stock, name)
+    with mock.patch(f"{module}.{name}") as put:
+        assert getattr(ours, name) is put
+        assert getattr(stock, name) is theirs_before
+    assert getattr(ours, name) is ours_before is not theirs_before
+    assert getattr(stock, name) is theirs_before

@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path, encode_file
+from deltalakedb.table import in_flight as in_flight_module
 from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
 
@@ -216,15 +217,20 @@ def test_files_of_an_open_transaction_stay(uri: str) -> None:
         assert len(catalog.table("t").vacuum(**NOW, full=True)) == 1
 
 
-def test_work_folders_tell_who_is_alive(uri: str) -> None:
+def test_work_folders_tell_who_is_alive(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_deltalake(uri, pa.table({"id": [1]}))
     root = DeltaTable(uri).table_uri
     (orphan,) = stray(root, "orphan.parquet")
     older(orphan, seconds=1)
-    with in_flight(root):
-        (folder,) = operation_folders(root)
-        assert folder.alive
+    with in_flight(root), in_flight(root):
+        assert not (Path(root) / WORK_FOLDER).exists(), "the lock on the root is sign enough"
         assert DeltaTable(uri).vacuum(**NOW, full=True) == []
+    with monkeypatch.context() as without, in_flight(root):
+        without.setattr(in_flight_module, "_hold", lambda _: None)  # as on file systems without locks
+        with in_flight(root):
+            (folder,) = operation_folders(root)
+            assert folder.alive
+            assert DeltaTable(uri).vacuum(**NOW, full=True) == []
     stamp, machine, _, token = work_name().split("-")
     dead = Path(root) / WORK_FOLDER / f"{stamp}-{machine}-4194399-{token}"
     dead.mkdir(parents=True)

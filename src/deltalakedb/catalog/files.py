@@ -14,6 +14,7 @@ from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_fi
 from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -68,6 +69,8 @@ ADD_COLUMNS = tuple(
     n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
 
+#: ids asked about at once
+_AT_ONCE = 500
 _RECHECK = ("stats", "partition_values")
 
 
@@ -137,6 +140,16 @@ def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = Non
             yield add_from_row(row)
 
 
+def read_some(database: Database, file_ids: Sequence[int]) -> Iterator[Add]:
+    """Files by their ids, as the add actions they came as."""
+    for start in range(0, len(file_ids), _AT_ONCE):
+        part = file_ids[start : start + _AT_ONCE]
+        with database.read() as session:
+            rows = session.rows(database.sql("files", "by id").expand(len(part)), tuple(part))
+        for row in rows:
+            yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
+
+
 def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
     """The files of a version, with the version that brought each."""
     found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
@@ -153,7 +166,7 @@ def add_from_row(row: dict[str, Any]) -> Add:
         partition_values=decode_json(row["partition_values"]),
         size=row["size"],
         modification_time=row["modification_time"],
-        data_change=row["data_change"],
+        data_change=bool(row["data_change"]),
         stats=row["stats"],
         tags=None if tags is None else decode_json(tags),
         deletion_vector=None if vector is None else DeletionVector.from_dict(decode_json(vector)),
@@ -226,6 +239,25 @@ def removed(database: Database, table: Table) -> list[RemovedFile]:
     with database.read() as session:
         rows = session.rows(database.sql("files", "removed"), (table.table_id,))
     return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0)) for r in rows]
+
+
+def difference(database: Database, table: Table, older: int, newer: int) -> tuple[list[Add], list[Add]]:
+    """The files that only the older of two versions has, and those that only the newer one has.
+
+    What was changed in between is read, however many files the table has.
+    """
+    with database.read() as session:
+        gone = session.rows(database.sql("files", "gone between"), (table.table_id, older, older, newer))
+        come = session.rows(database.sql("files", "come between"), (table.table_id, older, newer, newer))
+    old, new = (
+        {
+            (canonical_path(a.path), a.dv_id): a
+            for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)
+        }
+        for rows in (gone, come)
+    )
+    # removed and brought back: both versions have it
+    return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
 
 
 def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:

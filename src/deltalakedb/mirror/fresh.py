@@ -59,7 +59,7 @@ def publish_fresh(
     noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
     if noted:
         if group is not None:
-            tell_all(database, group, noted)
+            tell_all(database, group, noted, {location: options for _, location, options in works})
         outbox.mark_published(database, noted)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, noted.values())), outcome="published")

@@ -15,10 +15,13 @@ from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from typing import TypeAlias
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import Member
     from deltalakedb.storage.store import Store
+
+    StoreOptions: TypeAlias = Mapping[str, Mapping[str, str] | None]
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +42,21 @@ class Group:
     members: Sequence[Member] | None = None
 
 
-def tell_all(database: Database, group: Group, put: Mapping[int, Collection[int]]) -> None:
+def tell_all(
+    database: Database, group: Group, put: Mapping[int, Collection[int]], options: StoreOptions
+) -> None:
     """Write the manifest of a transaction that was just committed, where all its tables are published."""
     members = group.members
     if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
-        _write(database, group.txn, sorted(members, key=lambda m: m.table))
+        _write(database, group.txn, sorted(members, key=lambda m: m.table), options)
     else:
         # somebody else may have published the others
-        tell(database, [group.txn], put)
+        tell(database, [group.txn], put, options)
 
 
-def tell(database: Database, groups: Collection[str], put: Mapping[int, Collection[int]]) -> None:
+def tell(
+    database: Database, groups: Collection[str], put: Mapping[int, Collection[int]], options: StoreOptions
+) -> None:
     """Write the manifest of every transaction whose tables are all published.
 
     Called when commit files are there and their notes are not: whoever dies here is followed by one who finds
@@ -60,26 +67,27 @@ def tell(database: Database, groups: Collection[str], put: Mapping[int, Collecti
         database: The catalog.
         groups: Transactions that these versions belong to.
         put: By table the versions that were just put.
+        options: Storage options by location, where the caller has some; else those of the settings.
     """
     for txn in groups:
         members = outbox.group(database, txn)
-        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m) for m in members]
+        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
         if len(members) > 1 and all(there):
-            _write(database, txn, members)
+            _write(database, txn, members, options)
 
 
-def _store(database: Database, member: Member) -> Store:
+def _store(database: Database, member: Member, options: StoreOptions) -> Store:
     config = database.engine.config
-    options = config.storage_options_for(member.location)
-    return open_store(member.location, options, durable=config.publish.fsync)
+    found = config.storage_options_for(member.location, options.get(member.location))
+    return open_store(member.location, found, durable=config.publish.fsync)
 
 
-def _is_there(database: Database, member: Member) -> bool:
+def _is_there(database: Database, member: Member, options: StoreOptions) -> bool:
     """Whether a member's version is in its log, noted or not."""
     if member.published:
         return True
     try:
-        data = _store(database, member).get(commit_path(member.version))
+        data = _store(database, member, options).get(commit_path(member.version))
         table = registry.find(database, member.table)
         return data == commits.commit_bytes(database, table, member.version)
     except StorageMissingError:
@@ -90,7 +98,7 @@ def _is_there(database: Database, member: Member) -> bool:
         return False
 
 
-def _write(database: Database, txn: str, members: Sequence[Member]) -> None:
+def _write(database: Database, txn: str, members: Sequence[Member], options: StoreOptions) -> None:
     """Put a small file beside every table of a transaction that names the versions that belong together.
 
     Readers that want several tables at one moment look for it; losing it loses no data, so trouble is only
@@ -106,7 +114,7 @@ def _write(database: Database, txn: str, members: Sequence[Member]) -> None:
     for member in members:
         failpoint("publish.manifest")
         try:
-            _store(database, member).put_new(f"{FOLDER}/{txn}.json", data, mtime_ms=at)
+            _store(database, member, options).put_new(f"{FOLDER}/{txn}.json", data, mtime_ms=at)
         except DeltaSqlError as error:
             logger.warning(
                 "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message

@@ -180,8 +180,8 @@ def by_position(method: str, args: tuple[Any, ...], given: Mapping[str, tuple[An
         raise TypeError(f"{method}() got unexpected positional arguments")
     if args:
         warnings.warn(
-            f"Give the arguments of {method}() that concern the commit as keywords: by position they are"
-            " deprecated.",
+            f"Arguments about the commit were passed positionally to {method}(), which is deprecated: give"
+            " them as keywords.",
             DeprecationWarning,
             stacklevel=3,
         )

@@ -83,10 +83,11 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
 def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:
     """The commitInfo of an append, with the keys that delta-rs gives it."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
+    by = {"partitionBy": encode_json(list(partition_columns))} if partition_columns else {}
     return CommitInfo(
         extra={
             "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": encode_json(list(partition_columns))},
+            "operationParameters": {"mode": "Append", **by},
             "operationMetrics": {
                 "num_added_files": len(adds),
                 "num_removed_files": 0,

@@ -1,8 +1,10 @@
-"""Operations at work on a local table: folders that show which new files may still be committed.
+"""Operations at work on a local table: signs that show which new files may still be committed.
 
-Each operation has a folder `_deltasql/<name>` under the table's root from before its first new file is there
-until its commit is decided. The name tells when it began and which process it is, so that whoever cleans up
-knows which files may still be committed, and which folders nobody will ever take away.
+From before its first new file is there until its commit is decided, an operation holds a shared lock on the
+table's root, which costs next to nothing and ends with its process. Scratch tables, and operations on file
+systems without such locks, have a folder `_deltasql/<name>` under the root instead. Its name tells when the
+operation began and which process it is, so that whoever cleans up knows which files may still be committed,
+and which folders nobody will ever take away.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +26,9 @@ from typing import TYPE_CHECKING, Final, Self
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.places import is_local
 
+if sys.platform != "win32":
+    import fcntl
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,6 +39,8 @@ _TIDY_RACES: Final = 20
 _NAME: Final = re.compile(r"(\d{13})-([0-9a-f]{12})-(\d+)-[0-9a-f]{32}")
 #: an operation of another machine that takes longer than this is taken for dead
 STALE_MS: Final = 7 * 86_400_000
+#: how long to wait for a moment in which nobody holds a root
+_PATIENCE_S: Final = 0.5
 #: clocks of two machines, or of a disk and its machine, differ by less
 _SKEW_MS: Final = 300_000
 
@@ -80,6 +88,12 @@ def in_flight(root: str) -> Iterator[None]:
     if not is_local(root):
         yield
         return
+    if (held := _hold(root)) is not None:
+        try:
+            yield
+        finally:
+            os.close(held)
+        return
     folder = Path(root) / WORK_FOLDER / work_name()
     try:
         make_folder(folder)
@@ -126,7 +140,50 @@ def in_flight_since(root: str) -> int | None:
     """Since when files may have been written that are to be committed yet; None where nobody is at work."""
     if not is_local(root):
         return None
-    return min((folder.since for folder in operation_folders(root) if folder.alive), default=None)
+    began = [folder.since for folder in operation_folders(root) if folder.alive]
+    if _is_held(root):
+        # nobody knows since when
+        began.append(_now() - STALE_MS)
+    return min(began, default=None)
+
+
+def _hold(root: str) -> int | None:
+    """The root, opened and locked together with whoever else is at work; None where that cannot be done."""
+    if sys.platform == "win32":
+        return None
+    try:
+        handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None  # the folder of the other way says what is wrong, or makes it
+    try:
+        # whoever cleans up holds it alone, but only for a moment
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _is_held(root: str) -> bool:
+    """Whether an operation holds the root's lock; short ones are waited for."""
+    if sys.platform == "win32" or not Path(root).is_dir():
+        return False
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    until = time.monotonic() + _PATIENCE_S
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    return True
+                time.sleep(_PATIENCE_S / 100)
+            except OSError:
+                return False  # no such locks here: nobody has one
+            else:
+                return False
+    finally:
+        os.close(handle)
 
 
 def _judged(path: Path, name: str, modified: int) -> OperationFolder:

@@ -240,14 +240,17 @@ class SqlDeltaTable(SqlReads):
                 f"Failed to parse datetime string: {version!r} has no time zone",
                 suggestion=f"write {version}Z for UTC, or pass a datetime",
             )
+        self._open(self._version_at(moment))
+
+    def _version_at(self, moment: int) -> int:
+        """The newest version at a time."""
         try:
-            found = snapshots.version_at(self._database, self._row, moment)
+            return snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
             # as in stock, a time before the first commit means the first version, where SQL has it
             if self._row.head.first_version > 0:
                 raise
-            found = 0
-        self._open(found)
+            return 0
 
     # ---- facts -----------------------------------------------------------------------------------------
 

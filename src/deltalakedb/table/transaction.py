@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
@@ -199,7 +198,7 @@ class Transaction:
             self._create(
                 name,
                 location,
-                lambda target: stock(target, data, **quiet(options)),
+                lambda target: stock(target, data, mode=mode, **quiet(options)),
                 storage_options=storage_options,
                 wishes=wishes,
             )
@@ -242,7 +241,9 @@ class Transaction:
             return
         if not self._tables.is_free(new_name) and self._exists(new_name):
             raise TableExistsError(
-                f"the name {new_name!r} is taken", table=new_name, suggestion="choose another name"
+                f"the name {new_name!r} is taken",
+                table=new_name,
+                suggestion="rename or drop its table first in the same transaction, or choose another name",
             )
         self._tables.rename(participant, new_name)
 
@@ -339,18 +340,19 @@ class Transaction:
             )
         self._state = "committed"
         undo(vanished)
+        replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
+        by_application = replayed and not self._given_uuid  # then no name was changed either
         done = {
-            name: (change, made)
+            change.table.name if by_application else name: (change, made)
             for (name, change), made in zip(changes, outcome, strict=True)
             if change.steps
         }
-        replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
         with after_commit("its tables could not be found again"):
             settled = self._settled(done.values(), bool(names))
             group = self.uuid if len(settled) > 1 else None
             publish_committed(self._database, settled, self._roots, group=group)
-        if replayed and not self._given_uuid:
+        if by_application:
             tell_nothing_written(", ".join(done))
         return self.commits
 
@@ -476,8 +478,3 @@ class Transaction:
             self.commit()
         else:
             self.rollback()
-
-
-def backoff(attempt: int, *, first: float = 0.02, longest: float = 2.0) -> float:
-    """Seconds to wait before an attempt is repeated: doubling, with full jitter."""
-    return random.uniform(0, min(longest, first * 2**attempt))  # noqa: S311 - not a secret

@@ -55,13 +55,14 @@ def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
     if not found:
         screen.line("The catalog holds no tables.")
         return
-    headers = ("NAME", "VERSION", "PUBLISHED", "BEHIND", "SECONDS", "CHECKPOINT", "STATE", "WHY")
+    headers = ("NAME", "VERSION", "PUBLISHED", "BEHIND", "AHEAD", "SECONDS", "CHECKPOINT", "STATE", "WHY")
     rows = [
         (
             s.table,
             str(s.version),
             str(s.published_version) if s.published_version >= 0 else "-",
             render.count(s.versions_behind),
+            "-" if s.ahead is None else render.count(s.ahead),
             f"{s.seconds_behind:.0f}",
             str(s.checkpoint_version) if s.checkpoint_version >= 0 else "-",
             "paused" if s.paused and s.state == "active" else s.state,
@@ -69,14 +70,15 @@ def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
         )
         for s in found
     ]
-    screen.table(headers, rows, right=headers[1:6])
+    screen.table(headers, rows, right=headers[1:7])
 
 
 def _why(status: MirrorStatus) -> str:
     told = []
     if status.ahead:
         commits = render.many(status.ahead, "commit")
-        told.append(f"the log has {commits} of others: `deltasql mirror recover` takes them over")
+        way = "resolve" if status.versions_behind else "recover"
+        told.append(f"the log has {commits} of others: `deltasql mirror {way}`")
     if status.state_reason:
         told.append(status.state_reason)
     elif status.error is not None:

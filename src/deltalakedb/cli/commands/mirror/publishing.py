@@ -127,9 +127,10 @@ def pause(invocation: Invocation, table: str | None) -> None:
     with invocation.open_maybe(table) as (catalog, name):
         catalog.mirror.pause(name)
     what = name or "every table"
+    command = "deltasql mirror resume" + (f" {name}" if name else "")
     invocation.output.result(
         {"table": name, "paused": True},
-        lambda screen: screen.line(f"Publishing of {what} stands still until `deltasql mirror resume`."),
+        lambda screen: screen.line(f"Publishing of {what} stands still until `{command}`."),
     )
 
 
