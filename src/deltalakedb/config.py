@@ -144,6 +144,9 @@ class PublishConfig(_Section):
     )
     look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
     checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
+    keep_bytes: bool = Field(
+        default=True, description="keep the bytes of commits that a published checkpoint covers"
+    )
     checkpoint_tail_bytes: int = Field(
         default=64 * 1024**2,
         ge=0,

@@ -293,3 +293,17 @@ def test_nothing_is_created_by_looking(deltasql: Deltasql, tmp_path: Path) -> No
     for words in (["status"], ["run"], ["verify"], ["pause"]):
         assert "there is no catalog" in deltasql("mirror", *words, code=1).stderr
     assert not list(tmp_path.glob("catalog*"))
+
+
+def test_prune_clean_and_compact(deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path) -> None:
+    deltasql("checkpoint", "t")
+    asked = deltasql_json("mirror", "prune", "t", "--dry-run")
+    assert (asked["upto"], asked["commits"], asked["dry_run"]) == (1, 2, True)
+    assert "2 commits of t lost their bytes" in deltasql("mirror", "prune", "t").stdout
+    assert deltasql_json("mirror", "prune", "t")["commits"] == 0
+    assert deltasql_json("mirror", "clean", "t")["deleted"] == []
+    made = deltasql_json("mirror", "compact", "t", "0", "1")
+    assert (root / made["path"]).is_file()
+    assert "already" in deltasql("mirror", "compact", "t", "0", "1").stdout
+    assert "not a range" in deltasql("mirror", "compact", "t", "0", "9", code=2).stderr
+    assert outside_ids(root) == [0, 1]

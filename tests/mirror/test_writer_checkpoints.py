@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from deltalakedb import Catalog, PostCommitHookProperties, telemetry, write_deltalake
+from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, telemetry, write_deltalake
 from deltalakedb.catalog import leases
 from deltalakedb.config import Config
 from deltalakedb.mirror.background import PUBLISHER
@@ -266,3 +266,31 @@ def test_a_reconciler_writes_a_checkpoint_of_what_has_waited_long_enough(
         assert catalog.mirror.run().checkpoints == 1
         assert catalog.mirror.run().checkpoints == 0
         assert hint(root) == 1
+
+
+def test_bytes_that_a_checkpoint_covers_can_be_pruned(catalog: Catalog, thrice: Path) -> None:
+    assert catalog.mirror.prune("t").commits == 0, "there is no checkpoint yet"
+    append(catalog, 1, 2, 3, 4)
+    assert catalog.mirror.prune("t", dry_run=True).to_dict() == {"table": "t", "upto": 3, "commits": 4}
+    assert catalog.mirror.prune("t").commits == 4
+    assert catalog.mirror.prune("t").commits == 0
+    kept = catalog.query("SELECT version FROM dl_commit_bytes ORDER BY version")["version"].to_pylist()
+    assert kept == [4]
+    sums = catalog.query("SELECT sha256, size_bytes FROM dl_commits").to_pylist()
+    assert all(row["sha256"] and row["size_bytes"] for row in sums)
+    assert catalog.mirror.verify("t").ok
+    append(catalog, 5)
+    assert ids_of(catalog.table("t")) == outside_ids(thrice) == [1, 2, 3, 4, 5]
+    assert ids_of(DeltaTable(catalog.table_uri("t"), version=2)) == [1, 2]
+    commit_file(thrice, 1).write_bytes(b"{}")
+    assert not catalog.mirror.verify("t").ok, "the digest is still known"
+
+
+@only_sqlite
+def test_a_setting_prunes_after_every_checkpoint(catalog_uri: str, tmp_path: Path) -> None:
+    with settled_by(catalog_uri, keep_bytes=False) as catalog:
+        every = {"delta.checkpointInterval": "3"}
+        catalog.create_table("t", ids(0).schema, location=tmp_path / "t", configuration=every)
+        append(catalog, 1, 2, 3, 4)
+        kept = catalog.query("SELECT version FROM dl_commit_bytes")["version"].to_pylist()
+    assert kept == [4]

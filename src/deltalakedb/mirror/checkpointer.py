@@ -16,6 +16,7 @@ from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoin
 from deltalakedb.log.cleanup import clean_log, retention_ms
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
@@ -213,6 +214,8 @@ def checkpoint_if_due(
     if not passed and not _tail_is_due(database, status):
         return None
     written = checkpoint(database, name, storage_options=storage_options)
+    if not database.engine.config.publish.keep_bytes:
+        prune(database, name)
     if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
         try:
             clean(database, name, storage_options=storage_options)

@@ -8,6 +8,7 @@ from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.compaction import write_compaction
 from deltalakedb.mirror import checkpointer, drift, fencing, outside, reconciler, repair
+from deltalakedb.mirror.pruning import Pruned, prune
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.storage.store import open_store
 
@@ -94,6 +95,10 @@ class Mirror:
     def clean(self, name: str) -> CleanupPlan:
         """Delete log files whose retention has ended and that a published checkpoint covers."""
         return checkpointer.clean(self._database, name, storage_options=self._options(name))
+
+    def prune(self, name: str, *, dry_run: bool = False) -> Pruned:
+        """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
+        return prune(self._database, name, dry_run=dry_run)
 
     def compact(self, name: str, start: int, end: int) -> str | None:
         """Write a log compaction file over some published versions; its path, or None where it was there."""

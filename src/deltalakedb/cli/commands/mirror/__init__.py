@@ -7,6 +7,7 @@ import click
 from deltalakedb.cli.commands.mirror.looking import status, verify
 from deltalakedb.cli.commands.mirror.mending import fence, policy, rebuild, recover, repair, resolve
 from deltalakedb.cli.commands.mirror.publishing import pause, resume, run
+from deltalakedb.cli.commands.mirror.tidying import clean, compact, prune
 from deltalakedb.cli.options import common
 
 
@@ -23,5 +24,20 @@ def command() -> None:
     """
 
 
-for _command in (status, verify, run, pause, resume, repair, rebuild, recover, resolve, policy, fence):
+for _command in (
+    status,
+    verify,
+    run,
+    pause,
+    resume,
+    repair,
+    rebuild,
+    recover,
+    resolve,
+    policy,
+    fence,
+    prune,
+    clean,
+    compact,
+):
     command.add_command(_command)

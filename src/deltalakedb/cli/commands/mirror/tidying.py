@@ -1,0 +1,87 @@
+"""``deltasql mirror prune``, ``clean`` and ``compact``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deltalakedb.cli import render
+from deltalakedb.cli.options import common
+
+if TYPE_CHECKING:
+    from deltalakedb.cli.context import Invocation
+
+
+@click.command("prune")
+@click.argument("table")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@common
+@click.pass_obj
+def prune(invocation: Invocation, table: str, dry_run: bool) -> None:
+    """Delete the bytes of published commits that a published checkpoint covers from the catalog.
+
+    Tables, history and time travel stay as they are. What goes is what repair and rebuild would write these
+    commits from.
+
+    \b
+    Examples:
+      deltasql mirror prune sales.orders --dry-run
+      deltasql mirror prune sales.orders
+    """
+    with invocation.open_table(table) as (catalog, name):
+        done = catalog.mirror.prune(name, dry_run=dry_run)
+    verb = "would lose" if dry_run else "lost"
+    invocation.output.result(
+        {**done.to_dict(), "dry_run": dry_run},
+        lambda screen: screen.line(
+            f"{render.many(done.commits, 'commit')} of {name} {verb} their bytes, up to version {done.upto}."
+        ),
+    )
+
+
+@click.command("clean")
+@click.argument("table")
+@common
+@click.pass_obj
+def clean(invocation: Invocation, table: str) -> None:
+    """Delete log files whose retention has ended and that a published checkpoint covers.
+
+    The retention is the table's delta.logRetentionDuration. Readers outside cannot travel to these versions
+    any more; in the catalog they stay.
+
+    \b
+    Examples:
+      deltasql mirror clean sales.orders
+    """
+    with invocation.open_table(table) as (catalog, name):
+        done = catalog.mirror.clean(name)
+    deleted = [meta.path for meta in done.delete]
+    invocation.output.result(
+        {"table": name, "checkpoint": done.checkpoint, "deleted": deleted, "reason": done.reason},
+        lambda screen: screen.line(f"{render.many(len(deleted), 'log file')} deleted. {done.reason}".strip()),
+        brief=deleted,
+    )
+
+
+@click.command("compact")
+@click.argument("table")
+@click.argument("start", type=click.IntRange(min=0))
+@click.argument("end", type=click.IntRange(min=1))
+@common
+@click.pass_obj
+def compact(invocation: Invocation, table: str, start: int, end: int) -> None:
+    """Write one log compaction file over a range of published versions.
+
+    Readers that know of such files read it instead of the single commits, which stay.
+
+    \b
+    Examples:
+      deltasql mirror compact sales.orders 100 199
+    """
+    with invocation.open_table(table) as (catalog, name):
+        path = catalog.mirror.compact(name, start, end)
+    invocation.output.result(
+        {"table": name, "start": start, "end": end, "path": path},
+        lambda screen: screen.line(f"{path} is written." if path else "It was there already."),
+    )
