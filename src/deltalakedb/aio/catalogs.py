@@ -55,6 +55,7 @@ class Mirror(Wrapped[SyncMirror]):
     resume = awaits(SyncMirror.resume)
     checkpoint = awaits(SyncMirror.checkpoint)
     clean = awaits(SyncMirror.clean)
+    prune = awaits(SyncMirror.prune)
     compact = awaits(SyncMirror.compact)
     verify = awaits(SyncMirror.verify)
     repair = awaits(SyncMirror.repair)
@@ -158,6 +159,7 @@ class Catalog(Wrapped[SyncCatalog]):
     drop_table = awaits(SyncCatalog.drop_table)
     set_comment = awaits(SyncCatalog.set_comment)
     set_tags = awaits(SyncCatalog.set_tags)
+    gc = awaits(SyncCatalog.gc)
 
     @property
     def mirror(self) -> Mirror:

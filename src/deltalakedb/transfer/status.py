@@ -79,10 +79,11 @@ def import_status(uri: str) -> list[ImportStatus]:
 
 def _status(database: Database, row: ImportRow) -> ImportStatus:
     done = imports.receipts(database, row.import_id)
-    actions, spent = sum(r.actions for r in done), sum(r.milliseconds for r in done) / 1000
-    rate = round(actions / spent, 1) if spent and actions else None
+    # a batch that took no time took less than the clock can tell
+    actions, spent = sum(r.actions for r in done), sum(max(r.milliseconds, 1) for r in done) / 1000
+    rate = round(actions / spent, 1) if actions else None
     left = None
-    if row.phase == "loading" and done and spent:
+    if row.phase == "loading" and done:
         left = round(spent / len(done) * max(0, row.batches_total - len(done)), 1)
     return ImportStatus(
         row.name,

@@ -88,6 +88,10 @@ class ServerSettings(NamedTuple):
     fsync: str
 
 
+#: how often a connection that dies at once is made anew
+_FRESH_ATTEMPTS = 3
+
+
 class PostgresEngine(Engine):
     """A catalog in a schema of a Postgres database."""
 
@@ -136,23 +140,27 @@ class PostgresEngine(Engine):
         settings["options"] = " ".join(server_options)
         given = {k: v for k, v in settings.items() if v is not None}
         try:
-            try:
-                return self._set_up(given)
-            except self.driver.OperationalError as error:
-                if not isinstance(error, self.driver.errors.AdminShutdown):
-                    raise
-                return self._set_up(given)  # it was ended as soon as it was made; another may live
+            for _ in range(_FRESH_ATTEMPTS - 1):
+                if (connection := self._set_up(given)) is not None:
+                    return connection
+            connection = self._set_up(given, last=True)
         except self.driver.Error as error:
             raise self.translate(error, connecting=True) from error
+        assert connection is not None  # noqa: S101 - the last attempt gives one or raises
+        return connection
 
-    def _set_up(self, given: Mapping[str, Any]) -> psycopg.Connection[Row]:
+    def _set_up(self, given: Mapping[str, Any], *, last: bool = False) -> psycopg.Connection[Row] | None:
+        """A connection that is ready; None where it was ended as soon as it was made: another may live."""
         connection: psycopg.Connection[Row] = self.driver.connect(
             autocommit=True, cursor_factory=self.driver.RawCursor, **given
         )
         try:
             found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
-        except BaseException:
+        except BaseException as error:
+            ended = connection.closed and isinstance(error, self.driver.OperationalError)
             connection.close()
+            if ended and not last:
+                return None
             raise
         connection.prepare_threshold = 3
         self._server[connection] = ServerSettings(*(found or ("", "", ""))[:3])
