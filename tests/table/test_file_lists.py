@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog import files
@@ -17,6 +16,8 @@ from support.feeds import remove_all
 from table.test_statement_counts import statements
 
 if TYPE_CHECKING:
+    import pytest
+
     from conftest import TableUri
 
 
