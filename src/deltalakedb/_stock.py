@@ -50,8 +50,8 @@ def names_of(ours: str, stock: str, own: Mapping[str, str] = _NONE) -> Callable[
 class _Borrower(ModuleType):
     """A module whose borrowed names are changed where they live: stock's code looks for them there.
 
-    What patches a name takes it away again afterwards, for it is not among this module's own: that gives stock
-    back what it had.
+    What patches a name takes it away again afterwards, for it is not among this module's own: that gives
+    stock back what it had.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

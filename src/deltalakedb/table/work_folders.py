@@ -40,7 +40,7 @@ class BesideFiles:
         self.path = Path(root) / WORK_FOLDER / uuid.uuid4().hex
         self._new_root = None if Path(root).exists() else Path(root)
         for _ in range(_TIDY_RACES):
-            # another writer may be tidying up just there: its folder is gone before, or while, it is looked at
+            # another writer may be tidying up just there: its folder goes before, or while, it is looked at
             with suppress(FileNotFoundError, FileExistsError):
                 self.path.mkdir(parents=True)
                 return
