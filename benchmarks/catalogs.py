@@ -54,6 +54,14 @@ class Catalogs:
         found: dict[str, Any] = json.loads(note.read_text())
         return found
 
+    def imported(self, system: str, options: Sequence[str]) -> dict[str, Any]:
+        """Import the table anew into a catalog that was not there before; the figures."""
+        self._forget(system, self._log / f"import-{system}.json")
+        done: dict[str, Any] = run_worker(
+            "import", system, self.address(system), str(self._log / "table"), options
+        )
+        return done
+
     def _forget(self, system: str, note: Path) -> None:
         note.unlink(missing_ok=True)
         if system == "postgres":

@@ -34,18 +34,22 @@ SECONDS_EACH: Final = 4.0
 def main() -> None:
     """Do what the command line says."""
     options = argparse.ArgumentParser()
-    options.add_argument("task", choices=("partition", "range", "import"))
+    options.add_argument("task", choices=("partition", "range", "import", "load"))
     options.add_argument("system", choices=tuple(MODULES))
     options.add_argument("address")
     options.add_argument("source", help="truth.json of the generated log; the table's root to import")
     options.add_argument("--repeats", type=int, default=0, help="warm repeats; 0 measures only what is cold")
+    options.add_argument("--history", default="full", help="of an import")
+    options.add_argument("--verify", default="digest", help="of an import")
     asked = options.parse_args()
     began = time.perf_counter()
     for name in MODULES[asked.system]:
         importlib.import_module(name)
     imports = _ms(began)
     if asked.task == "import":
-        out = _import(asked.source, asked.address)
+        out = _import(asked.source, asked.address, asked.history, asked.verify)
+    elif asked.task == "load":
+        out = _load(asked.source)
     else:
         truth = Truth(**json.loads(Path(asked.source).read_text()))
         out = _Measured(asked.system, asked.address, truth).run(asked.task, asked.repeats)
@@ -53,12 +57,22 @@ def main() -> None:
     print(json.dumps({"figures": out, "peak_mb": _peak_mb()}))
 
 
-def _import(path: str, uri: str) -> dict[str, list[float]]:
+def _import(path: str, uri: str, history: Any, verify: Any) -> dict[str, list[float]]:
     from deltalakedb import import_table
 
     began = time.perf_counter()
-    report = import_table(path, uri, history="full")
-    return {"import": [_ms(began)], "files": [report.num_files], "versions": [report.num_versions]}
+    report = import_table(path, uri, history=history, verify=verify)
+    out = {"import": [_ms(began)], "files": [report.num_files], "versions": [report.num_versions]}
+    return out | {phase: [seconds * 1000] for phase, seconds in report.phases.items()}
+
+
+def _load(path: str) -> dict[str, list[float]]:
+    """What stock does to know every file of the newest version, with its statistics."""
+    import deltalake
+
+    began = time.perf_counter()
+    files = deltalake.DeltaTable(path).get_add_actions(flatten=True).num_rows
+    return {"load": [_ms(began)], "files": [files]}
 
 
 class _Measured:

@@ -21,6 +21,8 @@ from support.stores import StoreServers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.twins import Twins
+
 ENGINES = ("sqlite", "duckdb", "postgres")
 SERVER_FOLDER = "DELTASQL_TEST_POSTGRES_FOLDER"
 
@@ -113,6 +115,14 @@ def table_uri(catalog_uri: str, tmp_path: Path) -> TableUri:
         return f"{catalog_uri}?{urlencode(query, safe='/', quote_via=quote)}"
 
     return address
+
+
+@pytest.fixture
+def twins(table_uri: TableUri, tmp_path: Path) -> Twins:
+    """Two empty places for the same table: one in the catalog, one for stock."""
+    from support.twins import Twins
+
+    return Twins(table_uri("t"), str(tmp_path / "plain"))
 
 
 @pytest.fixture(scope="session")

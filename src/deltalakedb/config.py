@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CacheConfig", "CatalogConfig", "Config", "DuckDBConfig", "ImportConfig", "PoolConfig"]
+__all__ = [
+    "AsyncConfig",
+    "CacheConfig",
+    "CatalogConfig",
+    "Config",
+    "DuckDBConfig",
+    "ImportConfig",
+    "PoolConfig",
+]
 __all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
 __all__ += ["get_config", "set_config", "use_config"]
 
@@ -136,6 +144,14 @@ class PublishConfig(_Section):
     )
     look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
     checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
+    checkpoint_tail_bytes: int = Field(
+        default=64 * 1024**2,
+        ge=0,
+        description="bytes of commits at which a checkpoint is due; 0: any",
+    )
+    checkpoint_after_s: float = Field(
+        default=0.0, ge=0, description="seconds without a checkpoint at which one is due; 0: any"
+    )
 
 
 class ImportConfig(_Section):
@@ -177,6 +193,12 @@ class SparkConfig(_Section):
     download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
 
 
+class AsyncConfig(_Section):
+    """The asynchronous face, ``deltalakedb.aio``."""
+
+    threads: int = Field(default=16, ge=1, description="calls that run at the same time in one process")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting as ``describe()`` shows it; secrets are masked, ``origin`` says who set it."""
@@ -212,6 +234,7 @@ class Config(BaseSettings):
     remote: RemoteConfig = Field(default_factory=RemoteConfig)
     import_: ImportConfig = Field(default_factory=ImportConfig, alias="import")
     cache: CacheConfig = Field(default_factory=CacheConfig)
+    aio: AsyncConfig = Field(default_factory=AsyncConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())

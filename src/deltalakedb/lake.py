@@ -10,8 +10,6 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
 from deltalakedb.exceptions import (
-    CatalogBusyError,
-    ConflictError,
     InvalidArgumentError,
     TableMissingError,
 )
@@ -20,8 +18,10 @@ from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
-from deltalakedb.table.transaction import Transaction, backoff
+from deltalakedb.table.retries import RETRIED, Retries
+from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
@@ -241,6 +241,30 @@ class Catalog:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
 
+    def gc(
+        self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
+    ) -> list[Garbage]:
+        """Delete what operations that died have left under the roots of tables. No version changes.
+
+        Files that a version ever named are not touched: that is what ``vacuum`` is for.
+
+        Args:
+            name: One table; by default all.
+            older_than_hours: Younger files stay, as do those of operations that are at work.
+            dry_run: Only look.
+        """
+        names = [t.name for t in self.tables()] if name is None else [name]
+        return [
+            collect(
+                self._database,
+                each,
+                older_than_hours=older_than_hours,
+                dry_run=dry_run,
+                storage_options=self._config.storage_options_for(self.describe(each).location),
+            )
+            for each in names
+        ]
+
     @property
     def mirror(self) -> Mirror:
         """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, mending."""
@@ -280,17 +304,13 @@ class Catalog:
         Returns:
             What the function returned in the attempt that was committed.
         """
-        for attempt in range(retries + 1):
+        attempts = Retries(retries)
+        while True:
             try:
                 with self.transaction(isolation=isolation) as tx:
-                    result = work(tx)
-            except (ConflictError, CatalogBusyError):
-                if attempt == retries:
-                    raise
-                time.sleep(backoff(attempt))
-            else:
-                return result
-        raise InvalidArgumentError(f"retries must be 0 or more, not {retries}")
+                    return work(tx)
+            except RETRIED as error:
+                time.sleep(attempts.pause(error))
 
     # ---- namespaces and settings -----------------------------------------------------------------------
 

@@ -208,8 +208,9 @@ FORBIDDEN: list[list[Any]] = [
     [protocol(min_reader_version=4)],
     [protocol(min_writer_version=8)],
     [protocol(min_reader_version=3, min_writer_version=7, writer_features=("x",), reader_features=("x",))],
-    [features("identityColumns")],
-    [protocol(min_writer_version=6)],
+    [features("clustering")],
+    [features("identityColumns"), file("x")],
+    [protocol(min_writer_version=6), file("x")],
 ]
 
 
@@ -220,6 +221,12 @@ def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench) -> None:
         assert isinstance(caught.value, DeltaProtocolError)
     assert bench.open().snapshot.version == 0
     assert bench.open().table.head.num_files == 5
+
+
+def test_a_feature_for_other_engines_can_be_named_and_then_ends_writing_here(bench: Bench) -> None:
+    assert isinstance(bench.commit(info("ADD FEATURE"), features("identityColumns")), Committed)
+    with pytest.raises(UnsupportedFeatureError, match="identityColumns"):
+        bench.commit(info("WRITE"), file("x"))
 
 
 @pytest.mark.parametrize("actions", [[metadata()], [protocol()], [file("x")], []])

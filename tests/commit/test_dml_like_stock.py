@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,85 +15,12 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError
 from support.lake import every_type, files_below, ids, ids_of, root_of
+from support.twins import Twins, rows_of, sales, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import TableUri
-
-
-def sales(*numbers: int) -> pa.Table:
-    """Rows with an id, a place and an amount; the place is a partition column in some tests."""
-    places = ["x", None, "a b", "é/%=:", "y"]
-    return pa.table(
-        {
-            "id": pa.array(numbers, pa.int64()),
-            "place": pa.array([places[n % len(places)] for n in numbers], pa.string()),
-            "amount": pa.array([None if n % 4 == 3 else n / 2 for n in numbers], pa.float64()),
-        }
-    )
-
-
-def rows_of(table: deltalake.DeltaTable) -> list[dict[str, Any]]:
-    found = pa.RecordBatchReader.from_stream(table.scan()).read_all()
-    return sorted(found.to_pylist(), key=lambda r: json.dumps(r, sort_keys=True, default=str))
-
-
-def shape(value: Any) -> Any:
-    """Metrics without clocks, sizes, and the files that SQL has left out before delta-rs could skip them."""
-    if not isinstance(value, dict):
-        return value
-    varies = ("_ms", "size", "time", "skipped")
-    return {k: v for k, v in value.items() if not any(word in k for word in varies)}
-
-
-@dataclass
-class Twins:
-    """The same table twice: in the catalog, and as stock keeps it."""
-
-    uri: str
-    plain: str
-
-    def open(self) -> tuple[DeltaTable, deltalake.DeltaTable]:
-        return DeltaTable(self.uri), deltalake.DeltaTable(self.plain)
-
-    def write(self, data: pa.Table, **options: Any) -> None:
-        write_deltalake(self.uri, data, **options)
-        deltalake.write_deltalake(self.plain, data, **options)
-
-    def both(self, operation: Callable[[Any], Any]) -> None:
-        """Run an operation on both, and find no difference."""
-        ours, stock = self.open()
-        mine, theirs = operation(ours), operation(stock)
-        if isinstance(theirs, dict):
-            assert shape(mine) == shape(theirs)
-            assert set(mine) == set(theirs)
-        self.check()
-
-    def check(self) -> None:
-        ours, stock = self.open()
-        expected = rows_of(stock)
-        assert rows_of(ours) == expected
-        assert ours.version() == stock.version()
-        published = deltalake.DeltaTable(ours.table_uri)
-        assert published.version() == stock.version()
-        assert rows_of(published) == expected
-        for mine, theirs in zip(ours.history(), stock.history(), strict=True):
-            assert mine["operation"] == theirs["operation"]
-            assert set(theirs) - {"clientVersion"} <= set(mine)
-            assert set(theirs.get("operationMetrics", {})) <= set(mine.get("operationMetrics", {}))
-            assert set(theirs["operationParameters"]) <= set(mine["operationParameters"])
-        left = files_below(root_of(ours))
-        assert not any(name.startswith("_deltasql") for name in left)
-        assert not (root_of(ours) / "_deltasql").exists()
-        live = {Path(u).name for u in ours.file_uris()}
-        assert live <= {Path(name).name for name in left}
-
-
-@pytest.fixture
-def twins(table_uri: TableUri, tmp_path: Path) -> Twins:
-    """Two empty places for the same table."""
-    return Twins(table_uri("t"), str(tmp_path / "plain"))
 
 
 def filled(twins: Twins, **options: Any) -> Twins:

@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableMissingError,
 )
-from deltalakedb.table.transaction import backoff
+from deltalakedb.table.retries import backoff
 from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:

@@ -111,7 +111,11 @@ def test_a_migrated_catalog_equals_a_fresh_one(
             "VALUES ('old', '/lake/old', 'active', '{}', '{}', 1, 1)"
         )
         table_id = (session.row("SELECT table_id FROM dl_tables") or [0])[0]
-        heads = "INSERT INTO dl_heads VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, '')"
+        heads = (
+            "INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, "
+            "size_bytes, num_records, files_without_count, next_file_seq, metadata_version, "
+            "protocol_version, frozen, shape) VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, '')"
+        )
         session.run(heads, (table_id, False))
         session.run("INSERT INTO dl_mirror VALUES (?, 4, NULL, -1, ?)", (table_id, False))
         session.run("INSERT INTO dl_settings VALUES ('root', '/lake')")

@@ -96,7 +96,8 @@ def test_every_change_is_audited(catalog: Catalog, table_uri: TableUri, tmp_path
         "drop namespace",
         "set setting",
         "drop table",
-        "create table",
+        "take lease",
+        "begin import",
         "import",
     ]
     (row,) = catalog.query(

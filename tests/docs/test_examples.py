@@ -60,8 +60,8 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, st
     return ran
 
 
-#: pages that need a server
-APART = ("use-postgres.md", "use-object-stores.md")
+#: pages that need a server or a session, with tests of their own
+APART = ("use-postgres.md", "use-object-stores.md", "use-spark.md")
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in APART], ids=lambda p: p.stem)
@@ -106,3 +106,10 @@ def test_the_index_leads_to_every_page() -> None:
     listed = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", index)}
     apart = [p for p in DOCS.rglob("*.md") if "adr" not in p.parts and p.name != "index.md"]
     assert [str(p.relative_to(DOCS)) for p in apart if p not in listed] == []
+
+
+def test_the_examples_of_the_spark_page_run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the run's session is used, and stays
+    page = DOCS / "how-to" / "use-spark.md"
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    assert run_page(page, monkeypatch) == 2

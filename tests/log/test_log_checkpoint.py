@@ -429,7 +429,7 @@ def test_json_statistics_win_and_struct_ones_are_not_even_read(store: Store) -> 
     schema = SCHEMA.set(1, pa.field("add", pa.struct([*ADD, ("stats_parsed", STATS)])))
     rows = [{"add": add(f"f{n}").to_dict() | {"stats_parsed": PARSED}} for n in range(4)]
     file = pq.ParquetFile(io.BytesIO(parquet(rows, schema)))
-    columns = checkpoint._columns(file, None)
+    columns = checkpoint.wanted_columns(file, None)
     assert "add.stats" in columns
     assert "add.stats_parsed" not in columns
     assert "add.partitionValues_parsed" not in columns

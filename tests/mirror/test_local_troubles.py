@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from deltalakedb import Catalog, import_table
+from deltalakedb import Catalog, DeltaTable, import_table
 from deltalakedb.config import Config
+from deltalakedb.mirror import holes
 from support.actions import add, info, metadata, protocol
 from support.commits import Bench
 from support.lake import ids, ids_of
@@ -77,6 +78,21 @@ def test_files_below_a_checkpoint_stay_away_when_the_newest_is_written_again(
     append(catalog, 6)
     assert logged(root) == [3, 4, 5, 6]
     assert outside_ids(root) == list(range(7))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_writer_does_not_put_a_very_long_log_back(
+    catalog: Catalog, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holes, "_MOST_BACK", 3)
+    append(catalog, *range(1, 8))
+    shutil.rmtree(root / "_delta_log")
+    append(catalog, 8)
+    assert logged(root) == [7, 8]
+    assert outside_ids(root) == list(range(9))
+    assert "more than 3 commit files of t are gone" in caplog.text
+    assert catalog.mirror.verify("t").ok
+    assert ids_of(DeltaTable(catalog.table_uri("t"), version=3)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -231,3 +231,38 @@ def test_a_scratch_table_is_never_checkpointed_itself(catalog: Catalog, tmp_path
     catalog.table("s").delete("id = 1")
     names = {p.name for p in root.rglob("*") if "checkpoint" in p.name}
     assert names == {"_last_checkpoint", f"{1:020}.checkpoint.parquet"}
+
+
+def settled_by(catalog_uri: str, **settings: Any) -> Catalog:
+    return Catalog(catalog_uri, config=Config(publish=settings))
+
+
+def test_a_tail_of_many_bytes_is_due_a_checkpoint(catalog_uri: str, tmp_path: Path) -> None:
+    root = tmp_path / "lake" / "t"
+    with settled_by(catalog_uri, checkpoint_tail_bytes=4_000) as catalog:
+        catalog.write("t", ids(0), location=root)
+        hints = []
+        for number in range(1, 12):
+            append(catalog, number)
+            hints.append(hint(root))
+    first = next(v for v in hints if v is not None)
+    sizes = [commit_file(root, version).stat().st_size for version in range(first + 1)]
+    assert sum(sizes) >= 4_000 > sum(sizes[:-1])
+    assert outside_ids(root) == list(range(12))
+
+
+@only_sqlite
+def test_a_reconciler_writes_a_checkpoint_of_what_has_waited_long_enough(
+    catalog_uri: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "lake" / "t"
+    with settled_by(catalog_uri, checkpoint_after_s=3600) as catalog:
+        catalog.write("t", ids(0), location=root)
+        append(catalog, 1)
+        assert catalog.mirror.run().checkpoints == 0
+        database = catalog.log("t").database
+        with database.write() as session:
+            session.run("UPDATE dl_commits SET timestamp = timestamp - 3700000")
+        assert catalog.mirror.run().checkpoints == 1
+        assert catalog.mirror.run().checkpoints == 0
+        assert hint(root) == 1

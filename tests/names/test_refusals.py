@@ -116,7 +116,7 @@ def test_a_refusal_is_the_error_that_stock_raises(name: str, tables: tuple[str, 
     assert isinstance(error, theirs.type)
     told = "".join(traceback.format_exception(error))
     assert "_deltasql/" not in told
-    assert "~root~" not in told
+    assert "__deltasql_root__" not in told
     if not isinstance(error, ours.InvalidArgumentError):
         assert (error.table, error.version) == ("t", 2)
         assert "columns are id, p" in str(error)
@@ -133,7 +133,7 @@ def test_a_missing_file_is_named_by_its_real_path(tmp_path: Path) -> None:
     (tmp_path / "t" / file).unlink()
     with pytest.raises(ours.DeltaError, match=file) as caught:
         table.update(updates={"id": "id + 1"})
-    assert "~root~" not in "".join(traceback.format_exception(caught.value))
+    assert "__deltasql_root__" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_table_that_cannot_be_made_is_named_too(tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ HEX = "0123456789abcdef" * 2
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"at /lake/t/_deltasql/{HEX}/~root~/p=a/x.parquet", "at /lake/t/p=a/x.parquet"),
+        (f"at /lake/t/_deltasql/{HEX}/__deltasql_root__/p=a/x.parquet", "at /lake/t/p=a/x.parquet"),
         (f"at lake/t/_deltasql/{HEX}/x.parquet: gone", "at lake/t/x.parquet: gone"),
-        (f"(file:///lake/t/_deltasql/{HEX}/~root~3/x)", "(file:///lake/t/x)"),
-        ("no file:///tmp/deltasql-abc_12x9/~root~/x.parquet", "no s3://b/t/x.parquet"),
+        (f"(file:///lake/t/_deltasql/{HEX}/__deltasql_root__3/x)", "(file:///lake/t/x)"),
+        ("no file:///tmp/deltasql-abc_12x9/__deltasql_root__/x.parquet", "no s3://b/t/x.parquet"),
         ("no /tmp/deltasql-fetched-abcd1234/_delta_log", "no s3://b/t/_delta_log"),
         ("IOError\n \x1b[31m↳\x1b[0m disk", "IOError\n ↳ disk"),
         ("a deltasql://sqlite//meta.db address", "a deltasql://sqlite//meta.db address"),

@@ -283,9 +283,7 @@ def test_comments_and_line_breaks_are_space():
 
 
 def test_literals_that_pick_files_are_read_in_the_type_of_their_column() -> None:
-    schema = StructType(
-        (StructField("s", PrimitiveType("string")), StructField("i", PrimitiveType("integer")))
-    )
+    schema = StructType((_field("s", "string"), _field("i", "integer")))
     for text, wanted in (
         ("s = 2020", Compare(("s",), "=", "2020")),
         ("s > 1.50", Compare(("s",), ">", "1.50")),

@@ -15,12 +15,13 @@ from deltalakedb.protocol.actions import Add, Cdc
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import decode_path
 from support.lake import every_type, ids, ids_of
+from support.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from support.places import Place
+    from support.stores import Kind, StoreServers
 
 only_sqlite = pytest.mark.parametrize("engine_name", ["sqlite"])
 Step = tuple[str, "Callable[..., Any]"]
@@ -99,6 +100,20 @@ def test_every_operation_does_what_stock_does_on_a_plain_table(
 ) -> None:
     if engine_name != "sqlite" and not place.is_remote:
         pytest.skip("the other engines run this body in the bucket only: local disk is their own suite's")
+    operate_as_stock(catalog_uri, place, tmp_path)
+
+
+@only_sqlite
+@pytest.mark.parametrize("kind", ["azure", "gcs"])
+def test_other_stores_do_the_same(
+    kind: Kind, catalog_uri: str, tmp_path: Path, store_servers: StoreServers
+) -> None:
+    found = store_servers.bucket(kind)
+    operate_as_stock(catalog_uri, Place(found.url, found.options()), tmp_path)
+
+
+def operate_as_stock(catalog_uri: str, place: Place, tmp_path: Path) -> None:
+    """Every step on a table at a place and on a plain twin; then every version, by stock too."""
     options = place.options
     uri, plain = address(catalog_uri, "t", place), str(tmp_path / "plain")
     settings: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}

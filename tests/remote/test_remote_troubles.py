@@ -285,3 +285,16 @@ def test_a_location_with_credentials_or_of_no_known_store_is_refused(catalog_uri
         assert catalog.find(location="s3a://lake/a b/") is None
         with pytest.raises(DeltaError):
             catalog.table("t")
+
+
+@only_sqlite
+def test_a_folder_for_fetched_files_that_cannot_be_made_is_named_with_its_setting(
+    uri: str, watched: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with use_config(Config(remote={"folder": str(tmp_path / "file" / "below")})):
+        table = DeltaTable(uri, storage_options=watched.options)
+        for operation in (lambda: table.scan(), lambda: table.delete("id = 1")):
+            with pytest.raises(StorageError, match="fetched files") as caught:
+                operation()
+            assert "remote.folder" in (caught.value.suggestion or "")

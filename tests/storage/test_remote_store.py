@@ -241,3 +241,19 @@ def test_the_private_key_of_a_service_account_is_a_secret_of_its_own() -> None:
 def test_a_wrong_option_value_is_named(option: str) -> None:
     with pytest.raises(ConfigError, match=option):
         sort_options({option: "sometimes"})
+
+
+def test_stores_share_their_connections_until_options_or_environment_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def opened(location: str = "s3://lake/t", **options: str) -> object:
+        store = open_store(location, {"aws_region": "us-east-1", **options})
+        assert isinstance(store, RemoteStore)
+        return store._store
+
+    first = opened()
+    assert opened() is first
+    assert opened(timeout="9s") is not first
+    assert opened("s3://lake/u") is not first
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
+    assert opened() is not first

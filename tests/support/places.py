@@ -50,7 +50,7 @@ class Place:
     Attributes:
         base: Its path or URL.
         options: Storage options, as a user passes them; None on local disk.
-        client: boto3's client, for a look past everything else.
+        client: boto3's client, for a look past everything else; None where it is not S3.
     """
 
     base: str
@@ -71,6 +71,8 @@ class Place:
         if self.options is None:
             root = Path(self.base) / name
             return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+        if self.client is None:
+            return {meta.path for meta in open_store(self.at(name), self.options).list(recursive=True)}
         bucket = self.base.removeprefix("s3://")
         prefix = f"{name}/" if name else ""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -78,7 +80,7 @@ class Place:
 
     def uploads(self) -> list[str]:
         """Uploads in parts that were neither finished nor given up."""
-        if self.options is None:
+        if self.client is None:
             return []
         found = self.client.list_multipart_uploads(Bucket=self.base.removeprefix("s3://"))
         return [upload["Key"] for upload in found.get("Uploads", [])]

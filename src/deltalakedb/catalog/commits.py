@@ -86,6 +86,13 @@ def one(database: Database, table: Table, version: int) -> CommitRow | None:
     return None if row is None else _row(row)
 
 
+def tail(database: Database, table_id: int, after: int, upto: int) -> tuple[int, int | None]:
+    """The bytes of the commits between two versions, and the time of the oldest of them."""
+    with database.read() as session:
+        row = session.row(database.sql("commits", "tail"), (table_id, after, upto))
+    return (0, None) if row is None else (int(row[0]), row[1])
+
+
 def commit_bytes(database: Database, table: Table, version: int) -> bytes:
     """A commit's exact bytes, checked against their digest."""
     with database.read() as session:

@@ -11,7 +11,7 @@ from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, plan_page
 from deltalakedb.protocol.digest import FileDigest, bucket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
@@ -23,17 +23,8 @@ PAGE = 20_000
 _HASHED = ("path_hash", "path", "dv_id", "size", "modification_time", "partition_values", "stats", "file_id")
 
 
-def table_digest(
-    database: Database, table_id: int, version: int, *, tick: Callable[[], None] = lambda: None
-) -> FileDigest:
-    """The digest of the files that live at a version.
-
-    Args:
-        database: The catalog.
-        table_id: The table; it need not be visible yet.
-        version: The version.
-        tick: Called now and then, so that a lease can be held.
-    """
+def table_digest(database: Database, table_id: int, version: int) -> FileDigest:
+    """The digest of the files that live at a version; the table need not be visible yet."""
     made = FileDigest()
     if database.dialect.hashes:
         bounds = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
@@ -43,7 +34,6 @@ def table_digest(
         return made
     for rows in _pages(database, table_id, version, _HASHED):
         made.add_rows((h, p, d, s, m, v, stats or "") for h, p, d, s, m, v, stats, _ in rows)
-        tick()
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.statements import statements
@@ -65,6 +66,16 @@ def path_hash(path: str) -> int:
     """A 64-bit hash of a path's canonical form."""
     data = canonical_path(path).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+def path_hashes(paths: Sequence[str]) -> list[int]:
+    """The hashes of many paths; one look at all of them tells whether any has to be decoded first."""
+    joined = "\n".join(paths)
+    if "%" in joined or "file:" in joined.lower():
+        return [path_hash(path) for path in paths]
+    blake2b = hashlib.blake2b
+    hashed = b"".join([blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in paths])
+    return list(struct.unpack(f">{len(paths)}q", hashed))
 
 
 class FileRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,10 +10,11 @@ import pyarrow as pa
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
-from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_page
+from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_new, plan_page
 from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -67,6 +69,8 @@ ADD_COLUMNS = tuple(
     n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
 
+#: ids asked about at once
+_AT_ONCE = 500
 _RECHECK = ("stats", "partition_values")
 
 
@@ -136,6 +140,16 @@ def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = Non
             yield add_from_row(row)
 
 
+def read_some(database: Database, file_ids: Sequence[int]) -> Iterator[Add]:
+    """Files by their ids, as the add actions they came as."""
+    for start in range(0, len(file_ids), _AT_ONCE):
+        part = file_ids[start : start + _AT_ONCE]
+        with database.read() as session:
+            rows = session.rows(database.sql("files", "by id").expand(len(part)), tuple(part))
+        for row in rows:
+            yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
+
+
 def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
     """The files of a version, with the version that brought each."""
     found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
@@ -152,7 +166,7 @@ def add_from_row(row: dict[str, Any]) -> Add:
         partition_values=decode_json(row["partition_values"]),
         size=row["size"],
         modification_time=row["modification_time"],
-        data_change=row["data_change"],
+        data_change=bool(row["data_change"]),
         stats=row["stats"],
         tags=None if tags is None else decode_json(tags),
         deletion_vector=None if vector is None else DeletionVector.from_dict(decode_json(vector)),
@@ -163,10 +177,13 @@ def add_from_row(row: dict[str, Any]) -> Add:
     )
 
 
-def stream_files(database: Database, opened: OpenTable, *, page: int = 20_000) -> Iterator[pa.RecordBatch]:
+def stream_files(
+    database: Database, opened: OpenTable, *, columns: Sequence[str] = STREAM_COLUMNS, page: int = 20_000
+) -> Iterator[pa.RecordBatch]:
     """Every file of a version in batches, in the order of their ids, with bounded memory."""
     facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
-    columns = [*STREAM_COLUMNS, "file_id"]
+    wanted = list(columns)
+    columns = [*wanted, "file_id"]
     shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
     after = (opened.table.table_id << FILE_ID_BITS) - 1
     while True:
@@ -180,10 +197,23 @@ def stream_files(database: Database, opened: OpenTable, *, page: int = 20_000) -
         )
         with database.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
-        yield from found.select(list(STREAM_COLUMNS)).to_batches()
+        yield from found.select(wanted).to_batches()
         if found.num_rows < page:
             return
         after = found.column("file_id")[-1].as_py()
+
+
+def files_since(
+    database: Database, opened: OpenTable, version: int, columns: Sequence[str]
+) -> tuple[pa.Table, set[int]]:
+    """The files that a version has and an earlier one has not, and the ids of those that it lost."""
+    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
+    table_id, now = opened.table.table_id, opened.snapshot.version
+    plan = plan_new(table_id=table_id, after=version, version=now, columns=columns, facts=facts)
+    with database.read() as session:
+        new = session.arrow(plan.sql, plan.params, pa.schema([FILE_SCHEMA.field(c) for c in columns]))
+        lost = session.rows(database.sql("files", "removed between"), (table_id, version, now, version))
+    return new, {row[0] for row in lost}
 
 
 def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:
@@ -192,6 +222,42 @@ def tombstones(database: Database, table: Table, version: int) -> Iterator[Remov
         rows = session.rows(database.sql("files", "tombstones at"), (table.table_id, version, version))
     for (action,) in rows:
         yield Remove.from_dict(decode_json(action))
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file that some version removed; ``removed_at`` is the later of its writer's and its commit's time."""
+
+    path: str
+    dv_id: str
+    size: int
+    removed_at: int
+
+
+def removed(database: Database, table: Table) -> list[RemovedFile]:
+    """Every file that some version removed, also those that another version brought back."""
+    with database.read() as session:
+        rows = session.rows(database.sql("files", "removed"), (table.table_id,))
+    return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0)) for r in rows]
+
+
+def difference(database: Database, table: Table, older: int, newer: int) -> tuple[list[Add], list[Add]]:
+    """The files that only the older of two versions has, and those that only the newer one has.
+
+    What was changed in between is read, however many files the table has.
+    """
+    with database.read() as session:
+        gone = session.rows(database.sql("files", "gone between"), (table.table_id, older, older, newer))
+        come = session.rows(database.sql("files", "come between"), (table.table_id, older, newer, newer))
+    old, new = (
+        {
+            (canonical_path(a.path), a.dv_id): a
+            for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)
+        }
+        for rows in (gone, come)
+    )
+    # removed and brought back: both versions have it
+    return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
 
 
 def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:

@@ -126,7 +126,7 @@ def _find_open(session: Session, name: str, location: str) -> ImportRow | None:
     return found[0] if found else None
 
 
-def newest(database: Database, name: str) -> ImportRow | None:
+def newest_of(database: Database, name: str) -> ImportRow | None:
     """The newest import under a name, whatever became of it."""
     with database.read() as session:
         row = session.row(database.sql("imports", "by name"), (name,))
@@ -335,7 +335,9 @@ def show_table(
     table = Table(
         row.table_id, row.name, row.location, "active", None, None, {}, {}, now, now, head, head.version
     )
-    set_head(session, LockedTable(table, next_file_seq, metadata, protocol, shape=shape))
+    newest = session.row(database.sql("commits", "one"), (row.table_id, head.version))
+    digest = None if newest is None else newest[10]
+    set_head(session, LockedTable(table, next_file_seq, metadata, protocol, shape=shape, digest=digest))
 
 
 def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:

@@ -41,11 +41,14 @@ def restore(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
     """Build the file indexes that a load did without; those that are there already stay."""
     if not row.deferred_indexes:
         return row
-    for statement in _file_indexes():
-        with database.write() as session:
-            imports.require(database, session, lease)
-            session.run(str(statement).replace(_PREFIX, f"{_PREFIX}IF NOT EXISTS ", 1))
     with database.write() as session:
+        imports.require(database, session, lease)
+        for tuning in database.dialect.before_index:
+            session.run(tuning)
+        for statement in _file_indexes():
+            session.run(str(statement).replace(_PREFIX, f"{_PREFIX}IF NOT EXISTS ", 1))
+        for tuning in database.dialect.after_index:
+            session.run(tuning)
         _note(database, session, row, deferred=False)
     return replace(row, deferred_indexes=False)
 

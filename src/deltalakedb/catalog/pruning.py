@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.slots import Level, Slot
 
-__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files", "plan_page"]
+__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
 
 #: columns that lie in `dl_file_json` where an engine keeps them apart
 SIDE_COLUMNS: Final = frozenset(
@@ -163,6 +163,13 @@ def plan_page(
     alive = _alive(version, version + 1)
     page = f"f.file_id > ? AND f.file_id < ? AND {alive.sql} ORDER BY f.file_id LIMIT ?"
     return Plan(f"{_select(columns, facts)} WHERE {page}", (after, last, *alive.params, limit), None)
+
+
+def plan_new(*, table_id: int, after: int, version: int, columns: Sequence[str], facts: EngineFacts) -> Plan:
+    """The statement for the files of a version that an earlier one did not have."""
+    alive = _alive(version, version + 1)
+    new = f"f.table_id = ? AND f.add_version > ? AND {alive.sql}"
+    return Plan(f"{_select(columns, facts)} WHERE {new}", (table_id, after, *alive.params), None)
 
 
 def plan_added(

@@ -84,6 +84,13 @@ class Counts:
         else:
             self.num_records += sign * records
 
+    def add(self, other: Counts) -> None:
+        """Count what others add up to."""
+        self.num_files += other.num_files
+        self.size_bytes += other.size_bytes
+        self.num_records += other.num_records
+        self.files_without_count += other.files_without_count
+
     def head(self, version: int, timestamp: int, first_version: int) -> Head:
         """The head that these counters belong to."""
         return Head(

@@ -9,11 +9,11 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.schema import StructType, parse_schema
-from deltalakedb.protocol.slot_vectors import SlotVectors
 from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.engines.base import Row, Session
+    from deltalakedb.protocol.slot_vectors import SlotVectors
 
 _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "since_version")
 
@@ -61,6 +61,8 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
 
 def vectors(session: Session, table_id: int) -> SlotVectors:
     """The same for many files at once."""
+    from deltalakedb.protocol.slot_vectors import SlotVectors  # Arrow's functions cost time to import
+
     sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
     row = session.row(sql, (table_id,))
     if row is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,25 @@ def open_table(database: Database, name: str, version: int | None = None) -> Ope
         database.read() as session,
     ):
         return open_in(database, session, name, version)
+
+
+def advance(database: Database, name: str, opened: OpenTable) -> OpenTable:
+    """The newest version of a table that was opened before: metadata and protocol are read only where new."""
+    old = opened.snapshot
+    with (
+        telemetry.timed("open_duration_seconds", engine=database.dialect.name),
+        database.read() as session,
+    ):
+        row = session.row(database.sql("snapshots", "head"), (old.version, old.timestamp, name))
+        if row is None:
+            raise registry.missing(database, session, name)
+    table = table_from_row(row, published=row[TABLE_COLUMNS])
+    metadata_since, protocol_since, known = row[TABLE_COLUMNS + 1 :]
+    same = table.table_id == opened.table.table_id and known is not None
+    if same and max(metadata_since, protocol_since) <= old.version <= table.head.version:
+        head = table.head
+        return OpenTable(table, replace(old, version=head.version, timestamp=head.timestamp))
+    return open_table(database, name)
 
 
 def open_in(database: Database, session: Session, name: str, version: int | None = None) -> OpenTable:

@@ -176,7 +176,8 @@ class LockedTable:
         frozen: Every commit is refused.
         shape: An id of the assignment of slots; no other assignment ever has the same.
         digest: The sha256 of the newest commit's bytes, where they are known.
-        published_version: The newest version that was known to be published when the lock was asked for.
+        published_version: The newest version that was known to be published when the lock was asked for; -1
+            where one before it was not.
         paused: Publishing stood still then.
     """
 

@@ -32,8 +32,8 @@ def fold(operations: Sequence[Sequence[Action]]) -> Folded:
     """Fold operations into as few versions as the protocol allows.
 
     An add that a later operation removes vanishes. Operations stay apart where folding would be wrong: change
-    data files belong to one version's changes, a commit holds one metaData and one protocol, and no file is
-    removed and added again in one commit.
+    data files belong to one version's changes, a commit holds one metaData and one protocol, no file is
+    removed and added again in one commit, and a compaction never hides that the rows of its files are new.
     """
     steps: list[_Step] = []
     vanished: list[str] = []
@@ -64,7 +64,15 @@ class _Step:
         for kind in ("metadata", "protocol"):
             if (kind, "") in self.state and any(_slot(a) == (kind, "") for a in operation):
                 return False
-        return not any(isinstance(a, Add) and _key(a) in self.removes for a in operation)
+        for action in operation:
+            if isinstance(action, Add) and _key(action) in self.removes:
+                return False
+            # what is left of the two would say of rows that they changed, or did not, and be wrong
+            if isinstance(action, Remove):
+                mine = self.adds.get(_key(action))
+                if mine is not None and mine.data_change != action.data_change:
+                    return False
+        return True
 
     def take(self, operation: Sequence[Action]) -> list[str]:
         """Make an operation part of this version; the files that vanish by it."""

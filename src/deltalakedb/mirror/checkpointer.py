@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import OpenTable
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.log.cleanup import CleanupPlan
@@ -47,14 +48,16 @@ def checkpoint(
     database: Database,
     name: str,
     *,
+    version: int | None = None,
     kind: CheckpointKind | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of the newest published version.
+    """Write a checkpoint of a published version.
 
     Args:
         database: The catalog.
         name: The table.
+        version: The version; by default the newest.
         kind: One file, several parts or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
     """
@@ -65,9 +68,18 @@ def checkpoint(
             table=name,
             suggestion="resolve that first: a checkpoint would seal one side",
         )
-    version = table.published_version
-    if version < 0:
+    newest = table.published_version
+    if newest < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
+    if version is None:
+        version = newest
+    elif not 0 <= version <= newest:
+        raise InvalidArgumentError(
+            f"version {version} is not published: the newest one that is, is {newest}",
+            table=name,
+            version=version,
+            suggestion="publish it first, with `deltasql mirror run`",
+        )
     store = open_store(table.location, storage_options)
     with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
         written = write_checkpoint_of(database, name, version, store=store, kind=kind)
@@ -184,6 +196,8 @@ def checkpoint_if_due(
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint where published versions have passed a multiple of the table's interval.
 
+    Also where the settings say that the commits since the last one are too large, or too old.
+
     Args:
         database: The catalog.
         name: The table.
@@ -195,7 +209,8 @@ def checkpoint_if_due(
         return None
     opened = snapshots.open_table(database, name)
     every = interval_of(opened.snapshot.metadata)
-    if status.published_version // every <= max(status.checkpoint_version, 0) // every:
+    passed = status.published_version // every > max(status.checkpoint_version, 0) // every
+    if not passed and not _tail_is_due(database, status):
         return None
     written = checkpoint(database, name, storage_options=storage_options)
     if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
@@ -204,6 +219,21 @@ def checkpoint_if_due(
         except InvalidArgumentError as error:
             logger.info("the log of %s is cleaned up later: %s", name, error.message)
     return written
+
+
+def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
+    """Whether the commits since the last checkpoint are too large, or too old."""
+    config = database.engine.config.publish
+    if not (config.checkpoint_tail_bytes or config.checkpoint_after_s):
+        return False
+    last, newest = status.checkpoint_version, status.published_version
+    if newest <= last:
+        return False
+    size, oldest = commits.tail(database, status.table_id, last, newest)
+    if config.checkpoint_tail_bytes and size >= config.checkpoint_tail_bytes:
+        return True
+    age = time.time_ns() // 1_000_000 - (oldest or 0)
+    return bool(oldest is not None and config.checkpoint_after_s and age >= config.checkpoint_after_s * 1000)
 
 
 def interval_of(metadata: Metadata) -> int:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: files that a writer puts back; where more are gone, a checkpoint stands for them
+_MOST_BACK = 1_000
+
 #: tables on object stores that this process has looked at: a look costs a request there
 _looked: set[tuple[Database, int]] = set()
 os.register_at_fork(after_in_child=_looked.clear)
@@ -47,6 +50,8 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
     back = [version - 1]
     while back[-1] > max(covered, table.head.first_version) and not _is_there(store, back[-1] - 1):
         back.append(back[-1] - 1)
+        if len(back) > _MOST_BACK:
+            return _begin_anew(database, table, store, version - 1)
     logger.error(
         "%d commit files of %s are gone from _delta_log, from version %d on: they are written again",
         len(back),
@@ -64,6 +69,23 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
             store.put_new(commit_path(lost), data, mtime_ms=None if row is None else row.timestamp)
             done.append(lost)
     return tuple(done)
+
+
+def _begin_anew(database: Database, table: Table, store: Store, version: int) -> tuple[int, ...]:
+    """Let readers of a log that lost very many files begin at a checkpoint of what is newest."""
+    logger.error(
+        "more than %d commit files of %s are gone from _delta_log: readers begin at version %d again, older "
+        "ones are in the catalog alone; `deltasql mirror rebuild` writes a whole log elsewhere",
+        _MOST_BACK,
+        table.name,
+        version,
+    )
+    write_checkpoint_of(database, table.name, version, store=store)
+    row, data = commits.one(database, table, version), _bytes(database, table, version)
+    if data is None:
+        return ()
+    store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
+    return (version,)
 
 
 def _bytes(database: Database, table: Table, version: int) -> bytes | None:

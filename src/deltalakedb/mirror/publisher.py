@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import Unpublished
     from deltalakedb.catalog.values import Table
+    from deltalakedb.mirror.groups import StoreOptions
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -50,16 +51,25 @@ def publish(
     table: Table,
     *,
     storage_options: Mapping[str, str] | None = None,
+    others: StoreOptions | None = None,
     limit: int = 32,
     seconds: float | None = None,
 ) -> Published:
     """Publish up to ``limit`` waiting commits of a table, oldest first.
 
     A failure is noted in the outbox and returned, never raised: the commits stand whatever happens here.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        storage_options: Options for the table's store.
+        others: Options by location for other tables of the same transactions, where the caller has some.
+        limit: Commits at most.
+        seconds: Time after which the rest is left to others.
     """
     try:
         with _turn(database, table.table_id):
-            return _publish(database, table, storage_options, limit, seconds)
+            return _publish(database, table, storage_options, others, limit, seconds)
     except DeltaSqlError as failure:
         # the database itself: what was put is found there by the next publisher
         logger.warning("publishing %s must wait: %s", table.name, failure.message)
@@ -70,6 +80,7 @@ def _publish(
     database: Database,
     table: Table,
     storage_options: Mapping[str, str] | None,
+    others: StoreOptions | None,
     limit: int,
     seconds: float | None,
 ) -> Published:
@@ -97,7 +108,8 @@ def _publish(
         error = failure
     if done:
         if groups := {c.group for c in waiting[: len(done)] if c.group is not None}:
-            tell(database, groups, {table.table_id: done}, {table.location: storage_options})
+            options = {**(others or {}), table.location: storage_options}
+            tell(database, groups, {table.table_id: done}, options)
         outbox.mark_published(database, {table.table_id: done})
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", len(done), outcome="published")

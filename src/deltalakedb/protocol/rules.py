@@ -21,6 +21,9 @@ IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
 OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck", FENCE})
 
+#: features that a user may name for other engines to use, although the table is then written here no more
+_NAMEABLE = frozenset({"icebergCompatV1", "identityColumns"})
+
 
 def is_on(metadata: Metadata, name: str) -> bool:
     """Whether a boolean table property is set."""
@@ -76,7 +79,9 @@ def check_commit(
     if protocol is None or metadata is None:
         raise refuse("version 0 must carry protocol and metaData")
     if made_here:
-        check_writable(protocol, table=table, also=also)
+        # a feature that is only named asks nothing of a commit without files, but all of those that follow
+        bare = version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in actions)
+        check_writable(protocol, table=table, also={*also, *_NAMEABLE} if bare else also)
     for name, files in (
         ("add", [a for a in actions if isinstance(a, Add)]),
         ("remove", [a for a in actions if isinstance(a, Remove)]),

@@ -6,10 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.protocol.actions import Protocol
-from deltalakedb.protocol.features import MAX_READER_VERSION, MAX_WRITER_VERSION, writer_features
+from deltalakedb.protocol.features import (
+    MAX_READER_VERSION,
+    MAX_WRITER_VERSION,
+    reader_features,
+    writer_features,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from deltalakedb.protocol.actions import Metadata
 
 #: a writer feature without duties: only who knows it, and so goes through the catalog, may write
 FENCE: Final = "deltasqlManaged"
@@ -22,6 +29,48 @@ def with_writer_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
         before = tuple(sorted(writer_features(protocol)))
     more = tuple(n for n in dict.fromkeys(names) if n not in before)
     return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=(*before, *more))
+
+
+def used_features(metadata: Metadata) -> frozenset[str]:
+    """The features of writers before version 7 that a table makes use of.
+
+    A table that names its features must name these; what it could use but does not, it need not.
+    """
+    properties, schema = metadata.configuration, metadata.schema_string
+    on = {name for name, value in properties.items() if (value or "").lower() == "true"}
+    mapped = (properties.get("delta.columnMapping.mode") or "none").lower() != "none"
+    uses = {
+        "appendOnly": "delta.appendOnly" in on,
+        "changeDataFeed": "delta.enableChangeDataFeed" in on,
+        "checkConstraints": any(name.startswith("delta.constraints.") for name in properties),
+        "columnMapping": mapped,
+        "generatedColumns": "delta.generationExpression" in schema,
+        "identityColumns": "delta.identity." in schema,
+        "invariants": "delta.invariants" in schema,
+    }
+    return frozenset(feature for feature, is_used in uses.items() if is_used)
+
+
+def joined(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
+    """The least protocol that promises all of one, and what a table of the other's time makes use of.
+
+    Args:
+        now: The protocol to keep.
+        then: The other protocol.
+        metadata: The metadata that goes with the other.
+    """
+    reader = max(now.min_reader_version, then.min_reader_version)
+    writer = max(now.min_writer_version, then.min_writer_version)
+    used = used_features(metadata)
+    reading = {*reader_features(now), *(then.reader_features or ()), *(reader_features(then) & used)}
+    writing = {*writer_features(now), *(then.writer_features or ()), *(writer_features(then) & used)}
+    return replace(
+        now,
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=tuple(sorted(reading)) if reader >= MAX_READER_VERSION else None,
+        writer_features=tuple(sorted(writing)) if writer >= MAX_WRITER_VERSION else None,
+    )
 
 
 def without_writer_feature(protocol: Protocol, name: str) -> Protocol:

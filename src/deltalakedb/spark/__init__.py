@@ -1,4 +1,4 @@
-"""Spark for what outgrows one machine: sessions with Delta in them. PySpark is imported when it is needed."""
+"""Spark for what outgrows one machine: sessions, reads and writes. PySpark is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
+    from deltalakedb.spark.writing import write
 
-__all__ = ["session"]
+__all__ = ["read", "session", "write"]
 
-_HOMES = {"session": "sessions"}
+_HOMES = {"read": "reading", "session": "sessions", "write": "writing"}
 
 
 def __getattr__(name: str) -> Any:

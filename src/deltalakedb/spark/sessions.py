@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError
@@ -30,7 +30,6 @@ _DEFAULTS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # more than 32 paths would start a job only to list them, and the catalog has listed them already
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 
@@ -92,7 +91,7 @@ def session(
         building = building.config(key, value)
     made = building.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
-    _check_delta(made)
+    check_delta(made)
     return made
 
 
@@ -123,13 +122,14 @@ def _prepare_workers() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
-def _check_delta(made: Any) -> None:
-    try:
-        extensions = made.conf.get("spark.sql.extensions", "")
-    except Exception as error:
-        raise SparkSetupError(f"the Spark session does not answer: {error}") from error
-    if _EXTENSION not in (extensions or ""):
+def check_delta(made: SparkSession) -> None:
+    """Refuse a session that was started without Delta.
+
+    Raises:
+        SparkSetupError: It was.
+    """
+    if _EXTENSION not in (made.conf.get("spark.sql.extensions", "") or ""):
         raise SparkSetupError(
-            "the Spark session that runs already was started without Delta",
-            suggestion="stop it (spark.stop()) and call deltalakedb.spark.session() first",
+            "the Spark session was started without Delta",
+            suggestion="stop it (spark.stop()) and start one by deltalakedb.spark.session()",
         )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import threading
+from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import urlsplit
@@ -41,6 +44,8 @@ _CHUNK = 8 << 20
 _UPLOADS = 4
 #: objects that one request deletes
 _DELETES = 1000
+_MOST_OPEN = 64
+_PROVIDERS = ("AWS_", "AZURE_", "GOOGLE_")
 _WRITING = ("create", "write")
 _STATUS = re.compile(r"status code: (\d{3})", re.ASCII)
 #: a store that does not answer is an error within half a minute, unless the options say otherwise
@@ -50,6 +55,20 @@ _PATIENCE: dict[str, Any] = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
 }
 _ERRORS = (obx.BaseError, OSError, ValueError)
+
+
+#: stores of this process by location, options and environment; the least recently used go first
+_open: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class RemoteStore:
@@ -78,9 +97,16 @@ class RemoteStore:
         """
         sorted_options = sort_options(options)
         secrets = (*sorted_options.secrets, *_url_secrets(location))
-        return cls(
-            _build(location, sorted_options, secrets), location=location, options=options, secrets=secrets
-        )
+        # connections and credentials that were fetched are kept; a changed environment asks for new ones
+        around = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
+        key = (location, tuple(sorted(options.items())), tuple(sorted(around)))
+        with _lock:
+            if (store := _open.get(key)) is None:
+                store = _open[key] = _build(location, sorted_options, secrets)
+            _open.move_to_end(key)
+            while len(_open) > _MOST_OPEN:
+                _open.popitem(last=False)
+        return cls(store, location=location, options=options, secrets=secrets)
 
     def __repr__(self) -> str:
         return f"RemoteStore({self.location!r})"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 import deltalake
 import deltalake.transaction
 from deltalake._util import deprecate_positional_commit_args
 
 from deltalakedb.catalog.database import Database
-from deltalakedb.exceptions import AddressError
+from deltalakedb.exceptions import AddressError, InvalidArgumentError
+from deltalakedb.log.names import LOG_FOLDER
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.writer import create_or_replace, create_with, exists, open_existing
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from deltalake.transaction import AddAction
 
+    from deltalakedb.table.roots import Root
     from deltalakedb.uri import Address
 
 
@@ -100,7 +104,34 @@ def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
         root.show(Path(target))
         deltalake.convert_to_deltalake(target, **{**options, "storage_options": None})
 
-    create_with(database, address.table or "", address.location, run, in_place=True, storage_options=given)
+    create_with(
+        database,
+        address.table or "",
+        address.location,
+        run,
+        in_place=True,
+        names=lambda: real_names(root, address.table),
+        storage_options=given,
+    )
+
+
+def real_names(root: Root, table: str | None) -> dict[str, str]:
+    """The Parquet files below a root, by the names that delta-rs's conversion gives them.
+
+    It undoes percent-encoding, which file names may hold for their own reasons: hive escapes values so.
+    """
+    found: dict[str, str] = {}
+    for meta in root.store.list("", recursive=True):
+        if not meta.path.endswith(".parquet") or meta.path.startswith((f"{LOG_FOLDER}/", f"{WORK_FOLDER}/")):
+            continue
+        other = found.setdefault(unquote(meta.path), meta.path)
+        if other != meta.path:
+            raise InvalidArgumentError(
+                f"the files {other} and {meta.path} cannot be told apart",
+                table=table,
+                suggestion="rename one of them",
+            )
+    return found
 
 
 def create_table_with_add_actions(

@@ -13,6 +13,7 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.in_flight import in_flight
 from deltalakedb.table.parquet import arrow_source, write_files
 from deltalakedb.table.work import Work
 
@@ -46,45 +47,47 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
     root = table._root
     begun = time.monotonic()
     failpoint("data.before")
-    adds = write_files(
-        source,
-        root=root,
-        snapshot=snapshot,
-        target_file_size=options.get("target_file_size"),
-        writer_properties=options.get("writer_properties"),
-        fsync=table._database.engine.config.publish.fsync,
-        also=OURS,
-    )
-    failpoint("data.after")
-    txns = [
-        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-        for t in (properties.app_transactions or () if properties is not None else ())
-    ]
-    actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-    files, named = root.placed(a.path for a in adds), table._is_remembered
-    table._hand_on(
-        Work(
-            table._row,
-            actions,
-            snapshot,
-            NOTHING,
-            files,
-            fresh=True,
-            named=named,
+    with in_flight(root.location):
+        adds = write_files(
+            source,
             root=root,
-            hooks=hooks,
+            snapshot=snapshot,
+            target_file_size=options.get("target_file_size"),
+            writer_properties=options.get("writer_properties"),
+            fsync=table._database.engine.config.publish.fsync,
+            also=OURS,
         )
-    )
+        failpoint("data.after")
+        txns = [
+            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
+            for t in (properties.app_transactions or () if properties is not None else ())
+        ]
+        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        files, named = root.placed(a.path for a in adds), table._is_remembered
+        table._hand_on(
+            Work(
+                table._row,
+                actions,
+                snapshot,
+                NOTHING,
+                files,
+                fresh=True,
+                named=named,
+                root=root,
+                hooks=hooks,
+            )
+        )
     return None
 
 
 def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:
     """The commitInfo of an append, with the keys that delta-rs gives it."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
+    by = {"partitionBy": encode_json(list(partition_columns))} if partition_columns else {}
     return CommitInfo(
         extra={
             "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": encode_json(list(partition_columns))},
+            "operationParameters": {"mode": "Append", **by},
             "operationMetrics": {
                 "num_added_files": len(adds),
                 "num_removed_files": 0,

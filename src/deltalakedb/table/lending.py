@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltalakedb.storage.store import Store
 
 #: what lent files lie under inside a scratch folder; no partition folder or data file is called so
-LENT: Final = "~root~"
+LENT: Final = "__deltasql_root__"
 
 
 class Absolute:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -18,7 +19,8 @@ from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.new_tables import quiet
-from deltalakedb.table.operations import call, staged
+from deltalakedb.table.operations import call, candidates, plus, recounted, staged
+from deltalakedb.table.overlay import num_files
 from deltalakedb.table.refusals import Concerned
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
+
+#: the metric of files that delta-rs did not open
+_SKIPPED = "num_target_files_skipped_during_scan"
 
 
 class MergePlan:
@@ -50,7 +55,7 @@ class MergePlan:
 
         return clause
 
-    def execute(self) -> Any:
+    def execute(self) -> str:
         """Choose the files, run the merge on them, and commit it."""
         if self._options is None:
             raise InvalidArgumentError(
@@ -63,17 +68,19 @@ class MergePlan:
         self._table._refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
-        with staged(self._table, where) as stage:
+        adds, reads = candidates(self._table, where)
+        left_out = 0 if where is None else num_files(self._table._source) - len(adds)
+        with staged(self._table, adds, reads) as stage:
 
-            def run(raw: Any) -> Any:
+            def run(raw: Any) -> str:
                 builder = raw.create_merge_builder(**quiet(options))
                 for name, args, kwargs in self._clauses:
                     getattr(builder, name)(*args, **kwargs)
-                return raw.merge_execute(builder)
+                return str(raw.merge_execute(builder))
 
-            out = call(run, stage.raw, Concerned.at(self._table))
-            stage._hand_on(hooks)
-        return out
+            metrics = json.loads(call(run, stage.raw, Concerned.at(self._table)))
+            stage._hand_on(hooks, recounted(stage.harvest(), left_out, _SKIPPED))
+        return json.dumps(plus(metrics, left_out, _SKIPPED))
 
 
 def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
@@ -22,7 +22,7 @@ from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Committed
@@ -32,9 +32,13 @@ if TYPE_CHECKING:
     from deltalakedb.table.staging import Harvest
 
 
+A = TypeVar("A")
+T = TypeVar("T")
+
+
 def rewrite(
-    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], Any], *, hooks: Hooks = DEFAULT
-) -> Any:
+    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
+) -> T:
     """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
 
     Args:
@@ -46,44 +50,68 @@ def rewrite(
     Returns:
         What delta-rs returned.
     """
-    with staged(table, where) as stage:
+    with staged(table, *candidates(table, where)) as stage:
         out = call(run, stage, Concerned.at(table))
         stage._hand_on(hooks)
     return out
 
 
-class Stage:
-    """A scratch table over the candidate files of an open table, ready for delta-rs."""
+def candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:
+    """The files whose rows an operation may rewrite, and what its result then depends on."""
+    refuse_row_ids(table)
+    adds = list(table._source.adds(where))
+    if where is None:
+        return adds, EVERYTHING
+    return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 
-    def __init__(self, table: SqlDeltaTable, where: Expr | None) -> None:
+
+def refuse_row_ids(table: SqlDeltaTable) -> None:
+    """Refuse to rewrite rows whose ids have to stay what they are."""
+    snapshot = table._source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
+        raise UnsupportedFeatureError(
+            "rows of a table with row tracking cannot be rewritten here: their ids would change",
+            table=table.name,
+            suggestion="append instead, or rewrite with an engine that keeps row ids",
+            features=("rowTracking",),
+        )
+
+
+class Stage:
+    """A scratch table over some files of an open table, ready for delta-rs.
+
+    Args:
+        table: The open table.
+        adds: The files that delta-rs sees, in this order.
+        reads: What the operation's result depends on.
+        unlent: Paths of entries that stand for no file.
+    """
+
+    def __init__(
+        self, table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+    ) -> None:
         snapshot = table._source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=OURS)
-        if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
-            raise UnsupportedFeatureError(
-                "rows of a table with row tracking cannot be rewritten here: their ids would change",
-                table=table.name,
-                suggestion="append instead, or rewrite with an engine that keeps row ids",
-                features=("rowTracking",),
-            )
         self._table = table
         self._snapshot = snapshot
-        candidates = list(table._source.adds(where))
-        self._reads = EVERYTHING
-        if where is not None:
-            self._reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
+        self._reads = reads
         failpoint("data.before")
         self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
-            self.scratch.lay(snapshot, candidates)
+            self.scratch.lay(snapshot, adds, unlent=unlent)
             self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
             raise
 
-    def _hand_on(self, hooks: Hooks = DEFAULT) -> Committed | None:
-        """Hand what delta-rs did on as work."""
-        harvest = self.scratch.harvest(after=self._snapshot.version)
-        return submit(self._table, self.scratch, harvest, self._reads, hooks=hooks)
+    def harvest(self) -> Harvest:
+        """What delta-rs did so far."""
+        return self.scratch.harvest(after=self._snapshot.version)
+
+    def _hand_on(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
+        """Hand what delta-rs did on as work, or what was made of it."""
+        return submit(self._table, self.scratch, harvest or self.harvest(), self._reads, hooks=hooks)
 
 
 def _open(folder: str) -> RawDeltaTable:
@@ -91,9 +119,11 @@ def _open(folder: str) -> RawDeltaTable:
 
 
 @contextmanager
-def staged(table: SqlDeltaTable, where: Expr | None) -> Iterator[Stage]:
+def staged(
+    table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+) -> Iterator[Stage]:
     """A stage that is cleared away whatever happens."""
-    stage = Stage(table, where)
+    stage = Stage(table, adds, reads, unlent=unlent)
     try:
         yield stage
     finally:
@@ -111,14 +141,35 @@ def submit(
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
-    actions = (*(_counted(a, len(more)) if more else a for a in harvest.actions), *more)
-    if not actions:
+    steps: list[Sequence[Action]] = list(harvest.steps)
+    if more:
+        known = [_counted(a, len(more)) for a in (steps.pop() if steps else ())]
+        steps.append((*known, *more))
+    if not any(steps):
         return None
     moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
     failpoint("data.after")
     read, root = table._source.snapshot, table._root
-    work = Work(table._row, actions, read, reads, moved, harvest.fresh, root=root, hooks=hooks)
+    first, *then = steps
+    work = Work(table._row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then)
     return table._hand_on(work)
+
+
+def recounted(harvest: Harvest, more: int, *names: str) -> Harvest:
+    """A harvest whose metrics count files that delta-rs did not see."""
+
+    def counted(action: Action) -> Action:
+        if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
+            return action
+        metrics = plus(action.extra["operationMetrics"], more, *names)
+        return replace(action, extra={**action.extra, "operationMetrics": metrics})
+
+    return harvest.each(counted)
+
+
+def plus(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
+    """Metrics with more added to some of them."""
+    return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
 
 def _counted(action: Action, removed: int) -> Action:
@@ -129,7 +180,7 @@ def _counted(action: Action, removed: int) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[Any], Any], argument: Any, about: Concerned = NOBODY) -> Any:
+def call(operation: Callable[[A], T], argument: A, about: Concerned = NOBODY) -> T:
     """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
     with refusals(about):
         return operation(argument)

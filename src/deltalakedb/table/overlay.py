@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltalakedb.catalog.files import FILE_SCHEMA
+from deltalakedb.catalog.files import FILE_SCHEMA, totals
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path
@@ -17,7 +18,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.source import add_row, counted
+from deltalakedb.table.source import SqlSource, add_row, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,6 +118,27 @@ class Overlay:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
+
+
+def num_files(source: Source) -> int:
+    """How many files there are, which says nothing of what is in them."""
+    if isinstance(source, SqlSource):
+        return totals(source.database, source.opened)[0]
+    with unread(source):
+        return int(source.scan(("path",)).num_rows)
+
+
+@contextmanager
+def unread(source: Source) -> Iterator[None]:
+    """Look at files without depending on them: what is seen here is not noted as read."""
+    if not isinstance(source, Overlay):
+        yield
+        return
+    noted = source.reads
+    try:
+        yield
+    finally:
+        source.reads = noted
 
 
 def _key(action: Add | Remove) -> _Key:

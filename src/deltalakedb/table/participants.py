@@ -50,9 +50,10 @@ class Participant:
 
     def take(self, work: Work) -> None:
         """Put an operation on top."""
-        self.operations.append(work.actions)
         self.files += work.files
-        self.overlay.apply(work.actions)
+        for step in work.steps:
+            self.operations.append(step)
+            self.overlay.apply(step)
         self.reads |= work.reads
         self.fresh = self.fresh and work.fresh
         self.hooks.append(work.hooks)

@@ -22,6 +22,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.table.lending import LENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,8 +42,8 @@ _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
     ValueError: InvalidArgumentError,
     Exception: OperationError,
 }
-_LENT = r"(?:/~root~\d*)?"
-_BESIDE = re.compile(rf"/_deltasql/[0-9a-f]{{32}}{_LENT}")
+_LENT = rf"(?:/{LENT}\d*)?"
+_BESIDE = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
 _ELSEWHERE = re.compile(rf"(?:file://)?[^\s'\"(]*\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 #: columns that a suggestion names at most

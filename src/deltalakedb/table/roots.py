@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.paths import decode_path, relative_to, resolve
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.lending import Absolute, Copies, Links, check_limit
 from deltalakedb.table.new_files import LocalFiles, RemoteFiles
 from deltalakedb.table.places import is_local
-from deltalakedb.table.work_folders import WORK_FOLDER, BesideFiles, Fetched, Temporary
+from deltalakedb.table.work_folders import BesideFiles, Fetched, Temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -243,7 +245,14 @@ class RemoteRoot:
 
     def work_folder(self, *, reading: bool = False) -> WorkFolder:  # noqa: ARG002 - both fetch
         """On this machine: nothing but data files is written near the table."""
-        return Fetched(self.folder)
+        try:
+            return Fetched(self.folder)
+        except OSError as error:
+            raise StorageError(
+                f"no folder for fetched files can be made in {self.folder or tempfile.gettempdir()}: "
+                f"{os.strerror(error.errno or 0)}",
+                suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
+            ) from error
 
     def lender(self, folder: Path, *, reading: bool = False) -> Lender:  # noqa: ARG002 - both fetch
         """Copies."""

@@ -17,6 +17,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.file_lists import STREAMED_FROM, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,12 +72,22 @@ class SqlSource:
         return self.opened.snapshot
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        """Files, pruned inside the database."""
+        """Files, pruned inside the database; a whole list is read once and kept."""
+        if where is None:
+            return listed(self.database, self.opened, columns)
         return files.scan_files(self.database, self.opened, columns, where=where)
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
         """The same files as add actions."""
+        if where is None:
+            return (files.add_from_row(r) for b in self._batches() for r in b.to_pylist())
         return files.read_adds(self.database, self.opened, where=where)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Every file, in pages where the list is too long to be held."""
+        if self.opened.table.head.num_files > STREAMED_FROM:
+            return files.stream_files(self.database, self.opened, columns=files.ADD_COLUMNS)
+        return iter(listed(self.database, self.opened, files.ADD_COLUMNS).to_batches(max_chunksize=10_000))
 
     def history(self, limit: int | None) -> Sequence[Commit]:
         """Commits up to this version, newest first."""

@@ -117,9 +117,27 @@ class SqlDeltaTable(SqlReads):
         check_readable(self._source.snapshot.protocol, table=self.name)
         self._raw_found: RawTable | None = None
 
+    def _advance(self) -> None:
+        """Move to the newest version; what has not changed since the open one is not read again."""
+        source = getattr(self, "_source", None)
+        if not isinstance(source, SqlSource):
+            self._open(None)
+            return
+        self._use(snapshots.advance(self._database, self.name, source.opened))
+        check_readable(self._source.snapshot.protocol, table=self.name)
+        self._raw_found = None
+
     def _use(self, opened: OpenTable) -> None:
         self._row = opened.table
         self._source = SqlSource(self._database, opened)
+
+    def _source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        check_version(version)
+        try:
+            return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
+        except VersionMissingError as error:
+            return from_log(self._row, version, error, self._root.options)
 
     @property
     def _table(self) -> Any:  # type: ignore[override]  # stock sets it once, ours follows the snapshot
@@ -178,7 +196,7 @@ class SqlDeltaTable(SqlReads):
         """Move to the newest version before an operation, unless the user chose a version."""
         self._sink.ready()
         if self._moves and not self._chosen:
-            self._open(None)
+            self._advance()
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""
@@ -188,7 +206,7 @@ class SqlDeltaTable(SqlReads):
         if outcome is not None and not self._passing:
             self._chosen = False
             with after_commit(f"{self.name} could not be opened at its new version"):
-                self._open(None)
+                self._advance()
         return outcome
 
     def update_incremental(self) -> None:
@@ -196,7 +214,7 @@ class SqlDeltaTable(SqlReads):
         if not self._moves:
             return  # a transaction's view of its tables does not move
         self._chosen = False
-        self._open(None)
+        self._advance()
 
     def load_as_version(self, version: int | str | datetime) -> None:
         """Travel to a version, or to the newest version at a time.
@@ -222,14 +240,17 @@ class SqlDeltaTable(SqlReads):
                 f"Failed to parse datetime string: {version!r} has no time zone",
                 suggestion=f"write {version}Z for UTC, or pass a datetime",
             )
+        self._open(self._version_at(moment))
+
+    def _version_at(self, moment: int) -> int:
+        """The newest version at a time."""
         try:
-            found = snapshots.version_at(self._database, self._row, moment)
+            return snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError:
             # as in stock, a time before the first commit means the first version, where SQL has it
             if self._row.head.first_version > 0:
                 raise
-            found = 0
-        self._open(found)
+            return 0
 
     # ---- facts -----------------------------------------------------------------------------------------
 

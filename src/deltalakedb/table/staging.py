@@ -11,7 +11,7 @@ from deltalakedb.log.names import commit_path, parse_name
 from deltalakedb.protocol.actions import Action, Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features
-from deltalakedb.protocol.paths import decode_path
+from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
@@ -19,7 +19,7 @@ from deltalakedb.table.lending import LENT
 from deltalakedb.table.roots import root_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.roots import PlacedFile, Root
@@ -28,15 +28,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
-    """What delta-rs did on a scratch table: its actions, and where its new files lie."""
+    """What delta-rs did on a scratch table: the actions of each commit, and where its new files lie."""
 
-    actions: tuple[Action, ...]
+    steps: tuple[tuple[Action, ...], ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
     fresh: bool  # every added file is a new one
 
-    def in_place(self) -> Harvest:
-        """The same where the added files were not made by delta-rs, and lie under the root already."""
-        return replace(self, new_files=(), fresh=False)
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The actions of all commits."""
+        return tuple(a for step in self.steps for a in step)
+
+    def each(self, change: Callable[[Action], Action]) -> Harvest:
+        """The same with every action changed."""
+        return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
+
+    def in_place(self, names: Mapping[str, str] | None = None) -> Harvest:
+        """The same where the added files were not made by delta-rs, and lie under the root already.
+
+        Args:
+            names: What files are really called, where delta-rs calls them otherwise.
+        """
+
+        def named(action: Action) -> Action:
+            if not isinstance(action, Add) or not names:
+                return action
+            path = decode_path(action.path)
+            return replace(action, path=encode_path(names.get(path, path)))
+
+        return replace(self.each(named), new_files=(), fresh=False)
 
 
 class Scratch:
@@ -73,16 +93,25 @@ class Scratch:
                 suggestion="check that the folder exists and may be written, and that the disk is not full",
             ) from error
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = ()) -> None:
-        """Write the log that makes this folder the table at the snapshot's version."""
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, unlent: Collection[str] = ()) -> None:
+        """Write the log that makes this folder the table at the snapshot's version.
+
+        Args:
+            snapshot: The version.
+            adds: The files that delta-rs is to see, in this order.
+            unlent: Paths of entries that stand for no file.
+        """
         protocol = without_features(snapshot.protocol, OURS)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
         path = self.folder / commit_path(snapshot.version)
         try:
             adds = list(adds)
-            lent = self._lender.lend(adds)
-            self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
-            actions: list[Action] = [protocol, snapshot.metadata, *lent]
+            real = [a for a in adds if a.path not in unlent]
+            lent = self._lender.lend(real)
+            self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
+            shown = iter(lent)
+            actions: list[Action] = [protocol, snapshot.metadata]
+            actions += [a if a.path in unlent else next(shown) for a in adds]
             path.write_bytes(encode_commit(actions))
         except StorageError:  # one of them is an OSError too
             raise
@@ -91,15 +120,16 @@ class Scratch:
 
     def harvest(self, *, after: int) -> Harvest:
         """The actions of every commit after a version, with paths as the real table spells them."""
-        actions: list[Action] = []
+        steps: list[list[Action]] = []
         for file in sorted((self.folder / "_delta_log").iterdir()):
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > after:
-                actions += decode_commit(file.read_bytes(), source=file.name)
+                steps.append(decode_commit(file.read_bytes(), source=file.name))
+        actions = [a for step in steps for a in step]
         new = dict.fromkeys(
             a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(LENT)
         )
-        real = tuple(self._real(a) for a in actions)
+        real = tuple(tuple(map(self._real, step)) for step in steps)
         fresh = all(a.path in new for a in actions if isinstance(a, Add))
         return Harvest(real, tuple(decode_path(p) for p in new), fresh)
 

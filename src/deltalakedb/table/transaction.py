@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,6 +24,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.table import memory
 from deltalakedb.table.hooks import Hooks
+from deltalakedb.table.in_flight import InFlight
 from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
 from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.participants import Participant, Participants, unborn
@@ -102,6 +102,7 @@ class Transaction:
         self._tables = Participants()
         self._files: list[PlacedFile] = []
         self._roots: dict[str, Root] = {}
+        self._in_flight = InFlight()
         self._own: list[Callable[[Session], object]] = []
         self._state = "new"
         self._repeats = False
@@ -197,7 +198,7 @@ class Transaction:
             self._create(
                 name,
                 location,
-                lambda target: stock(target, data, **quiet(options)),
+                lambda target: stock(target, data, mode=mode, **quiet(options)),
                 storage_options=storage_options,
                 wishes=wishes,
             )
@@ -288,6 +289,8 @@ class Transaction:
         except DeltaSqlError:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
+        if work.files:
+            self._in_flight.at(work.table.location)
         self._files += work.files
         if work.root is not None:
             self._roots[work.root.location] = work.root
@@ -320,19 +323,21 @@ class Transaction:
         self._end("rolled back")  # until the opposite is known
         if not self._own and not names and not any(c.steps for _, c in changes):
             self._state = "committed"
-            undo(vanished)
+            with self._in_flight:
+                undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
             return self.commits
-        outcome = settle(
-            self._database,
-            [c for _, c in changes],
-            files=self._files,
-            roots=self._roots,
-            txn_uuid=self.uuid,
-            repeated=self._given_uuid,
-            names=names,
-            own=self._own,
-        )
+        with self._in_flight:
+            outcome = settle(
+                self._database,
+                [c for _, c in changes],
+                files=self._files,
+                roots=self._roots,
+                txn_uuid=self.uuid,
+                repeated=self._given_uuid,
+                names=names,
+                own=self._own,
+            )
         self._state = "committed"
         undo(vanished)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
@@ -355,7 +360,8 @@ class Transaction:
         """Forget everything; files that were written are deleted."""
         if self._state == "active":
             self._end("rolled back")
-            undo(self._files)
+            with self._in_flight:
+                undo(self._files)
 
     def _settled(self, done: Iterable[tuple[TableChange, Committed]], moved: bool) -> list[Settled]:
         """Tables after the transaction, which may have renamed them, and what is to follow."""
@@ -472,8 +478,3 @@ class Transaction:
             self.commit()
         else:
             self.rollback()
-
-
-def backoff(attempt: int, *, first: float = 0.02, longest: float = 2.0) -> float:
-    """Seconds to wait before an attempt is repeated: doubling, with full jitter."""
-    return random.uniform(0, min(longest, first * 2**attempt))  # noqa: S311 - not a secret

@@ -74,6 +74,7 @@ class Work:
         named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
         root: The table's root, with the storage options that the caller gave.
         hooks: What is to follow the commit.
+        then: Actions of further versions, where the operation made several.
     """
 
     table: Table | NewTable
@@ -85,6 +86,12 @@ class Work:
     named: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
+    then: Sequence[Sequence[Action]] = field(default=())
+
+    @property
+    def steps(self) -> list[Sequence[Action]]:
+        """The actions of each version, in order."""
+        return [s for s in (self.actions, *self.then) if s]
 
 
 class Sink(Protocol):
@@ -113,7 +120,13 @@ class AutoCommit:
         if not work.actions:
             return None
         change = TableChange(
-            work.table, work.actions, work.read, work.reads, fresh=work.fresh, named=work.named
+            work.table,
+            work.actions,
+            work.read,
+            work.reads,
+            work.then,
+            fresh=work.fresh,
+            named=work.named,
         )
         roots = {} if work.root is None else {work.root.location: work.root}
         outcome = settle(self.database, [change], files=work.files, roots=roots)
@@ -277,16 +290,15 @@ def publish_committed(
     config = database.engine.config
     if config.publish.mode == "background":
         for one in settled:
-            options = storage_options(database, one.table.location, roots)
-            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one), options)
+            given = storage_options(database, one.table.location, roots)
+            PUBLISHER.soon(database, one.table.name, _checkpoints(database, one), given)
     if config.publish.mode != "sync":
         return
     at_once = PublishedFresh()
+    options = {s.table.location: storage_options(database, s.table.location, roots) for s in settled}
     with after_commit("what was ratified could not be published at once"):
         fresh = [
-            (s.fresh, s.table.location, storage_options(database, s.table.location, roots))
-            for s in settled
-            if s.fresh is not None
+            (s.fresh, s.table.location, options[s.table.location]) for s in settled if s.fresh is not None
         ]
         if fresh:
             at_once = publish_fresh(database, fresh, group=_group(group, settled))
@@ -300,19 +312,29 @@ def publish_committed(
                 versions += publish(
                     database,
                     registry.find(database, one.table.name) if isinstance(one.table, NewTable) else one.table,
-                    storage_options=storage_options(database, one.table.location, roots),
+                    storage_options=options[one.table.location],
+                    others=options,
                     limit=config.publish.help_predecessors + 1,
                     seconds=1.0,
                 ).versions
         # from the numbers alone: a commit that is not due one costs nothing
-        if _checkpoints(database, one).write and crossed(versions, one.interval):
+        may_be = crossed(versions, one.interval) or _is_heavy(database, one)
+        if may_be and _checkpoints(database, one).write:
             due.append(one)
     # after all tables are published, since those of one transaction should appear together
     for one in due:
         with after_commit(f"the checkpoint of {one.table.name} must wait"):
-            options = storage_options(database, one.table.location, roots)
+            given = options[one.table.location]
             cleanup = one.hooks.cleanup_expired_logs
-            checkpoint_if_due(database, one.table.name, storage_options=options, cleanup=cleanup)
+            checkpoint_if_due(database, one.table.name, storage_options=given, cleanup=cleanup)
+
+
+def _is_heavy(database: Database, one: Settled) -> bool:
+    """Whether a commit is a good part of what may come after a checkpoint: then it is worth a look."""
+    limit = database.engine.config.publish.checkpoint_tail_bytes
+    return bool(
+        limit and one.fresh is not None and 8 * sum(len(data) for _, _, data in one.fresh.commits) >= limit
+    )
 
 
 def _group(txn: str | None, settled: Sequence[Settled]) -> Group | None:

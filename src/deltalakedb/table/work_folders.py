@@ -7,15 +7,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-#: folder under a local table's root that holds scratch tables: same file system, so files are renamed
-WORK_FOLDER: Final = "_deltasql"
-#: how often the shared work folder may vanish between looking and making
-_TIDY_RACES: Final = 20
+from deltalakedb.table.in_flight import WORK_FOLDER, make_folder, remove_folder, work_name
+
 _FETCHED: Final = "deltasql-fetched-"
 _LOCK: Final = ".held"
 
@@ -37,20 +34,13 @@ class BesideFiles:
     """A folder under a local table's root, so that new files move by a rename."""
 
     def __init__(self, root: str) -> None:
-        self.path = Path(root) / WORK_FOLDER / uuid.uuid4().hex
+        self.path = Path(root) / WORK_FOLDER / work_name()
         self._new_root = None if Path(root).exists() else Path(root)
-        for _ in range(_TIDY_RACES):
-            # another writer may be tidying up just there: its folder goes before, or while, it is looked at
-            with suppress(FileNotFoundError, FileExistsError):
-                self.path.mkdir(parents=True)
-                return
-        self.path.mkdir(parents=True)
+        make_folder(self.path)
 
     def close(self) -> None:
         """Delete it, and the folders above it that hold nothing else."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):  # not empty: another writer is at work
-            self.path.parent.rmdir()
+        remove_folder(self.path)
         if self._new_root is not None:
             with suppress(OSError):  # not empty: the table was made
                 self._new_root.rmdir()

@@ -300,6 +300,7 @@ def create_with(
     operation: Callable[[str], object],
     *,
     in_place: bool = False,
+    names: Callable[[], Mapping[str, str]] | None = None,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     sink: Sink | None = None,
@@ -309,7 +310,7 @@ def create_with(
 ) -> None:
     """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
 
-    ``free`` says that its name will be free by then.
+    ``free`` says that its name will be free by then, ``names`` what the files are really called.
     """
     place = place_for(database, name, location)
     registry.refuse_taken(database, name, place, free=free)
@@ -325,7 +326,7 @@ def create_with(
         call(operation, str(scratch.folder), Concerned(name, place))
         harvest = scratch.harvest(after=-1)
         if in_place:
-            harvest = harvest.in_place()
+            harvest = harvest.in_place(names() if names is not None else {})
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, place, comment=comment, tags=tags or {})
@@ -360,7 +361,7 @@ def _without_files(
             return
         config = table._database.engine.config
         actions = granted(harvest.actions, wishes, config, table._row.location, before=snapshot.metadata)
-        whole = replace(harvest, actions=actions)
+        whole = replace(harvest, steps=(actions,))
         submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.catalog import commits, digests
@@ -17,7 +19,6 @@ from deltalakedb.storage.store import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
@@ -115,7 +116,10 @@ def _copy(source: Store, goal: Store, path: str, mode: DataMode) -> int:
     meta = source.head(path)
     here, there = local_path(source.location), local_path(goal.location)
     if here is None:
-        goal.put_new(path, source.get(path))
+        with tempfile.TemporaryDirectory(prefix="deltalakedb-export-") as folder:
+            fetched = Path(folder) / "file"
+            source.fetch(path, fetched)
+            goal.put_file(path, fetched)
         return meta.size
     if mode == "link" and there is not None and _link(here / path, there / path):
         return meta.size

@@ -11,7 +11,6 @@ from deltalakedb.config import get_config
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, VerificationError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.transfer.catchup import catch_up_table
-from deltalakedb.transfer.pipeline import Pipeline
 from deltalakedb.transfer.plan import target_of
 from deltalakedb.transfer.verify import check_level
 
@@ -81,6 +80,8 @@ def import_table(
             pass  # never imported: the whole way
         else:
             return catch_up_table(database, table, location, options, verify)
+    from deltalakedb.transfer.pipeline import Pipeline  # Arrow's functions cost time to import
+
     run = Pipeline(
         database,
         address,

@@ -13,7 +13,6 @@ from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import file_key
-from deltalakedb.transfer.vectors import HashedRows, hashed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from deltalakedb.log.listing import LogListing, Plan
     from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.transfer.vectors import HashedRows
 
 #: rows of a checkpoint in memory at once
 _WINDOW = 16_384
@@ -113,6 +113,8 @@ class LiveFiles:
         """The checkpoint's files that no later commit touched, as a digest wants them."""
         if plan.checkpoint is None:
             return
+        from deltalakedb.transfer.vectors import hashed_rows  # Arrow's functions cost time to import
+
         for window in CheckpointScan(self._store, plan.checkpoint).windows(_WINDOW):
             for part in window.parts:
                 if isinstance(part, Piece) and (fast := hashed_rows(part.batch, touched)) is not None:

@@ -21,7 +21,7 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.report import ImportProgress
-from deltalakedb.transfer.windows import Encoders, write_window
+from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.transfer.engines import LoadTask
+    from deltalakedb.transfer.windows import PreparedWindow
 
 #: what an error says in its context about the checkpoint that it is about
 TORN = "torn_checkpoint"
@@ -120,9 +121,11 @@ class _Load:
         if not self._bases:
             self._first_state()
         rows = 0 if len(self._bases) <= 1 else self._bases[-1].next_file_seq
+        with self._task.database.read() as session:
+            encoders = Encoders.of(session, self._table_id)
         try:
-            for window in self._windows(rows):
-                self._write_window(window)
+            for window in ahead(prepare(w, encoders) for w in self._windows(rows)):
+                self._write_window(window, encoders)
         except LogCorruptError as error:
             error.context[TORN] = self._plan.first_version
             raise
@@ -155,16 +158,12 @@ class _Load:
             failpoint("import.batch_written")
         self._note(receipt, 0)
 
-    def _write_window(self, window: Window) -> None:
+    def _write_window(self, window: PreparedWindow, encoders: Encoders) -> None:
         began = time.monotonic()
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
             counts, actions = write_window(
-                session,
-                self._table_id,
-                self._plan.first_version,
-                window,
-                Encoders.of(session, self._table_id),
+                session, self._table_id, self._plan.first_version, window, encoders
             )
             receipt = self._receipt(
                 session, "base", window.begin, window.end - 1, actions, counts, window.end, began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from deltalakedb import telemetry
 from deltalakedb.catalog import audit, imports, indexes, registry
 from deltalakedb.catalog.values import Head
-from deltalakedb.exceptions import LogCorruptError, LogError, ProtocolError, VerificationError
+from deltalakedb.exceptions import CatalogError, LogCorruptError, LogError, ProtocolError, VerificationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.holding import Heartbeat, held
@@ -21,7 +22,7 @@ from deltalakedb.transfer.report import ImportProgress, ImportReport
 from deltalakedb.transfer.verify import Subject, memory_bound, verify_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.imports import ImportRow
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 _T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
 
 #: how often a source that moved on is followed before the load is finished as it is
 _ROUNDS = 3
@@ -80,9 +83,7 @@ class Pipeline:
                         raise
             head = self._finalize(row, plan, report, lease)
         failpoint("import.finalized")
-        for statement in self._database.dialect.after_load:
-            with self._database.read() as session:
-                session.run(statement)
+        self._tune(self._database.dialect.after_load)
         telemetry.emit("import_progress_ratio", 1.0, table=self._name)
         return ImportReport(
             self._name,
@@ -162,6 +163,7 @@ class Pipeline:
         return row, plan
 
     def _load(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> tuple[ImportRow, ImportPlan]:
+        self._tune(self._database.dialect.before_load)
         if plan.base == "checkpoint":
             row = indexes.defer(self._database, row, lease)
         for _ in range(_ROUNDS):
@@ -251,6 +253,15 @@ class Pipeline:
         return head
 
     # ---- around them ----
+
+    def _tune(self, statements: Sequence[str]) -> None:
+        """Let the database do what it likes before and after many rows; the import stands without it."""
+        for statement in statements:
+            try:
+                with self._database.read() as session:
+                    session.run(statement)
+            except CatalogError as error:  # others are writing, and it can be done at any later time
+                logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
     def _may_pass_over(self, error: LogCorruptError) -> bool:
         """Whether a checkpoint that turned out to be torn can be passed over for an older one."""

@@ -103,7 +103,7 @@ def rollback_import(
     try:
         table = registry.find(database, name)
     except TableMissingError:
-        row = imports.newest(database, name)
+        row = imports.newest_of(database, name)
         if row is None or not row.is_open:
             raise
         report = _undo(database, row, keep_batches, dry_run=dry_run)

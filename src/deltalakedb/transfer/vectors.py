@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.catalog.file_rows import path_hash
+from deltalakedb.catalog.file_rows import path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
 
@@ -37,20 +37,26 @@ def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRo
     if not len(adds):
         return []
     paths = adds.field("path").to_pylist()
-    stats = _texts(adds, "stats")
-    rows = zip(
-        map(path_hash, paths),
+    texts = zip(
+        path_hashes(paths),
         paths,
-        [""] * len(paths),
+        repeat(""),
         adds.field("size").to_pylist(),
         adds.field("modificationTime").to_pylist(),
         partition_json(adds.field("partitionValues")),
-        ["" if s is None else s for s in stats],
-        strict=True,
+        pc.fill_null(adds.field("stats"), "").to_pylist() if _has(adds, "stats") else repeat(""),
+        strict=False,
     )
     if not touched:
-        return list(rows)
-    return [row for row in rows if (canonical_path(row[1]), "") not in touched]
+        return list(texts)
+    joined = "\n".join(paths)
+    if "%" in joined or "file:" in joined.lower():
+        return [row for row in texts if (canonical_path(row[1]), "") not in touched]
+    return [row for row in texts if (row[1], "") not in touched]
+
+
+def _has(adds: pa.StructArray, name: str) -> bool:
+    return int(adds.type.get_field_index(name)) >= 0
 
 
 def usual_adds(batch: pa.RecordBatch) -> pa.StructArray | None:
@@ -96,13 +102,6 @@ def partition_json(values: pa.MapArray) -> list[str]:
     for a, b in pairwise(offsets):
         out.append(encode_json(dict(zip(names[a:b], texts[a:b], strict=True))))
     return out
-
-
-def _texts(adds: pa.StructArray, name: str) -> list[str | None]:
-    if adds.type.get_field_index(name) < 0:
-        return [None] * len(adds)
-    found: list[str | None] = adds.field(name).to_pylist()
-    return found
 
 
 @dataclass(frozen=True, slots=True)

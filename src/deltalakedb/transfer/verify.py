@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -168,8 +169,11 @@ def _count_differences(
 
 def _digested(subject: Subject, level: Level, log: LiveFiles, findings: Findings) -> VerifyReport:
     version = subject.version
-    ours = digests.table_digest(subject.database, subject.table_id, version, tick=subject.tick)
-    theirs = log.digest(tick=subject.tick)
+    with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
+        # the database works on its own side while the log is read here
+        asked = pool.submit(digests.table_digest, subject.database, subject.table_id, version)
+        theirs = log.digest(tick=subject.tick)
+        ours = asked.result()
     differing = ours.differing(theirs)
     respelled = _compare_files(subject, log, differing, findings) if differing else 0
     return VerifyReport(

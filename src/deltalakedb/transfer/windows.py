@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows, path_hash
+from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows, path_hashes
 from deltalakedb.catalog.ratify import Counts
 from deltalakedb.log.checkpoint import column_actions
 from deltalakedb.log.checkpoint_scan import Piece
@@ -18,14 +19,16 @@ from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.transfer.vectors import plain_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.log.checkpoint_scan import Window
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slot_vectors import SlotVectors
-    from deltalakedb.protocol.slots import SlotEncoder
+    from deltalakedb.protocol.slots import Level, SlotEncoder
     from deltalakedb.transfer.vectors import PlainFiles
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,79 +44,68 @@ class Encoders:
         return cls(slot_rows.encoder(session, table_id), slot_rows.vectors(session, table_id))
 
 
-def write_window(
-    session: Session, table_id: int, version: int, window: Window, encoders: Encoders
-) -> tuple[Counts, int]:
-    """Write a window's files; what they count to, and how many file actions there were."""
-    writer = _Writer(session, table_id, version, window.begin, encoders)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Files as columns, ready to be written."""
+
+    columns: Mapping[str, pa.Array]
+    levels: Sequence[Level]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWindow:
+    """A window whose files are encoded: what can be done without the database is done."""
+
+    begin: int
+    end: int
+    parts: list[Block | list[Action]] = field(default_factory=list)
+
+
+def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
+    """Encode a window's files."""
+    made = PreparedWindow(window.begin, window.end)
     for part in window.parts:
         if not isinstance(part, Piece):
-            writer.actions_of(part)
-        elif (files := plain_files(part.batch)) is not None and writer.columns_of(files):
-            # tombstones are few, and stand in rows of their own
-            if (at := part.batch.schema.get_field_index("remove")) >= 0:
-                writer.actions_of(column_actions("remove", part.batch.column(at), part.utc))
-        else:
-            writer.actions_of(part.actions())
-    writer.rows.flush()
-    return writer.counts, writer.actions
+            made.parts.append(part)
+            continue
+        files = plain_files(part.batch)
+        block = None if files is None else _block(files, encoders)
+        if block is None:
+            made.parts.append(part.actions())
+            continue
+        made.parts.append(block)
+        if (at := part.batch.schema.get_field_index("remove")) >= 0:
+            # tombstones stand in rows of their own
+            made.parts.append(list(column_actions("remove", part.batch.column(at), part.utc)))
+    return made
 
 
-class _Writer:
-    def __init__(self, session: Session, table_id: int, version: int, seq: int, encoders: Encoders) -> None:
-        self._session, self._table_id, self._version = session, table_id, version
-        self._encoders = encoders
-        self.rows = FileRows(session, table_id, seq, encoders.one)
-        self.counts = Counts()
-        self.actions = 0
-
-    def actions_of(self, actions: Iterable[Action]) -> None:
-        """Write files one by one."""
-        for action in actions:
-            if isinstance(action, Add):
-                _, records = self.rows.add(action, self._version)
-                self.counts.change(1, action.size, records)
-                self.actions += 1
-            elif isinstance(action, Remove):
-                self.rows.bury(action, self._version)
-                self.actions += 1
-
-    def columns_of(self, files: PlainFiles) -> bool:
-        """Write files by columns; False where their statistics ask for the other way."""
-        made = self._encoders.many.columns(files.stats, files.partitions)
-        if made is None:
-            return False
-        odd = np.flatnonzero(made.odd).tolist()
-        if odd:
-            made.replace_rows(odd, [self._encoders.one.encode(_add(files, n)) for n in odd])
-        count = len(files.paths)
-        first = (self._table_id << SEQ_BITS) | self.rows.next_seq
-        self.rows.next_seq += count
-        columns = {
-            "file_id": pa.array(np.arange(first, first + count)),
-            "path_hash": pa.array([path_hash(p) for p in files.paths.to_pylist()], pa.int64()),
-            "path": files.paths,
-            "size": files.sizes,
-            "modification_time": files.times,
-            "data_change": files.data_changes,
-            **made.arrays(),
-            "stats": files.stats,
-            "partition_values": pa.array(files.values, pa.string()),
-        }
-        constants: dict[str, int | bool | str] = {
-            "table_id": self._table_id,
-            "add_version": self._version,
-            "tombstone": True,
-            "dv_id": "",
-        }
-        write_columns(self._session, self._table_id, columns, constants, made.levels())
-        known = count - made.num_records.null_count
-        self.counts.num_files += count
-        self.counts.size_bytes += int(np.asarray(files.sizes).sum())
-        self.counts.num_records += int(made.num_records.fill_null(0).to_numpy(zero_copy_only=False).sum())
-        self.counts.files_without_count += count - known
-        self.actions += count
-        return True
+def _block(files: PlainFiles, encoders: Encoders) -> Block | None:
+    """Files by columns; None where their statistics ask for the other way."""
+    made = encoders.many.columns(files.stats, files.partitions)
+    if made is None:
+        return None
+    odd = np.flatnonzero(made.odd).tolist()
+    if odd:
+        made.replace_rows(odd, [encoders.one.encode(_add(files, n)) for n in odd])
+    counts = Counts(
+        len(files.paths),
+        int(np.asarray(files.sizes).sum()),
+        int(made.num_records.fill_null(0).to_numpy(zero_copy_only=False).sum()),
+        made.num_records.null_count,
+    )
+    columns = {
+        "path_hash": pa.array(path_hashes(files.paths.to_pylist()), pa.int64()),
+        "path": files.paths,
+        "size": files.sizes,
+        "modification_time": files.times,
+        "data_change": files.data_changes,
+        **made.arrays(),
+        "stats": files.stats,
+        "partition_values": pa.array(files.values, pa.string()),
+    }
+    return Block(columns, made.levels(), counts)
 
 
 def _add(files: PlainFiles, number: int) -> Add:
@@ -126,3 +118,53 @@ def _add(files: PlainFiles, number: int) -> Add:
         data_change=files.data_changes[number].as_py(),
         stats=files.stats[number].as_py(),
     )
+
+
+def write_window(
+    session: Session, table_id: int, version: int, window: PreparedWindow, encoders: Encoders
+) -> tuple[Counts, int]:
+    """Write a window's files; what they count to, and how many file actions there were."""
+    rows = FileRows(session, table_id, window.begin, encoders.one)
+    counts, actions = Counts(), 0
+    constants: dict[str, int | bool | str] = {
+        "table_id": table_id,
+        "add_version": version,
+        "tombstone": True,
+        "dv_id": "",
+    }
+    for part in window.parts:
+        if isinstance(part, Block):
+            first, many = (table_id << SEQ_BITS) | rows.next_seq, part.counts.num_files
+            rows.next_seq += many
+            ids = pa.array(np.arange(first, first + many))
+            write_columns(session, table_id, {"file_id": ids, **part.columns}, constants, part.levels)
+            counts.add(part.counts)
+            actions += many
+        else:
+            actions += _write_actions(rows, counts, version, part)
+    rows.flush()
+    return counts, actions
+
+
+def _write_actions(rows: FileRows, counts: Counts, version: int, actions: Iterable[Action]) -> int:
+    """Write files one by one; how many there were."""
+    done = 0
+    for action in actions:
+        if isinstance(action, Add):
+            _, records = rows.add(action, version)
+            counts.change(1, action.size, records)
+            done += 1
+        elif isinstance(action, Remove):
+            rows.bury(action, version)
+            done += 1
+    return done
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each made in a thread while the one before it is used."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="deltasql-ahead") as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]  # not the end

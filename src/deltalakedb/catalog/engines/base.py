@@ -48,8 +48,12 @@ class Dialect:
     lock_rows: str
     #: md5 is a function of SQL, so that digests need not be fetched
     hashes: bool
-    #: what is run after many rows were loaded, outside of a transaction
+    #: what is run before many rows are loaded, and after it, outside of a transaction
+    before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
+    #: what is run inside the transaction that builds indexes over many rows, before and after it
+    before_index: tuple[str, ...] = ()
+    after_index: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

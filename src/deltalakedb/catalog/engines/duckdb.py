@@ -72,7 +72,9 @@ DIALECT = Dialect(
     unique_keys=False,
     lock_rows="",
     hashes=True,
-    after_load=("CHECKPOINT",),
+    # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
+    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '1GB'"),
+    after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 
 #: from here on an Arrow scan beats prepared INSERTs

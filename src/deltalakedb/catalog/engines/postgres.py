@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deltalakedb import extras
 from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Row, Session
@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import psycopg
 
@@ -60,6 +60,7 @@ DIALECT = Dialect(
     unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
     hashes=True,
+    before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
     after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
 
@@ -135,16 +136,24 @@ class PostgresEngine(Engine):
         settings["options"] = " ".join(server_options)
         given = {k: v for k, v in settings.items() if v is not None}
         try:
-            connection: psycopg.Connection[Row] = self.driver.connect(
-                autocommit=True, cursor_factory=self.driver.RawCursor, **given
-            )
             try:
-                found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
-            except BaseException:
-                connection.close()
-                raise
+                return self._set_up(given)
+            except self.driver.OperationalError as error:
+                if not isinstance(error, self.driver.errors.AdminShutdown):
+                    raise
+                return self._set_up(given)  # it was ended as soon as it was made; another may live
         except self.driver.Error as error:
             raise self.translate(error, connecting=True) from error
+
+    def _set_up(self, given: Mapping[str, Any]) -> psycopg.Connection[Row]:
+        connection: psycopg.Connection[Row] = self.driver.connect(
+            autocommit=True, cursor_factory=self.driver.RawCursor, **given
+        )
+        try:
+            found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
+        except BaseException:
+            connection.close()
+            raise
         connection.prepare_threshold = 3
         self._server[connection] = ServerSettings(*(found or ("", "", ""))[:3])
         return connection

@@ -62,6 +62,8 @@ DIALECT = Dialect(
     unique_keys=True,
     lock_rows="",
     hashes=False,
+    before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -131072"),
+    after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
 )
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over

@@ -12,6 +12,10 @@ SELECT version FROM dl_commits WHERE table_id = ? ORDER BY version;
 SELECT version, timestamp, operation, is_blind_append, data_change, num_added, num_removed, info, origin, actor, sha256, size_bytes, txn_uuid
 FROM dl_commits WHERE table_id = ? AND version = ?;
 
+-- name: tail
+-- what came after a version, up to another: bytes, and the time of the oldest
+SELECT coalesce(sum(size_bytes), 0), min(timestamp) FROM dl_commits WHERE table_id = ? AND version > ? AND version <= ?;
+
 -- name: version at
 -- the newest version at or before a time
 SELECT max(version) FROM dl_commits WHERE table_id = ? AND timestamp <= ?;

@@ -14,6 +14,18 @@ WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? 
       AND g.file_id > f.file_id AND g.add_version <= ? AND g.add_version >= f.remove_version
   );
 
+-- name: removed
+-- every file that some version removed: when by its writer's clock, and when that version was committed here;
+-- the time of an imported commit may be that of its file, which a copy changes
+SELECT f.path, f.dv_id, f.size, f.deletion_timestamp, CASE WHEN c.origin = 'sql' THEN c.timestamp END FROM dl_files f
+LEFT JOIN dl_commits c ON c.table_id = f.table_id AND c.version = f.remove_version
+WHERE f.table_id = ? AND f.remove_version IS NOT NULL;
+
+-- name: removed between
+-- files that were live at a version and are not any more at a later one
+SELECT file_id FROM dl_files
+WHERE table_id = ? AND remove_version > ? AND remove_version <= ? AND add_version <= ?;
+
 -- name: slots
 -- all that a table ever had
 SELECT kind, slot, field, encoding, encoding_arg, since_version, dropped_version FROM dl_slots WHERE table_id = ? ORDER BY kind, slot;
@@ -47,6 +59,28 @@ SELECT 1, NULL, slot, NULL, NULL, NULL, NULL, level, n, lo, hi FROM dl_levels WH
 -- counters of an older version
 SELECT count(*), coalesce(sum(size), 0), coalesce(sum(num_records), 0), count(*) - count(num_records) FROM dl_files
 WHERE table_id = ? AND add_version <= ? AND (remove_version IS NULL OR remove_version > ?);
+
+-- name: gone between
+-- files of a version that a newer version has no more: those removed in between
+SELECT f.path, f.size, f.modification_time, f.data_change, j.stats, j.partition_values, j.tags, j.deletion_vector,
+  j.base_row_id, j.default_row_commit_version, j.clustering_provider, j.add_extra
+FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.table_id = ? AND f.add_version <= ? AND f.remove_version > ? AND f.remove_version <= ?
+ORDER BY f.file_id;
+
+-- name: come between
+-- files of a version that an older version did not have: those added in between
+SELECT f.path, f.size, f.modification_time, f.data_change, j.stats, j.partition_values, j.tags, j.deletion_vector,
+  j.base_row_id, j.default_row_commit_version, j.clustering_provider, j.add_extra
+FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.table_id = ? AND f.add_version > ? AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
+ORDER BY f.file_id;
+
+-- name: by id
+-- whole files
+SELECT f.path, f.size, f.modification_time, f.data_change, j.stats, j.partition_values, j.tags, j.deletion_vector,
+  j.base_row_id, j.default_row_commit_version, j.clustering_provider, j.add_extra
+FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id WHERE f.file_id IN (??);
 
 -- name: bucket digests
 -- the digest of the files that live at a version, summed by bucket; the fields and their order are those of protocol/digest.py

@@ -39,11 +39,25 @@ LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.add_version <= c.versio
   AND (p.remove_version IS NULL OR p.remove_version > c.version)
 WHERE t.name = ?;
 
+-- name: head
+-- what is newer than a version that is known already: the last three columns say since when the live metadata
+-- and protocol hold, and are null at the end where that version is no longer the one that was read
+SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
+       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+       mi.published_version, h.metadata_version, h.protocol_version, c.version
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id
+LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ? AND c.timestamp = ?
+WHERE t.name = ?;
+
 -- name: lock
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
 SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
        h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256, m.published_version,
+       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256,
+       CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
+            ELSE m.published_version END,
        (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), NULL
 FROM dl_heads h
 JOIN dl_tables t ON t.table_id = h.table_id

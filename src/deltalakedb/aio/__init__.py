@@ -1,0 +1,55 @@
+"""The same names for asyncio: methods and functions await, and no event loop is ever blocked.
+
+Everything runs in a bounded pool of threads, by the synchronous implementation.
+
+Example:
+    >>> from deltalakedb.aio import Catalog, open_table, write_deltalake
+    >>> await write_deltalake(uri, df, mode="append")
+    >>> table = await open_table(uri)
+    >>> async for batch in table.scan(columns=["id"]):
+    ...     print(batch.num_rows)
+"""
+
+from deltalakedb import lake
+from deltalakedb.aio.catalogs import Catalog, Mirror, Transaction, TxnLog
+from deltalakedb.aio.streams import Batches, Stream
+from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableOptimizer, open_table
+from deltalakedb.aio.threads import Threads
+from deltalakedb.aio.wrapping import awaits_function, awaits_with_table
+from deltalakedb.table import convert, writer
+from deltalakedb.transfer import export, importer, many, plan, rollback, status, verify
+
+__all__ = [
+    "Batches",
+    "Catalog",
+    "DeltaTable",
+    "Mirror",
+    "Stream",
+    "TableAlterer",
+    "TableMerger",
+    "TableOptimizer",
+    "Transaction",
+    "TxnLog",
+    "convert_to_deltalake",
+    "export_table",
+    "import_status",
+    "import_table",
+    "import_tables",
+    "open_log",
+    "open_table",
+    "plan_import",
+    "rollback_import",
+    "verify_table",
+    "write_deltalake",
+]
+
+write_deltalake = awaits_with_table(writer.write_deltalake, DeltaTable)
+convert_to_deltalake = awaits_function(convert.convert_to_deltalake)
+open_log = awaits_function(lake.open_log, lambda log: TxnLog._of(log, Threads()))
+import_table = awaits_function(importer.import_table)
+import_tables = awaits_function(many.import_tables)
+import_status = awaits_function(status.import_status)
+plan_import = awaits_function(plan.plan_import)
+rollback_import = awaits_function(rollback.rollback_import)
+verify_table = awaits_function(verify.verify_table)
+export_table = awaits_function(export.export_table)

@@ -1,0 +1,107 @@
+"""SQL-backed tables as Spark DataFrames, at native speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.log.names import commit_path
+from deltalakedb.spark.scratch import frame_over, spark_path
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.scan import known
+from deltalakedb.table.source import LogSource
+from deltalakedb.table.sql_table import SqlDeltaTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.uri import Address
+
+#: from this many files on, replaying the log costs delta-spark more than SQL's choice of a few files
+_MANY_FILES: Final = 10_000
+#: a condition is worth a log of its own where it leaves no more than this part of the files
+_FEW: Final = 4
+
+
+def read(
+    spark: SparkSession,
+    uri: str | Address,
+    *,
+    version: int | None = None,
+    timestamp: str | datetime | None = None,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> DataFrame:
+    """A table as a DataFrame, at one version, read natively.
+
+    The version is chosen in SQL when this is called. A published version is read from the table's folder, any
+    other from a log of its own that names its files.
+
+    Args:
+        spark: A session with Delta, such as `session` gives.
+        uri: The table's address.
+        version: The version to read; by default the newest.
+        timestamp: Read the newest version at that time instead (a datetime, or an ISO 8601 text).
+        where: A condition in SQL; the database picks the files that may match it.
+        columns: The columns to read.
+        storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
+
+    Raises:
+        VersionMissingError: There is no such version.
+        InvalidArgumentError: A column is unknown, or a version and a time are given.
+        SparkSetupError: The session has no Delta.
+
+    Example:
+        >>> read(spark, "deltasql://sqlite//lake/meta.db?table=orders", where="day >= '2024-01-01'").count()
+        42
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
+    check_delta(spark)
+    table = SqlDeltaTable(uri, version=version, storage_options=storage_options)
+    if timestamp is not None:
+        table.load_as_version(timestamp)
+    names = None
+    if columns is not None:
+        names = known(list(columns), arrow_schema(table._source.snapshot.metadata.schema_string))
+    frame = _frame(spark, table, where)
+    if where is not None:
+        frame = frame.where(where)
+    if names is not None:
+        frame = frame.select(*(f"`{name.replace('`', '``')}`" for name in names))
+    return frame
+
+
+def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> DataFrame:
+    snapshot = table._source.snapshot
+    picked = _picked(table, where)
+    if picked is None and _is_published(table):
+        reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
+        return reader.load(spark_path(table._row.location))
+    adds = table._source.adds() if picked is None else picked
+    return frame_over(spark, snapshot, adds, table._root)
+
+
+def _picked(table: SqlDeltaTable, where: str | None) -> list[Add] | None:
+    """The few of many files that may match, or None where that is not so."""
+    total = table._row.head.num_files
+    if where is None or total < _MANY_FILES or (expression := table._predicate_or_all(where)) is None:
+        return None
+    adds = list(table._source.adds(expression))
+    return adds if len(adds) * _FEW <= total else None
+
+
+def _is_published(table: SqlDeltaTable) -> bool:
+    """Whether the folder has the version that is open, so that readers of the log find it there."""
+    version = table._source.snapshot.version
+    if isinstance(table._source, LogSource):
+        return True
+    if table._row.published_version < version:
+        return False
+    return table._root.store.exists(commit_path(version))

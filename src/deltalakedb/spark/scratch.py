@@ -1,0 +1,152 @@
+"""Scratch tables that delta-spark opens: a log of one version that names real files."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.log.names import commit_path
+from deltalakedb.protocol.actions import Add, CommitInfo
+from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.dv import dv_path
+from deltalakedb.protocol.rows import tracks_rows
+from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import WORK_FOLDER, work_name
+from deltalakedb.table.lending import LENT, Absolute
+from deltalakedb.table.staging import Harvest, Scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltalakedb.protocol.actions import Action, DomainMetadata
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.storage.store import Store
+    from deltalakedb.table.roots import Root
+
+#: delta-spark begins every log at version 0
+_FIRST: Final = commit_path(0)
+
+
+def spark_path(location: str) -> str:
+    """A table's location as Spark's file systems call it."""
+    return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether executors see the files of this machine."""
+    return (spark.conf.get("spark.master", "") or "").startswith("local")
+
+
+def frame_over(spark: SparkSession, snapshot: Snapshot, adds: Iterable[Add], root: Root) -> DataFrame:
+    """The rows of some files of a snapshot, read by delta-spark from a log that names only them.
+
+    The log stays as long as the session: a DataFrame may be planned again at any time.
+    """
+    lent = [_for_spark(add) for add in Absolute(root.location).lend(list(adds))]
+    log = encode_commit([_opening(snapshot), snapshot.protocol, snapshot.metadata, *lent])
+    if runs_here(spark):
+        folder = tempfile.mkdtemp(prefix="deltasql-spark-")
+        store, place = open_store(folder), folder
+    else:
+        name = f"{WORK_FOLDER}/{work_name()}"
+        place = f"{root.location}/{name}"
+        store = open_store(place, root.options)
+    store.put(_FIRST, log)
+    weakref.finalize(spark, _clear, store, Path(place) if root.is_local or runs_here(spark) else None)
+    return spark.read.format("delta").load(spark_path(place))
+
+
+def _clear(store: Store, folder: Path | None) -> None:
+    store.delete(_FIRST)
+    for empty in (folder / "_delta_log", folder, folder.parent) if folder is not None else ():
+        try:
+            empty.rmdir()
+        except OSError:  # others are at work there
+            return
+
+
+def _for_spark(add: Add) -> Add:
+    """Hadoop spells local files with one slash; its own paths never have three."""
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == "p":
+        vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv))
+    return replace(add, path=_hadoop(add.path), deletion_vector=vector)
+
+
+def _hadoop(url: str) -> str:
+    return f"file:/{url.removeprefix('file:///')}" if url.startswith("file:///") else spark_path(url)
+
+
+def _opening(snapshot: Snapshot) -> CommitInfo:
+    now = time.time_ns() // 1_000_000
+    info: dict[str, Any] = {"timestamp": now, "inCommitTimestamp": now}
+    return CommitInfo(extra={**info, "operation": f"VERSION {snapshot.version}", "operationParameters": {}})
+
+
+class SparkScratch(Scratch):
+    """A scratch table for delta-spark to write to, whose new files become the real table's."""
+
+    @classmethod
+    def at(cls, root: Root, spark: SparkSession, *, table: str) -> SparkScratch:
+        """A scratch table at a place that driver and executors share.
+
+        Raises:
+            UnsupportedOperationError: There is none.
+        """
+        check_shared(root, spark, table=table)
+        made = cls.for_writing(root, table=table)
+        assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing makes what it is called on
+        return made
+
+    def lay_all(self, snapshot: Snapshot, adds: Iterable[Add], domains: Mapping[str, DomainMetadata]) -> None:
+        """Write the log that makes this folder the table, with everything that delta-spark minds."""
+        adds = list(adds)
+        lent = self._lender.lend(adds)
+        self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
+        actions: list[Action] = [_opening(snapshot), snapshot.protocol, snapshot.metadata]
+        open_store(str(self.folder)).put(_FIRST, encode_commit([*actions, *domains.values(), *lent]))
+        self._tracked = tracks_rows(snapshot.protocol)
+
+    _tracked = False
+
+    def harvest(self, *, after: int) -> Harvest:
+        """What delta-spark did; row ids of new files are left to the commit, which alone knows the next."""
+        found = super().harvest(after=after)
+        vectors = dict.fromkeys(
+            path
+            for action in found.actions
+            if isinstance(action, Add) and (path := self._new_vector(action)) is not None
+        )
+        new = set(found.new_files)
+        whole = found.each(self._untracked) if self._tracked else found
+        return replace(whole, new_files=(*found.new_files, *(v for v in vectors if v not in new)))
+
+    def _new_vector(self, add: Add) -> str | None:
+        vector = add.deletion_vector
+        if vector is None or vector.storage_type != "u" or vector.path_or_inline_dv.startswith(LENT):
+            return None
+        path = dv_path(vector)
+        return path if path is not None and (self.folder / path).exists() else None
+
+    def _untracked(self, action: Action) -> Action:
+        known = {real.path for _, real in self._lent.values()}
+        if not isinstance(action, Add) or action.path in known:
+            return action
+        return replace(action, base_row_id=None, default_row_commit_version=None)
+
+
+def check_shared(root: Root, spark: SparkSession, *, table: str) -> None:
+    """Refuse to write to an object store from a cluster: new files pass through the driver's disk."""
+    if not root.is_local and not runs_here(spark):
+        raise UnsupportedOperationError(
+            f"executors cannot reach the scratch table of {root.location}: it lies on the driver's disk",
+            table=table,
+            suggestion="write from a local session, or give the table a location that all machines mount",
+        )

@@ -1,0 +1,182 @@
+"""Spark DataFrames into SQL-backed tables: written by delta-spark, committed in SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.catalog import snapshots
+from deltalakedb.catalog.database import Database
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.rules import OURS
+from deltalakedb.spark.scratch import SparkScratch, check_shared
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.table.operations import removes, submit
+from deltalakedb.table.places import place_for
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.writer import check_mode, create_with, exists, open_existing
+from deltalakedb.uri import Address, parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+Mode = Literal["error", "append", "overwrite", "ignore"]
+
+
+def write(
+    df: DataFrame,
+    uri: str | Address,
+    *,
+    mode: Mode = "error",
+    partition_by: Sequence[str] | str | None = None,
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+    replace_where: str | None = None,
+    dynamic: bool = False,
+    app_id: str | None = None,
+    version: int | None = None,
+    configuration: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> int | None:
+    """Write a DataFrame to a table, creating it where it does not exist.
+
+    Executors write the files, once; the driver commits them in SQL. What fails leaves nothing visible.
+
+    Args:
+        df: The rows.
+        uri: The table's address; with ``location=`` where the table is to be created.
+        mode: What to do with an existing table.
+        partition_by: Columns to partition a new table by.
+        schema_mode: ``merge`` adds new columns, ``overwrite`` replaces the schema with the data.
+        replace_where: With ``mode="overwrite"``: replace only the rows that match this condition.
+        dynamic: With ``mode="overwrite"``: replace only the partitions that the data has.
+        app_id: An application that writes each of its versions once.
+        version: The application's version; a version that was written before is not written again.
+        configuration: A new table's properties.
+        options: Further options of Delta's writer, such as ``maxRecordsPerFile``.
+        storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
+
+    Returns:
+        The table's new version, or None where there was nothing to do.
+
+    Raises:
+        TableExistsError: The table exists, and the mode is ``error``.
+        ConflictError: Somebody else changed what this write depends on.
+
+    Example:
+        >>> write(df, "deltasql://sqlite//lake/meta.db?table=orders", mode="append")
+        7
+    """
+    _check(mode, schema_mode=schema_mode, replace_where=replace_where, dynamic=dynamic)
+    if (app_id is None) != (version is None):
+        raise InvalidArgumentError("app_id and version go together", suggestion="give both or neither")
+    check_delta(df.sparkSession)
+    address = uri if isinstance(uri, Address) else parse_uri(str(uri))
+    table = open_existing(address, storage_options)
+    settings = dict(options or {})
+    if app_id is not None:
+        settings |= {"txnAppId": app_id, "txnVersion": str(version)}
+    if schema_mode is not None:
+        settings["mergeSchema" if schema_mode == "merge" else "overwriteSchema"] = "true"
+    if table is None:
+        settings |= configuration or {}
+        _create(df, address, _writer(df, "append", settings, partition_by), storage_options)
+        return 0
+    if mode == "ignore":
+        return None
+    if mode == "error":
+        raise exists(table)
+    table._check_location(address.location)
+    if app_id is not None and version is not None and _done(table, app_id, version):
+        return None
+    if replace_where is not None:
+        settings["replaceWhere"] = replace_where
+    if mode == "overwrite":
+        # a session's own setting must not turn one kind of overwriting into another
+        settings.setdefault("partitionOverwriteMode", "dynamic" if dynamic else "static")
+    writer = _writer(df, mode, settings, partition_by)
+    return _write_to(table, df, lambda folder: writer.save(folder), mode, replace_where, whole=dynamic)
+
+
+def _check(mode: str, *, schema_mode: str | None, replace_where: str | None, dynamic: bool) -> None:
+    check_mode(mode)
+    if schema_mode not in (None, "merge", "overwrite"):
+        raise InvalidArgumentError(
+            f"unknown schema_mode {schema_mode!r}", suggestion="use merge or overwrite"
+        )
+    if (replace_where is not None or dynamic) and mode != "overwrite":
+        raise InvalidArgumentError("replace_where and dynamic go with mode='overwrite' only")
+    if replace_where is not None and dynamic:
+        raise InvalidArgumentError(
+            "replace_where and dynamic are two ways to say what is replaced", suggestion="leave one out"
+        )
+    if schema_mode == "overwrite" and (mode != "overwrite" or replace_where is not None or dynamic):
+        raise InvalidArgumentError(
+            "a schema is replaced only where all rows are",
+            suggestion="use mode='overwrite' alone, or schema_mode='merge'",
+        )
+
+
+def _writer(
+    df: DataFrame, mode: str, settings: Mapping[str, str], partition_by: Sequence[str] | str | None
+) -> DataFrameWriter:
+    writer = df.write.format("delta").mode(mode).options(**settings)
+    if partition_by:
+        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        writer = writer.partitionBy(*columns)
+    return writer
+
+
+def _create(
+    df: DataFrame, address: Address, writer: DataFrameWriter, storage_options: dict[str, str] | None
+) -> None:
+    database, name = Database.open(address), address.table or ""
+    place = place_for(database, name, address.location)
+    root = root_at(place, storage_options, database.engine.config)
+    check_shared(root, df.sparkSession, table=name)
+    create_with(database, name, place, lambda folder: writer.save(folder), storage_options=storage_options)
+
+
+def _done(table: SqlDeltaTable, app_id: str, version: int) -> bool:
+    recorded = table.transaction_version(app_id)
+    return recorded is not None and recorded >= version
+
+
+def _write_to(
+    table: SqlDeltaTable,
+    df: DataFrame,
+    save: Callable[[str], Any],
+    mode: str,
+    replace_where: str | None,
+    *,
+    whole: bool,
+) -> int | None:
+    snapshot = table._source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    candidates: list[Add] = []
+    reads = EVERYTHING if mode == "overwrite" else NOTHING
+    if replace_where is not None and (where := table._predicate_or_all(replace_where)) is not None:
+        candidates = list(table._source.adds(where))
+        reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
+    elif replace_where is not None or whole:
+        candidates = list(table._source.adds())
+    replaces_all = mode == "overwrite" and replace_where is None and not whole
+    domains = snapshots.domains(table._database, table._row, snapshot.version)
+    failpoint("data.before")
+    with SparkScratch.at(table._root, df.sparkSession, table=table.name) as scratch:
+        scratch.lay_all(snapshot, candidates, domains)
+        save(str(scratch.folder))
+        harvest = scratch.harvest(after=0)
+        more: list[Action] = removes(table._source.adds()) if replaces_all else []
+        if not more and all(isinstance(action, CommitInfo) for action in harvest.actions):
+            return None
+        done = submit(table, scratch, harvest, reads, more)
+    return None if done is None or done.replayed else done.version

@@ -1,0 +1,113 @@
+"""ALTER TABLE: delta-rs decides what becomes of metadata and protocol, on a scratch table without files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.protocol.features import MAX_WRITER_VERSION, writer_features
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.upgrades import used_features, with_writer_features
+from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.operations import call, staged
+from deltalakedb.table.refusals import Concerned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalake._internal import RawDeltaTable
+
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+ROW_TRACKING: Final = "delta.enableRowTracking"
+#: properties that are fulfilled here and not by delta-rs, with the features that they need
+PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
+    IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
+    ROW_TRACKING: ("domainMetadata", "rowTracking"),
+}
+
+
+def alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
+    """Change metadata or protocol, whatever files there are."""
+    _alter(table, run, hooks, validated=False)
+
+
+def add_constraint(
+    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT
+) -> None:
+    """Add constraints, which every row that there is must fulfil."""
+    _alter(table, run, hooks, validated=True)
+
+
+def set_properties(
+    table: SqlDeltaTable,
+    properties: dict[str, str],
+    *,
+    must_exist: bool,
+    run: Callable[[RawDeltaTable, dict[str, str], bool], Any],
+    hooks: Hooks = DEFAULT,
+) -> None:
+    """Set properties, with the features that they stand for.
+
+    Args:
+        table: The open table.
+        properties: The properties.
+        must_exist: Refuse properties that Delta does not know.
+        run: Calls delta-rs on a scratch table with properties, and whether they must be ones it knows.
+        hooks: What is to follow the commit.
+    """
+    ours = {k: v for k, v in properties.items() if k in PROPERTIES}
+    others = {k: v for k, v in properties.items() if k not in PROPERTIES}
+    if _switched_on(ours, ROW_TRACKING) and not is_on(table._source.snapshot.metadata, ROW_TRACKING):
+        _refuse_rows_without_ids(table)
+    if ours and others and must_exist:
+        # delta-rs knows ours as little as a mistake: it is asked about the others alone
+        with staged(table, (), NOTHING) as stage:
+            call(lambda raw: run(raw, others, True), stage.raw, Concerned.at(table))
+    _alter(table, lambda raw: run(raw, properties, must_exist and not ours), hooks, validated=False)
+
+
+def _alter(
+    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], hooks: Hooks, *, validated: bool
+) -> None:
+    before = table._source.snapshot
+    adds = table._source.adds() if validated else ()
+    with staged(table, adds, EVERYTHING if validated else NOTHING) as stage:
+        call(run, stage.raw, Concerned.at(table))
+        harvest = stage.harvest()
+        steps = tuple(tuple(_completed(step, before)) for step in harvest.steps)
+        stage._hand_on(hooks, replace(harvest, steps=steps))
+
+
+def _completed(actions: Sequence[Action], before: Snapshot) -> list[Action]:
+    """Actions with the features that the metadata needs and delta-rs does not see to."""
+    metadata = next((a for a in actions if isinstance(a, Metadata)), before.metadata)
+    given = next((a for a in actions if isinstance(a, Protocol)), None)
+    protocol = given or before.protocol
+    needed = {f for name, features in PROPERTIES.items() if is_on(metadata, name) for f in features}
+    if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
+        # naming features ends the time in which the version implied them
+        needed |= used_features(metadata) & writer_features(before.protocol)
+    if needed <= writer_features(protocol):
+        return list(actions)
+    return [*(a for a in actions if a is not given), with_writer_features(protocol, sorted(needed))]
+
+
+def _switched_on(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").lower() == "true"
+
+
+def _refuse_rows_without_ids(table: SqlDeltaTable) -> None:
+    ids = table._source.scan(("base_row_id",)).column("base_row_id")
+    if ids.null_count:
+        raise UnsupportedOperationError(
+            f"row tracking cannot be switched on: {ids.null_count} files have no row ids yet",
+            table=table.name,
+            suggestion="switch it on when the table is created, or with an engine that gives ids to old rows",
+        )

@@ -1,0 +1,108 @@
+"""What operations that died have left under a table's root: found and deleted, no version touched."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog import commits, snapshots
+from deltalakedb.storage.store import open_store
+from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
+from deltalakedb.table.orphans import orphans
+from deltalakedb.table.places import is_local
+from deltalakedb.table.referenced import references
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What was found under one table's root.
+
+    Attributes:
+        table: The table's name.
+        files: Data files that no version ever knew, below the root.
+        work_folders: Folders of operations that died.
+        size_bytes: The size of the files.
+        deleted: Whether they are gone now.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    work_folders: tuple[str, ...]
+    size_bytes: int
+    deleted: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "table": self.table,
+            "files": list(self.files),
+            "work_folders": list(self.work_folders),
+            "size_bytes": self.size_bytes,
+            "deleted": self.deleted,
+        }
+
+
+def collect(
+    database: Database,
+    name: str,
+    *,
+    older_than_hours: float,
+    dry_run: bool,
+    storage_options: Mapping[str, str] | None = None,
+) -> Garbage:
+    """Delete what died operations have left of a table; nothing that any version of SQL names.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        older_than_hours: Younger files stay: writers that do not go through SQL may be about to commit them.
+        dry_run: Only look.
+        storage_options: Options for the table's store.
+    """
+    now = time.time_ns() // 1_000_000
+    opened = snapshots.open_table(database, name)
+    table = opened.table
+    # before anything is read: what is in flight now may be committed in the next moment
+    oldest = in_flight_since(table.location)
+    dead = [f for f in operation_folders(table.location) if not f.alive] if is_local(table.location) else []
+    found = references(database, opened, cutoff=0, with_changes=True)
+    before = now - int(older_than_hours * _HOUR_MS)
+    # change data of versions whose commits are not all here may be named by the log alone
+    whole = table.head.first_version == 0 and commits.first_with_bytes(database, table) == 0
+    strangers = [
+        meta
+        for meta in orphans(
+            table.location,
+            found.known,
+            partition_columns=opened.snapshot.metadata.partition_columns,
+            before=before if oldest is None else min(before, oldest),
+            now=now,
+            temporary=True,
+            storage_options=storage_options,
+        )
+        # older ones may belong to versions of before the table was taken over
+        if meta.modified_ms >= table.created_at and (whole or not meta.path.startswith("_change_data/"))
+    ]
+    if not dry_run:
+        store = open_store(table.location, storage_options)
+        live = references(database, snapshots.open_table(database, name), cutoff=0, with_changes=True).known
+        strangers = [meta for meta in strangers if meta.path not in live]
+        for meta in strangers:
+            store.delete(meta.path)
+        for folder in dead:
+            remove_folder(folder.path)
+    return Garbage(
+        name,
+        tuple(meta.path for meta in strangers),
+        tuple(folder.path.name for folder in dead),
+        sum(meta.size for meta in strangers),
+        deleted=not dry_run,
+    )

@@ -1,0 +1,219 @@
+"""Operations at work on a local table: signs that show which new files may still be committed.
+
+From before its first new file is there until its commit is decided, an operation holds a shared lock on the
+table's root, which costs next to nothing and ends with its process. Scratch tables, and operations on file
+systems without such locks, have a folder `_deltasql/<name>` under the root instead. Its name tells when the
+operation began and which process it is, so that whoever cleans up knows which files may still be committed,
+and which folders nobody will ever take away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+import uuid
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from deltalakedb.storage.local import storage_error
+from deltalakedb.table.places import is_local
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: under the table's root, so that new files move by a rename
+WORK_FOLDER: Final = "_deltasql"
+#: how often the shared work folder may vanish between looking and making
+_TIDY_RACES: Final = 20
+_NAME: Final = re.compile(r"(\d{13})-([0-9a-f]{12})-(\d+)-[0-9a-f]{32}")
+#: an operation of another machine that takes longer than this is taken for dead
+STALE_MS: Final = 7 * 86_400_000
+#: how long to wait for a moment in which nobody holds a root
+_PATIENCE_S: Final = 0.5
+#: clocks of two machines, or of a disk and its machine, differ by less
+_SKEW_MS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFolder:
+    """The folder of one operation.
+
+    Attributes:
+        path: Where it is.
+        since: When the operation began, in epoch milliseconds; no file of its is older.
+        alive: Whether it may still commit.
+    """
+
+    path: Path
+    since: int
+    alive: bool
+
+
+def work_name() -> str:
+    """A new name for the folder of an operation of this process."""
+    return f"{_now():013d}-{_machine()}-{os.getpid()}-{uuid.uuid4().hex}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a work folder and those above it, though another writer may be tidying up just there."""
+    for _ in range(_TIDY_RACES):
+        # the folder above is gone before, or while, it is looked at
+        with suppress(FileNotFoundError, FileExistsError):
+            folder.mkdir(parents=True)
+            return
+    folder.mkdir(parents=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Take a work folder away; links in it are unlinked, never followed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # not empty: another writer is at work
+        folder.parent.rmdir()
+
+
+@contextmanager
+def in_flight(root: str) -> Iterator[None]:
+    """New files under a root belong to an operation that is not committed yet; a store shows no such sign."""
+    if not is_local(root):
+        yield
+        return
+    if (held := _hold(root)) is not None:
+        try:
+            yield
+        finally:
+            os.close(held)
+        return
+    folder = Path(root) / WORK_FOLDER / work_name()
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise storage_error(error, "create", folder) from error
+    try:
+        yield
+    finally:
+        remove_folder(folder)
+
+
+class InFlight:
+    """Signs under any number of roots that new files there are in flight, until the block ends."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._roots: set[str] = set()
+
+    def at(self, root: str) -> None:
+        """New files are about to lie, or lie, under this root."""
+        if root not in self._roots:
+            self._stack.enter_context(in_flight(root))
+            self._roots.add(root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._roots.clear()
+
+
+def operation_folders(root: str) -> list[OperationFolder]:
+    """The folders of operations at work on the table at a root, and of those that died."""
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(Path(root) / WORK_FOLDER):
+            with suppress(FileNotFoundError):
+                found.append(_judged(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
+    return sorted(found, key=lambda folder: folder.path)
+
+
+def in_flight_since(root: str) -> int | None:
+    """Since when files may have been written that are to be committed yet; None where nobody is at work."""
+    if not is_local(root):
+        return None
+    began = [folder.since for folder in operation_folders(root) if folder.alive]
+    if _is_held(root):
+        # nobody knows since when
+        began.append(_now() - STALE_MS)
+    return min(began, default=None)
+
+
+def _hold(root: str) -> int | None:
+    """The root, opened and locked together with whoever else is at work; None where that cannot be done."""
+    if sys.platform == "win32":
+        return None
+    try:
+        handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None  # the folder of the other way says what is wrong, or makes it
+    try:
+        # whoever cleans up holds it alone, but only for a moment
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _is_held(root: str) -> bool:
+    """Whether an operation holds the root's lock; short ones are waited for."""
+    if sys.platform == "win32" or not Path(root).is_dir():
+        return False
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    until = time.monotonic() + _PATIENCE_S
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    return True
+                time.sleep(_PATIENCE_S / 100)
+            except OSError:
+                return False  # no such locks here: nobody has one
+            else:
+                return False
+    finally:
+        os.close(handle)
+
+
+def _judged(path: Path, name: str, modified: int) -> OperationFolder:
+    match = _NAME.fullmatch(name)
+    since = int(match[1]) if match else modified - STALE_MS
+    if match and match[2] == _machine():
+        return OperationFolder(path, since - _SKEW_MS, alive=_running(int(match[3])))
+    return OperationFolder(path, since - _SKEW_MS, alive=_now() - max(since, modified) < STALE_MS)
+
+
+def _running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """One text for all processes that see each other by their ids: a boot of a machine, or a container."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,97 @@
+"""Files under a table's root that no version knows: left by writers that died, or by somebody else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from deltalakedb.storage.store import ObjectMeta, open_store
+from deltalakedb.table.places import is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+#: on object stores nothing tells which new files are in flight, so younger ones are left alone
+REMOTE_GRACE_MS = 86_400_000
+#: how the name of a data file ends that our own writer has not finished
+UNFINISHED = ".parquet.tmp"
+_DATA_FOLDERS = ("_change_data", "_delta_index")
+
+
+def orphans(
+    root: str,
+    known: Collection[str],
+    *,
+    partition_columns: Sequence[str],
+    before: int,
+    now: int,
+    temporary: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[ObjectMeta]:
+    """Files that are not among some paths and are old enough.
+
+    Never among them: what lies in a hidden folder or has a hidden name (`_delta_log` above all; change data
+    lies in no hidden folder), and what belongs to another Delta table below the root.
+
+    Args:
+        root: The table's root.
+        known: Paths below the root to leave out, decoded.
+        partition_columns: Folders of these may begin with an underscore.
+        before: Only files last written before this time; the caller minds what is in flight.
+        now: The time.
+        temporary: Also files that our own writers had not finished, though their names are hidden.
+        storage_options: Options for the store.
+    """
+    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary)
+    if is_local(root):
+        found = _walk(root, "", shown)
+    else:
+        before = min(before, now - REMOTE_GRACE_MS)
+        listed = list(open_store(root, storage_options).list(recursive=True))
+        tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
+        found = (m for m in listed if shown.path(m.path) and not m.path.startswith(tuple(tables)))
+    for meta in found:
+        if meta.modified_ms <= before and meta.path not in known:
+            yield meta
+
+
+class _Shown:
+    """Which names belong to the table's data."""
+
+    def __init__(self, columns: tuple[str, ...], temporary: bool) -> None:
+        self._columns = columns
+        self._temporary = temporary
+
+    def name(self, name: str, *, top: bool) -> bool:
+        """Whether a folder or file of this name holds data of the table."""
+        if not name.startswith((".", "_")) or (self._columns and name.startswith(self._columns)):
+            return True
+        if name.startswith(".") and name.endswith(UNFINISHED):
+            return self._temporary
+        return top and name in _DATA_FOLDERS
+
+    def path(self, path: str) -> bool:
+        """Whether every part of a path does."""
+        return all(self.name(part, top=not place) for place, part in enumerate(path.split("/")))
+
+
+def _walk(root: str, prefix: str, shown: _Shown) -> Iterator[ObjectMeta]:
+    """The visible files below a local root; links are never followed."""
+    try:
+        entries = list(os.scandir(os.path.join(root, prefix)))  # noqa: PTH118 - paths stay texts here
+    except FileNotFoundError:
+        return
+    if prefix and any(entry.name == "_delta_log" for entry in entries):
+        return  # another table
+    for entry in entries:
+        path = f"{prefix}/{entry.name}" if prefix else entry.name
+        if not shown.name(entry.name, top=not prefix):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(root, path, shown)
+            continue
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)

@@ -1,0 +1,121 @@
+"""The commands that move tables in and out: what they print, ask and end with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import deltalake
+import pytest
+
+from deltalakedb import Catalog, write_deltalake
+from support.lake import ids
+from support.sources import change, plain_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.conftest import Deltasql, DeltasqlJson
+
+pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return plain_table(tmp_path / "plain")
+
+
+def test_a_dry_run_estimates_and_an_import_reports(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path
+) -> None:
+    plan = deltasql_json("import", str(plain), "t", "--dry-run", "--history", "checkpoint")
+    assert (plan["dry_run"], plan["first_version"], plan["num_files"], plan["exact"]) == (True, 4, 8, True)
+    text = deltasql("import", str(plain), "t", "--dry-run").stdout
+    assert "Would import" in text
+    assert "memory" in text
+    done = deltasql_json(
+        "import", str(plain), "t", "--verify", "full", "--rate", "100000", "--batch-size", "10"
+    )
+    assert (done["action"], done["version"], done["verification"]["ok"]) == ("imported", 8, True)
+    assert set(done["phases"]) == {"plan", "load", "verify", "finalize"}
+    assert deltasql_json("import", str(plain), "t", code=1)["error"] == "TableExistsError"
+    assert "nothing to do" in deltasql("import", str(plain), "t", "--catch-up").stdout
+    deltalake.write_deltalake(plain, ids(99), mode="append")
+    assert "Caught up" in deltasql("import", str(plain), "t", "--catch-up").stdout
+    (status,) = deltasql_json("import-status", "t")["imports"]
+    assert (status["phase"], status["table"]) == ("finalized", "t")
+    assert "finalized" in deltasql("import-status").stdout
+    assert "no imports" in deltasql("import-status", "other").stdout
+
+
+def test_verify_ends_with_3_where_something_differs(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, catalog_uri: str
+) -> None:
+    deltasql("import", str(plain), "t", "--quiet")
+    assert "holds what the log says" in deltasql("verify").stdout
+    for level in ("counts", "digest", "full", "data"):
+        assert deltasql_json("verify", "t", "--level", level)["ok"] is True
+    change(catalog_uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")
+    found = deltasql_json("verify", "t", code=3)
+    assert found["ok"] is False
+    assert found["tables"][0]["num_differences"] == 8
+    assert "differs in size" in deltasql("verify", code=3).stdout
+    assert deltasql("verify", "--quiet", code=3).stdout == "t 8\n"
+    deltasql("verify", "--level", "everything", code=2)
+
+
+def test_rollback_asks_and_gives_the_table_back(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, catalog_uri: str
+) -> None:
+    deltasql("import", str(plain), "t")
+    write_deltalake(f"{catalog_uri}?table=t", ids(50), mode="append")
+    would = deltasql_json("rollback", "t", "--dry-run")
+    assert (would["action"], would["version"], would["dry_run"]) == ("plain again", 9, True)
+    deltasql("rollback", "t", code=2, stdin="")
+    with Catalog(catalog_uri) as catalog:
+        catalog.mirror.pause("t")
+        write_deltalake(f"{catalog_uri}?table=t", ids(51), mode="append")
+        assert "mirror run" in deltasql("rollback", "t", "--yes", code=1).stderr
+        catalog.mirror.resume("t")
+    assert "plain Delta table again, version 10" in deltasql("rollback", "t", "--yes").stdout
+    assert deltasql_json("list")["tables"] == []
+    assert deltalake.DeltaTable(plain).version() == 10
+    deltasql("rollback", "t", "--yes", code=1)
+
+
+def test_export_writes_elsewhere_and_leaves_in_place(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, tmp_path: Path
+) -> None:
+    deltasql("import", str(plain), "t")
+    assert "Would export" in deltasql("export", "t", str(tmp_path / "copy"), "--dry-run").stdout
+    done = deltasql_json("export", "t", str(tmp_path / "copy"), "--data", "link", "--verify", "full")
+    assert (done["version"], done["in_place"], done["verification"]["ok"]) == (8, False, True)
+    assert deltalake.DeltaTable(tmp_path / "copy").version() == 8
+    deltasql("export", "t", code=2)
+    deltasql("export", "t", "x", "--in-place", code=2)
+    deltasql("export", "t", "--in-place", code=2, stdin="")
+    assert "has forgotten it" in deltasql("export", "t", "--in-place", "--yes").stdout
+    assert deltasql_json("list")["tables"] == []
+
+
+def test_import_all_isolates_failures_and_goes_on(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path
+) -> None:
+    for name in ("a", "b/c"):
+        deltalake.write_deltalake(tmp_path / "lake" / name, ids(1))
+    (tmp_path / "lake" / "bad" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "lake" / "bad" / "_delta_log" / f"{0:020}.json").write_text("{")
+    plans = deltasql_json("import-all", "lake", "--dry-run", code=1)
+    assert [t["outcome"] for t in plans["tables"]] == ["planned", "planned", "failed"]
+    result = deltasql("import-all", "lake", "--namespace", "raw", "--parallel", "2", code=1)
+    assert "raw.b.c" in result.stdout
+    assert "raw.bad failed" in result.stderr
+    again = deltasql_json("import-all", "lake", "--namespace", "raw", code=1)
+    assert [t["outcome"] for t in again["tables"]] == ["unchanged", "unchanged", "failed"]
+    (tmp_path / "tables.txt").write_text(f"# name path\nlisted {tmp_path / 'lake' / 'a'}\n\n")
+    listed = deltasql_json("import-all", "--list", "tables.txt", code=1)
+    assert "belongs to the table 'raw.a'" in listed["tables"][0]["error"]["message"]
+    (tmp_path / "tables.txt").write_text("alone\n")
+    deltasql("import-all", "--list", "tables.txt", code=2)
+    deltasql("import-all", code=2)
+    (tmp_path / "nothing").mkdir()
+    assert "No Delta tables" in deltasql("import-all", "nothing").stdout

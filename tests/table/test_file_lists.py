@@ -1,0 +1,131 @@
+"""File lists in memory: read once, moved on by what is new, and bounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb.catalog import files
+from deltalakedb.config import Config, use_config
+from deltalakedb.table import file_lists
+from deltalakedb.table.file_lists import FileLists, _Key, lists_of
+from deltalakedb.table.source import SqlSource
+from support.feeds import remove_all
+from table.test_statement_counts import statements
+
+if TYPE_CHECKING:
+    import pytest
+
+    from conftest import TableUri
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "p": [f"p{i % 3}" for i in ids]})
+
+
+def whole(table: Any) -> list[str]:
+    """The list as memory has it, and checked against the database."""
+    source = table._source
+    assert isinstance(source, SqlSource)
+    fresh = files.scan_files(source.database, source.opened, files.ADD_COLUMNS).to_pylist()
+    kept = source.scan(files.ADD_COLUMNS).to_pylist()
+    assert sorted(map(str, kept)) == sorted(map(str, fresh))
+    assert sorted(str(a) for a in source.adds()) == sorted(str(files.add_from_row(r)) for r in fresh)
+    assert table.count() == sum(n for n in source.scan(("num_records",)).column(0).to_pylist())
+    return sorted(row["path"] for row in kept)
+
+
+def test_a_list_moves_on_through_every_kind_of_commit(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, rows(0, 1, 2), partition_by=["p"])
+    table = DeltaTable(uri)
+    seen = [whole(table)]
+    for number, change in enumerate(
+        (
+            lambda: write_deltalake(uri, rows(3, 4), mode="append"),
+            lambda: DeltaTable(uri).delete("id = 1"),
+            lambda: DeltaTable(uri).update(updates={"id": "id + 10"}, predicate="p = 'p0'"),
+            lambda: write_deltalake(uri, rows(7), mode="overwrite"),
+            lambda: remove_all(uri),
+            lambda: [write_deltalake(uri, rows(n), mode="append") for n in range(3)],
+        )
+    ):
+        change()
+        table.update_incremental()
+        seen.append(whole(table))
+        assert seen[-1] != seen[-2], number
+    for version, wanted in ((0, seen[0]), (1, seen[1])):
+        table.load_as_version(version)
+        assert whole(table) == wanted
+
+
+def test_what_is_known_is_not_read_again(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, rows(1))
+    table = DeltaTable(uri)
+    assert statements(table.update_incremental) == ["snapshots.head"]
+    assert statements(table.file_uris) == ["built"]
+    assert statements(table.file_uris) == []
+    assert statements(lambda: DeltaTable(uri).file_uris()) == ["snapshots.open"]
+    write_deltalake(uri, rows(2), mode="append")
+    assert statements(table.update_incremental) == ["snapshots.head"]
+    assert table.version() == 1
+    assert statements(table.file_uris) == ["commits.one", "built", "files.removed between"]
+    assert len(table.file_uris()) == 2
+    write_deltalake(uri, rows(3).append_column("new", pa.array([1])), mode="append", schema_mode="merge")
+    assert statements(table.update_incremental) == ["snapshots.head", "snapshots.open"]
+    assert "new" in [f.name for f in table.schema().fields]
+
+
+def test_a_table_of_the_same_name_is_another_table(catalog_uri: str, tmp_path: Any) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", rows(1), location=tmp_path / "one")
+        table = catalog.table("t")
+        assert len(table.file_uris()) == 1
+        catalog.drop_table("t")
+        catalog.write("t", pa.table({"other": [1, 2]}), location=tmp_path / "two")
+        table.update_incremental()
+        assert table.schema().fields[0].name == "other"
+        assert str(tmp_path / "two") in table.file_uris()[0]
+
+
+def test_the_bound_holds_and_the_oldest_go_first() -> None:
+    one = pa.table({"path": ["x" * 1_000]})
+    kept = FileLists(4 * one.nbytes)
+    keys = [_Key(1, ("path",), version, version) for version in range(10)]
+    for key in keys[:4]:
+        kept.put(key, one)
+    assert kept.get(keys[0]) is one
+    kept.put(keys[4], one)
+    assert kept.get(keys[1]) is None, "the least recently used"
+    assert kept.get(keys[0]) is one
+    assert kept.size_bytes <= 4 * one.nbytes
+    assert kept.newest_before(_Key(1, ("path",), 4, 4)) == keys[3]
+    assert kept.newest_before(_Key(1, ("size",), 4, 4)) is None
+    kept.put(keys[9], pa.table({"path": ["x" * 3_000]}))
+    assert kept.get(keys[9]) is None, "one list must not push all others out"
+    kept.clear()
+    assert kept.size_bytes == 0
+
+
+def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
+    with use_config(Config(cache={"snapshot_bytes": 0})):
+        write_deltalake(uri, rows(1))
+        table: Any = DeltaTable(uri)
+        for _ in range(2):
+            assert statements(table.file_uris) == ["built"]
+        assert lists_of(table._database).size_bytes == 0
+
+
+def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
+    write_deltalake(uri, rows(0, 1, 2), partition_by=["p"])
+    table: Any = DeltaTable(uri)
+    short = sorted(str(a) for a in table._source.adds())
+    monkeypatch.setattr("deltalakedb.table.source.STREAMED_FROM", 2)
+    other: Any = DeltaTable(uri)
+    assert sorted(str(a) for a in other._source.adds()) == short
+    assert file_lists.STREAMED_FROM > 2
