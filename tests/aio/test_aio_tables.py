@@ -132,7 +132,7 @@ def test_a_table_opens_when_it_is_needed(table_uri: TableUri, tmp_path: Path) ->
             await table
         made = await aio.DeltaTable.create(table_uri("t"), ids(1).schema)
         assert await made.version() == await table.version() == 0
-        assert table.table_uri == str(tmp_path / "lake" / "t")
+        assert table.table_uri == f"file://{tmp_path}/lake/t/"
         plain = str(tmp_path / "plain")
         await aio.write_deltalake(plain, ids(5))
         assert await numbers(await aio.open_table(plain)) == [5]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -27,10 +26,11 @@ from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import NOTHING
 from support.actions import info, metadata, protocol
 from support.commits import Bench, file, gone
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from conftest import TableUri
     from deltalakedb.catalog.database import Database
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def data_files(table: DeltaTable) -> int:
     """How many data files lie under a table's root, live or not."""
-    return sum(name.endswith(".parquet") for name in files_below(table.table_uri))
+    return sum(name.endswith(".parquet") for name in files_below(root_of(table)))
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_the_answer_of_a_transaction_is_found_again(
     with catalog.transaction() as tx:
         tx.write("a", ids(2))
         tx.table("b").delete("id = 1")
-        tx.write("c", ids(3), location=Path(catalog.table("a").table_uri).parent / "c")
+        tx.write("c", ids(3), location=root_of(catalog.table("a")).parent / "c")
     assert {n: c.version for n, c in tx.commits.items()} == {"a": 1, "b": 1, "c": 0}
     assert [ids_of(catalog.table(n)) for n in ("a", "b", "c")] == [[1, 2], [], [3]]
 

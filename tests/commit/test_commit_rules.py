@@ -31,7 +31,7 @@ from deltalakedb.protocol.log import Committed
 from deltalakedb.protocol.reads import NOTHING
 from support.actions import info, metadata, protocol
 from support.commits import Bench, file, gone
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,7 +307,7 @@ def test_an_append_only_table_loses_no_row(catalog: Catalog, table_uri: TableUri
             tx.write("t", ids(5))
             tx.write("t", ids(6), mode="overwrite")
 
-    before = files_below(DeltaTable(uri).table_uri)
+    before = files_below(root_of(DeltaTable(uri)))
     for way in (
         lambda: DeltaTable(uri).delete("id = 1"),
         lambda: DeltaTable(uri).delete(),
@@ -321,7 +321,7 @@ def test_an_append_only_table_loses_no_row(catalog: Catalog, table_uri: TableUri
         with pytest.raises(DeltaError):
             way()
         assert DeltaTable(uri).version() == 0
-        assert files_below(DeltaTable(uri).table_uri) == before
+        assert files_below(root_of(DeltaTable(uri))) == before
     write_deltalake(uri, ids(3), mode="append")
     assert ids_of(DeltaTable(uri)) == [1, 2, 3]
 
@@ -388,7 +388,7 @@ def test_no_way_of_writing_slips_past_a_constraint(
 ) -> None:
     uri = _constrained(table_uri, tmp_path, protocol_, configuration, field)
     write_deltalake(uri, ids(1, 2), mode="append")
-    before = files_below(DeltaTable(uri).table_uri)
+    before = files_below(root_of(DeltaTable(uri)))
     value = "CAST(NULL AS BIGINT)" if bad["id"][0].as_py() is None else "-5"
 
     def merge(*, update: bool) -> None:
@@ -417,7 +417,7 @@ def test_no_way_of_writing_slips_past_a_constraint(
         with pytest.raises(Exception):  # noqa: B017 - delta-rs has many classes for this
             way()
         assert ids_of(DeltaTable(uri)) == [1, 2]
-        assert files_below(DeltaTable(uri).table_uri) == before
+        assert files_below(root_of(DeltaTable(uri))) == before
 
 
 def _constrained(
@@ -501,7 +501,7 @@ def test_tables_with_identity_columns_are_not_written(
         with pytest.raises(UnsupportedFeatureError):
             way()
     assert DeltaTable(uri).version() == 0
-    assert {n.split("/")[0] for n in files_below(DeltaTable(uri).table_uri)} == {"_delta_log"}
+    assert {n.split("/")[0] for n in files_below(root_of(DeltaTable(uri)))} == {"_delta_log"}
 
 
 # ---- row tracking --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalakedb.exceptions import CommitError, ConflictError
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def lose(uri: str, winner: Callable[[Any], Any], loser: Callable[[Any], Any]) ->
     """The error of the second of two, who leaves no trace."""
     first, second = two(uri, 1)
     winner(first)
-    root = second.table_uri
+    root = root_of(second)
     before = files_below(root)
     with pytest.raises(deltalake.exceptions.CommitFailedError) as caught:
         loser(second)
@@ -56,7 +56,7 @@ def lose(uri: str, winner: Callable[[Any], Any], loser: Callable[[Any], Any]) ->
     assert caught.value.transient
     assert caught.value.suggestion
     assert files_below(root) == before
-    assert not (Path(root) / "_deltasql").exists()
+    assert not (root / "_deltasql").exists()
     assert DeltaTable(uri).version() == 2
     return caught.value
 

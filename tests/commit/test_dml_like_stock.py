@@ -14,7 +14,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError
-from support.lake import every_type, files_below, ids, ids_of
+from support.lake import every_type, files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales, shape
 
 if TYPE_CHECKING:
@@ -230,11 +230,11 @@ def test_the_change_feed_is_the_same(twins: Twins) -> None:
     ours, stock = twins.open()
     published = deltalake.DeltaTable(ours.table_uri)
     assert _changes(published) == _changes(stock)
-    recorded = {f for f in files_below(ours.table_uri) if f.startswith("_change_data/")}
+    recorded = {f for f in files_below(root_of(ours)) if f.startswith("_change_data/")}
     assert recorded
     logged = [
         json.loads(line)["cdc"]["path"]
-        for file in (Path(ours.table_uri) / "_delta_log").glob("*.json")
+        for file in (root_of(ours) / "_delta_log").glob("*.json")
         for line in file.read_text().splitlines()
         if '"cdc"' in line
     ]
@@ -316,7 +316,7 @@ def test_files_with_absolute_paths_are_rewritten(table_uri: TableUri, tmp_path: 
 def test_a_failed_operation_leaves_no_trace(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, sales(*range(5)), partition_by=["place"])
-    root = DeltaTable(uri).table_uri
+    root = root_of(DeltaTable(uri))
     before = files_below(root)
     ways: list[Callable[[], Any]] = [
         lambda: DeltaTable(uri).delete("nothing = 1"),
@@ -334,7 +334,7 @@ def test_a_failed_operation_leaves_no_trace(table_uri: TableUri) -> None:
             fail()
         except Exception:
             assert files_below(root) == before
-            assert not (Path(root) / "_deltasql").exists()
+            assert not (root / "_deltasql").exists()
             assert DeltaTable(uri).version() == 0
         else:
             pytest.fail(f"operation {number} should have failed")
@@ -343,7 +343,7 @@ def test_a_failed_operation_leaves_no_trace(table_uri: TableUri) -> None:
 def test_a_failure_in_the_middle_of_the_data_leaves_no_trace(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1), partition_by=["part"])
-    root = DeltaTable(uri).table_uri
+    root = root_of(DeltaTable(uri))
     before = files_below(root)
 
     def rows() -> Any:

@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.table.retries import backoff
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -223,7 +223,7 @@ def test_operations_fold_into_one_version_without_leftover_files(lake: Catalog) 
         tx.write("a", ids(3))
     table = lake.table("a")
     assert (table.version(), ids_of(table)) == (1, [3, 10, 11])
-    data = {f for f in files_below(table.table_uri) if f.endswith(".parquet")}
+    data = {f for f in files_below(root_of(table)) if f.endswith(".parquet")}
     live = {Path(u).name for u in table.file_uris()}
     stock = deltalake.DeltaTable(table.table_uri)
     assert ids_of(stock) == [3, 10, 11]

@@ -12,7 +12,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import TableFrozenError
-from support.lake import hidden_log, ids, ids_of
+from support.lake import hidden_log, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -24,7 +24,7 @@ def outbox(catalog: Catalog) -> list[tuple[int, str]]:
 
 
 def log_of(uri: str) -> Path:
-    return Path(DeltaTable(uri).table_uri) / "_delta_log"
+    return root_of(DeltaTable(uri)) / "_delta_log"
 
 
 def test_what_is_published_is_marked_so(catalog: Catalog, table_uri: TableUri) -> None:

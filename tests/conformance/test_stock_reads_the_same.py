@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -15,7 +14,7 @@ import pytest
 
 from deltalakedb import DeltaTable, open_log, write_deltalake
 from deltalakedb.log import FileTxnLogReader
-from support.lake import every_type, hidden_log
+from support.lake import every_type, hidden_log, root_of
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -99,7 +98,7 @@ def test_filters_keep_every_row_that_stock_finds(table_uri: TableUri, partition_
     ours = DeltaTable(uri)
     stock = deltalake.DeltaTable(ours.table_uri)
     all_files = set(ours.file_uris())
-    with hidden_log(ours.table_uri):
+    with hidden_log(root_of(ours)):
         mine = [(set(ours.file_uris(file_pruning_predicate=f)), ours.partitions(f)) for f in FILTERS]
     for where, (files, partitions) in zip(FILTERS, mine, strict=True):
         assert files <= all_files, where
@@ -143,7 +142,7 @@ def test_partition_filters_leave_out_what_cannot_match(table_uri: TableUri) -> N
 def test_published_bytes_are_the_ratified_bytes(table_uri: TableUri) -> None:
     uri = table_uri("t")
     build(uri, ["part"])
-    root = Path(DeltaTable(uri).table_uri)
+    root = root_of(DeltaTable(uri))
     sql, files = open_log(uri), FileTxnLogReader(root)
     assert list(sql.versions()) == list(files.versions()) == list(range(6))
     names = sorted(p.name for p in (root / "_delta_log").glob("*.json"))
@@ -179,7 +178,7 @@ def test_nothing_needs_the_log_once_it_is_in_sql(table_uri: TableUri) -> None:
     build(uri, ["part"])
     table = DeltaTable(uri)
     wanted = [rows(DeltaTable(uri, version=v)) for v in range(6)]
-    with hidden_log(table.table_uri):
+    with hidden_log(root_of(table)):
         for version in range(6):
             again = DeltaTable(uri, version=version)
             assert rows(again).equals(wanted[version])

@@ -21,7 +21,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
-from support.lake import every_type, files_below, hidden_log, ids, ids_of
+from support.lake import every_type, files_below, hidden_log, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -37,7 +37,7 @@ def test_every_type_comes_back_as_it_went(table_uri: TableUri, partition_by: lis
     assert found.slice(0, 6).to_pylist() == rows.to_pylist()
     assert len(found) == 12
     assert table.metadata().partition_columns == (partition_by or [])
-    with hidden_log(table.table_uri):
+    with hidden_log(root_of(table)):
         again = DeltaTable(uri)
         assert again.to_pyarrow_table().sort_by("id").equals(found)
         assert again.to_pandas().shape == (12, len(rows.column_names))
@@ -138,7 +138,7 @@ def test_properties_of_a_written_table_are_kept(table_uri: TableUri) -> None:
 def test_rows_that_do_not_fit_leave_nothing_behind(catalog: Catalog, table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1), partition_by=["part"])
-    root = DeltaTable(uri).table_uri
+    root = root_of(DeltaTable(uri))
     before = files_below(root)
     rows_before = catalog.query("SELECT count(*) AS n FROM dl_audit").to_pylist()
     wrong = pa.table({"id": ["text"], "part": ["a"], "extra": [1]})
@@ -148,7 +148,7 @@ def test_rows_that_do_not_fit_leave_nothing_behind(catalog: Catalog, table_uri: 
     with pytest.raises(DeltaError):
         write_deltalake(uri, ids(2), mode="append", partition_by=["id"])
     assert files_below(root) == before
-    assert not (Path(root) / "_deltasql").exists()
+    assert not (root / "_deltasql").exists()
     assert DeltaTable(uri).version() == 0
     assert catalog.query("SELECT count(*) AS n FROM dl_audit").to_pylist() == rows_before
 
@@ -171,7 +171,7 @@ def test_a_table_that_cannot_be_created_leaves_no_folder(
 def test_a_source_that_breaks_midway_commits_nothing(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
-    before = files_below(DeltaTable(uri).table_uri)
+    before = files_below(root_of(DeltaTable(uri)))
 
     def batches() -> Any:
         yield ids(2).to_batches()[0]
@@ -181,7 +181,7 @@ def test_a_source_that_breaks_midway_commits_nothing(table_uri: TableUri) -> Non
     with pytest.raises((DeltaError, RuntimeError)):
         write_deltalake(uri, reader, mode="append")
     assert ids_of(DeltaTable(uri)) == [1]
-    assert files_below(DeltaTable(uri).table_uri) == before
+    assert files_below(root_of(DeltaTable(uri))) == before
 
 
 def test_schema_merge_adds_a_column_and_overwrite_replaces_all(table_uri: TableUri) -> None:
@@ -267,7 +267,7 @@ def test_time_travel_by_number_datetime_and_text(table_uri: TableUri) -> None:
     assert [h["version"] for h in table.history()] == [1, 0]
     table.update_incremental()
     assert table.version() == 3
-    with hidden_log(table.table_uri):
+    with hidden_log(root_of(table)):
         assert [ids_of(DeltaTable(uri, version=v)) for v in range(4)] == [[0], [1], [2], [3]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -17,10 +16,11 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
 from deltalakedb.table.staging import Scratch
 from deltalakedb.uri import parse_uri
-from support.lake import child, files_below, finish, ids, ids_of
+from support.lake import child, files_below, finish, ids, ids_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from conftest import TableUri
 
@@ -37,7 +37,7 @@ def assert_whole(uri: str, numbers: set[int], versions: int) -> None:
     stock = deltalake.DeltaTable(table.table_uri)
     assert stock.version() == versions - 1
     assert ids_of(stock) == sorted(numbers)
-    assert not (Path(table.table_uri) / "_deltasql").exists()
+    assert not (root_of(table) / "_deltasql").exists()
 
 
 def test_threads_append_side_by_side(table_uri: TableUri) -> None:
@@ -67,7 +67,7 @@ def test_threads_create_one_table(table_uri: TableUri) -> None:
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(create, range(4)))
     assert sorted(outcomes) == ["created", "exists", "exists", "exists"]
-    root = Path(DeltaTable(uri).table_uri)
+    root = root_of(DeltaTable(uri))
     assert DeltaTable(uri).version() == 0
     assert [p.name for p in (root / "_delta_log").iterdir()] == [f"{0:020}.json"]
     assert len([f for f in files_below(root) if f.endswith(".parquet")]) == 1
@@ -261,7 +261,7 @@ def test_a_concurrent_overwrite_loses_and_leaves_no_files(table_uri: TableUri, w
     assert caught.value.transient
     assert caught.value.suggestion
     assert_whole(uri, {0, 1} if winner == "append" else {1}, 2)
-    root = Path(DeltaTable(uri).table_uri)
+    root = root_of(DeltaTable(uri))
     assert not [f for f in files_below(root) if f.startswith("part=z/")]
 
 
@@ -270,19 +270,19 @@ def test_an_append_loses_to_a_change_of_schema(table_uri: TableUri) -> None:
     write_deltalake(uri, ids(0))
     wider = pa.table({"id": [1], "part": ["a"], "more": [1.0]})
     late = interloper(ids(2), lambda: write_deltalake(uri, wider, mode="append", schema_mode="merge"))
-    before = files_below(DeltaTable(uri).table_uri)
+    before = files_below(root_of(DeltaTable(uri)))
     with pytest.raises(ConflictError):
         write_deltalake(uri, late, mode="append")
     assert ids_of(DeltaTable(uri)) == [0, 1]
-    after = files_below(DeltaTable(uri).table_uri) - before
+    after = files_below(root_of(DeltaTable(uri))) - before
     assert len([f for f in after if f.endswith(".parquet")]) == 1
 
 
 def test_a_table_dropped_in_the_meantime_is_told(catalog: Catalog, table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0))
-    before = files_below(DeltaTable(uri).table_uri)
-    root = DeltaTable(uri).table_uri
+    before = files_below(root_of(DeltaTable(uri)))
+    root = root_of(DeltaTable(uri))
     late = interloper(ids(1), lambda: catalog.drop_table("t"))
     with pytest.raises(Exception, match="dropped"):
         write_deltalake(uri, late, mode="append")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from deltalakedb.commit.committer import commit
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table.operations import removes
 from deltalakedb.uri import parse_uri
+from support.lake import root_of
 
 if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, DeletionVector, Protocol
@@ -53,7 +53,7 @@ def changes(found: Any) -> list[str]:
 
 def hide_log(table: Any) -> None:
     """Take the table's `_delta_log` away."""
-    log = Path(table.table_uri) / "_delta_log"
+    log = root_of(table) / "_delta_log"
     log.rename(log.with_name("_hidden_log"))
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -63,6 +64,11 @@ def every_type(start: int = 0, count: int = 6) -> pa.Table:
             "day": pa.array([dt.date(2024, 1, 1 + i % 2) for i in n], pa.date32()),
         }
     )
+
+
+def root_of(table: deltalake.DeltaTable) -> Path:
+    """The folder of a local table."""
+    return Path(unquote(urlsplit(table.table_uri).path))
 
 
 def files_below(root: str | Path) -> set[str]:

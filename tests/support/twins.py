@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import DeltaTable, write_deltalake
-from support.lake import files_below
+from support.lake import files_below, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,13 +72,13 @@ class Twins:
 
     def both_fail(self, operation: Callable[[Any], Any], *kinds: type[BaseException]) -> None:
         """Run an operation that neither takes: whoever catches stock's exception catches ours."""
-        before = files_below(DeltaTable(self.uri).table_uri)
+        before = files_below(root_of(DeltaTable(self.uri)))
         ours, stock = self.open()
         with pytest.raises(Exception) as theirs:
             operation(stock)
         with pytest.raises(kinds or type(theirs.value)):
             operation(ours)
-        assert files_below(ours.table_uri) == before
+        assert files_below(root_of(ours)) == before
         self.check()
 
     def check(self) -> None:
@@ -94,8 +94,8 @@ class Twins:
             assert set(theirs) - {"clientVersion"} <= set(mine)
             assert set(theirs.get("operationMetrics", {})) <= set(mine.get("operationMetrics", {}))
             assert set(theirs["operationParameters"]) == set(mine["operationParameters"])
-        left = files_below(ours.table_uri)
+        left = files_below(root_of(ours))
         assert not any(name.startswith("_deltasql") for name in left)
-        assert not (Path(ours.table_uri) / "_deltasql").exists()
+        assert not (root_of(ours) / "_deltasql").exists()
         live = {Path(u).name for u in ours.file_uris()}
         assert live <= {Path(name).name for name in left}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -22,7 +21,7 @@ from deltalakedb import (
     write_deltalake,
 )
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError, UnsupportedOperationError
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def test_who_alters_and_who_writes_at_the_same_time(table_uri: TableUri, catalog
     stale(0).alter.set_table_description("appends do not matter")
     assert DeltaTable(uri).version() == 2
     write_deltalake(uri, ids(3), mode="append")
-    root = DeltaTable(uri).table_uri
+    root = root_of(DeltaTable(uri))
     before = files_below(root)
     for lost in (
         lambda: stale(2).alter.add_constraint({"c": "id < 3"}),  # the new row may break it
@@ -209,7 +208,7 @@ def test_who_alters_and_who_writes_at_the_same_time(table_uri: TableUri, catalog
         with pytest.raises(ConflictError):
             lost()
     assert files_below(root) == before
-    assert not (Path(root) / "_deltasql").exists()
+    assert not (root / "_deltasql").exists()
     assert ids_of(DeltaTable(uri)) == [1, 2, 3]
     with Catalog(catalog_uri) as catalog:
         assert catalog.mirror.verify("t").ok

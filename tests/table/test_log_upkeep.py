@@ -12,7 +12,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedFeatureError, UnsupportedOperationError
 from deltalakedb.mirror.manifests import write_manifests
-from support.lake import ids, ids_of
+from support.lake import ids, ids_of, root_of
 from support.twins import Twins, sales
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SQLITE = pytest.mark.parametrize("engine_name", ["sqlite"])
 
 
 def log_of(uri: str) -> Path:
-    return Path(DeltaTable(uri).table_uri) / "_delta_log"
+    return root_of(DeltaTable(uri)) / "_delta_log"
 
 
 def checkpoints(log: Path) -> list[int]:
@@ -101,10 +101,10 @@ def test_manifests_list_the_files_of_each_partition(twins: Twins) -> None:
     twins.both(lambda t: t.generate())
     ours, theirs = (
         {p.relative_to(root) for p in Path(root).rglob("manifest")}
-        for root in (DeltaTable(twins.uri).table_uri, twins.plain)
+        for root in (root_of(DeltaTable(twins.uri)), twins.plain)
     )
     assert ours == theirs
-    root = Path(DeltaTable(twins.uri).table_uri)
+    root = root_of(DeltaTable(twins.uri))
     listed = [
         line
         for p in (root / "_symlink_format_manifest").rglob("manifest")

@@ -12,7 +12,7 @@ from deltalakedb import Catalog, DeltaTable, Field, write_deltalake
 from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import ConflictError
 from deltalakedb.protocol.actions import Add, Remove
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 from support.twins import rows_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def steps(catalog: Catalog, name: str = "t") -> list[str]:
 def same(catalog: Catalog, name: str = "t") -> None:
     """The folder says what the catalog says, and nothing lies about."""
     table = catalog.table(name)
-    root = Path(table.table_uri)
+    root = root_of(table)
     assert rows_of(table) == rows_of(deltalake.DeltaTable(str(root)))
     assert not (root / "_deltasql").exists()
     assert catalog.mirror.verify(name).ok
@@ -84,7 +84,7 @@ def test_a_restore_inside_sees_what_was_done_before_it(catalog: Catalog) -> None
 
 
 def test_what_is_rolled_back_leaves_nothing(catalog: Catalog) -> None:
-    root = catalog.table("t").table_uri
+    root = root_of(catalog.table("t"))
     before = files_below(root)
     with catalog.transaction() as tx:
         tx.table("t").optimize.z_order(["id"])

@@ -6,7 +6,6 @@ import json
 import shutil
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -19,11 +18,12 @@ from hypothesis import strategies as st
 from deltalakedb import Catalog, CommitProperties, DeltaTable, WriterProperties, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.table.bins import Candidate, bins
-from support.lake import files_below, ids, ids_of
+from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from conftest import TableUri
 
@@ -62,7 +62,7 @@ def test_files_of_each_partition_become_one(twins: Twins) -> None:
     ours, stock = twins.open()
     assert ours.version() == 5, "the last one found nothing to do"
     assert len(ours.file_uris()) == len(stock.file_uris()) == 5
-    for line in (Path(ours.table_uri) / "_delta_log" / f"{5:020}.json").read_text().splitlines():
+    for line in (root_of(ours) / "_delta_log" / f"{5:020}.json").read_text().splitlines():
         action = json.loads(line)
         for kind in ("add", "remove"):
             assert kind not in action or action[kind]["dataChange"] is False
@@ -181,10 +181,10 @@ def test_appends_and_a_compaction_do_not_disturb_each_other(table_uri: TableUri,
         quick.delete("id = 1")
     late = DeltaTable(uri)
     late.load_as_version(3)
-    before = files_below(late.table_uri)
+    before = files_below(root_of(late))
     with pytest.raises(ConflictError):
         late.optimize.compact()
-    assert files_below(late.table_uri) == before
+    assert files_below(root_of(late)) == before
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(late.table_uri)) == [0, 1, 2, 3]
     with Catalog(catalog_uri) as catalog:
         assert catalog.mirror.verify("t").ok

@@ -29,6 +29,7 @@ from deltalakedb.protocol.dv import dv_path, encode_file
 from deltalakedb.table import in_flight as in_flight_module
 from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
+from support.lake import root_of
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -72,7 +73,7 @@ def test_the_same_files_go_as_from_a_plain_table(table_uri: TableUri, tmp_path: 
         changed_table(deltalake, str(tmp_path / "plain")),
         changed_table(deltalakedb, table_uri("t")),
     ]
-    roots = [tmp_path / "plain", Path(twins[1].table_uri)]
+    roots = [tmp_path / "plain", root_of(twins[1])]
     hide_log(twins[1])
     before = [len(below(r)) for r in roots]
     assert before[0] == before[1]
@@ -145,7 +146,7 @@ def test_lite_needs_no_listing_and_full_finds_what_nobody_knows(uri: str) -> Non
     write_deltalake(uri, pa.table({"id": [1], "_p": ["a"]}), partition_by=["_p"], configuration=FEED)
     write_deltalake(uri, pa.table({"id": [2], "_p": ["a"]}), mode="overwrite")
     table = DeltaTable(uri)
-    root = Path(table.table_uri)
+    root = root_of(table)
     gone = {p for p in below(root) if str(root / p) not in table.file_uris()}
     found = stray(root, "stray.parquet", "_p=a/stray.parquet", "deep/er/x", "_change_data/old.parquet")
     kept = stray(
@@ -191,7 +192,7 @@ def test_unpublished_versions_keep_their_files(uri: str) -> None:
         write_deltalake(uri, pa.table({"id": [1]}))
         write_deltalake(uri, pa.table({"id": [2]}), mode="append")
         table = DeltaTable(uri)
-        assert not (Path(table.table_uri) / "_delta_log").exists()
+        assert not (root_of(table) / "_delta_log").exists()
         older(*(Path(p) for p in table.file_uris()))
         assert table.vacuum(**NOW, full=True, dry_run=False) == []
         assert table.count() == 2
@@ -219,7 +220,7 @@ def test_files_of_an_open_transaction_stay(uri: str) -> None:
 
 def test_work_folders_tell_who_is_alive(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_deltalake(uri, pa.table({"id": [1]}))
-    root = DeltaTable(uri).table_uri
+    root = str(root_of(DeltaTable(uri)))
     (orphan,) = stray(root, "orphan.parquet")
     older(orphan, seconds=1)
     with in_flight(root), in_flight(root):
@@ -248,7 +249,7 @@ def test_change_data_stays_while_its_version_is_retained(uri: str) -> None:
     write_deltalake(uri, pa.table({"id": [1, 2]}), configuration=FEED)
     table = DeltaTable(uri)
     table.update(updates={"id": "9"}, predicate="id = 2")
-    root = Path(table.table_uri)
+    root = root_of(table)
     changes = root / "_change_data"
     older(*changes.rglob("*.parquet"))
     assert table.vacuum(full=True, dry_run=False) == [], "the file is old, its version is not"
@@ -261,7 +262,7 @@ def test_change_data_stays_while_its_version_is_retained(uri: str) -> None:
 def test_deletion_vectors_stay_while_a_version_needs_them(uri: str, tmp_path: Path) -> None:
     on = {"delta.enableDeletionVectors": "true"}
     write_deltalake(uri, pa.table({"id": list(range(5))}), configuration=on)
-    root = Path(DeltaTable(uri).table_uri)
+    root = root_of(DeltaTable(uri))
     vectors = []
     for number, rows in enumerate(([1], [1, 2])):
         data, [(offset, size, cardinality)] = encode_file([rows])

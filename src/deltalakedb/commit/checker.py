@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.reads import Isolation
 
 ISOLATION_LEVEL = "delta.isolationLevel"
+#: the words that programs written for delta-rs look for
+_DELETED = "a concurrent transaction deleted data this operation read"
 
 
 def conflict(
@@ -105,7 +107,7 @@ class _Check:
         table_id, since = self._table.table_id, self._read.version
         replaced = {a.key for a in change.all_actions if _replaces(a)}
         if replaced and (found := winners.removed(self._session, table_id, since, replaced)):
-            return self._files("concurrent_delete_delete", found, "a file that this change replaces is gone")
+            return self._files("concurrent_delete_delete", found, _DELETED)
         if isolation == "SnapshotIsolation":
             return None
         reads = change.reads
@@ -114,7 +116,7 @@ class _Check:
         else:
             found = winners.removed(self._session, table_id, since, reads.files) if reads.files else None
         if found is not None:
-            return self._files("concurrent_delete_read", found, "a file that was read is gone")
+            return self._files("concurrent_delete_read", found, _DELETED)
         skip_blind = isolation == "WriteSerializable"
         for where in (None,) if reads.whole else reads.predicates:
             found = winners.added(
@@ -128,7 +130,7 @@ class _Check:
             if found is not None:
                 text = None if where is None else predicate_text(where)
                 by = "" if text is None else f" by {text}"
-                detail = f"rows were added that should have been read{by}"
+                detail = f"a concurrent transaction added rows that should have been read{by}"
                 return replace(self._files("concurrent_append", found, detail), predicate=text)
         return None
 

@@ -83,7 +83,7 @@ def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> Data
     picked = _picked(table, where)
     if picked is None and _is_published(table):
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
-        return reader.load(spark_path(table.table_uri))
+        return reader.load(spark_path(table._row.location))
     adds = table._source.adds() if picked is None else picked
     return frame_over(spark, snapshot, adds, table._root)
 

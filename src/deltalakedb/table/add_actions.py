@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from deltalakedb.log.checkpoint_schema import indexed_leaves
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
@@ -29,8 +30,7 @@ def add_actions(found: pa.Table, metadata: Metadata, *, flatten: bool) -> pa.Tab
         flatten: One column per statistic (``min.id``) instead of nested structs.
     """
     schema = parse_schema(metadata.schema_string)
-    leaves = [x for x in schema.leaves() if x.path[0] not in metadata.partition_columns]
-    stats = stats_columns(found.column("stats"), leaves)
+    stats = stats_columns(found.column("stats"), list(indexed_leaves(schema, metadata)))
     columns: dict[str, Any] = {
         "path": found.column("path"),
         "size_bytes": found.column("size"),

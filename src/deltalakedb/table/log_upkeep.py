@@ -48,7 +48,7 @@ def generate(table: SqlDeltaTable) -> None:
     found = table._source.scan(("path", "dv_id"))
     paths, vectors = (c.to_pylist() for c in found.columns)
     write_manifests(
-        table.table_uri,
+        table._row.location,
         zip(paths, vectors, strict=True),
         table=table.name,
         storage_options=table._root.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from deltalakedb.table.roots import root_at
 from deltalakedb.table.write_plan import casts_for, plan_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
     import deltalake
 
@@ -36,7 +37,7 @@ def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
     """Data as Arrow with a schema to look at; a stream is not read yet.
 
     Args:
-        data: Arrow data, anything that speaks the Arrow PyCapsule interface, or a list of record batches.
+        data: Arrow data, anything that speaks the Arrow PyCapsule interface, or a sequence of record batches.
 
     Raises:
         InvalidArgumentError: It is none of these.
@@ -49,6 +50,11 @@ def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
         return pa.record_batch(data)
     if isinstance(data, list | tuple) and data and all(hasattr(part, "__arrow_c_array__") for part in data):
         return pa.Table.from_batches([pa.record_batch(part) for part in data])
+    if isinstance(data, Sequence) and not isinstance(data, list | tuple | str | bytes):
+        # somebody's own sequence may make its batches one after the other, and need not know how many
+        return pa.RecordBatchReader.from_batches(
+            pa.schema(data[0].schema), (pa.record_batch(part) for part in data)
+        )
     raise InvalidArgumentError(
         f"data of type {type(data).__name__} cannot be read",
         suggestion="pass a pyarrow, pandas or polars table, or anything with __arrow_c_stream__",

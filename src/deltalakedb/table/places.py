@@ -19,6 +19,8 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
+#: what Rust leaves as it is when it makes a URL of a path
+_SAFE_IN_PATHS = "/-_.~!$&'()*+,;=:@[]|^"
 
 
 def normal_location(location: str | os.PathLike[str]) -> str:
@@ -50,6 +52,13 @@ def _normal_url(text: str) -> str:
         )
     path = quote(parts.path.rstrip("/"), safe="/%-_.~!$&'()*+,;=:@")
     return f"{scheme}://{parts.netloc}{path}"
+
+
+def url_of(location: str) -> str:
+    """A location as stock's ``table_uri`` writes it: a URL that ends with a slash."""
+    if not is_local(location):
+        return f"{location}/"
+    return f"file://{quote(location.rstrip('/'), safe=_SAFE_IN_PATHS)}/"
 
 
 def is_local(location: str) -> bool:

@@ -62,7 +62,7 @@ class Concerned(NamedTuple):
     def at(cls, table: SqlDeltaTable) -> Concerned:
         """An open table, at the version it shows."""
         snapshot = table._source.snapshot
-        return cls(table.name, table.table_uri, snapshot.version, snapshot.metadata)
+        return cls(table.name, table._row.location, snapshot.version, snapshot.metadata)
 
 
 NOBODY = Concerned()

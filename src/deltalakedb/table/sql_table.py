@@ -22,7 +22,7 @@ from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.places import normal_location, url_of
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
@@ -260,8 +260,8 @@ class SqlDeltaTable(SqlReads):
 
     @property
     def table_uri(self) -> str:
-        """The table's root: where its files lie."""
-        return self._row.location
+        """The table's root, where its files lie, as a URL."""
+        return url_of(self._row.location)
 
     @property
     def address(self) -> str:

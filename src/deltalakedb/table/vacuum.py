@@ -135,13 +135,13 @@ def plan(
     now = time.time_ns() // 1_000_000
     cutoff = now - retention
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(table.table_uri) if full else None
+    oldest = in_flight_since(table._row.location) if full else None
     kept = [table._source_at(version) for version in _versions(keep_versions)]
     found = references(table._database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     files, strangers = dict(found.expired), {}
     if full:
         for meta in orphans(
-            table.table_uri,
+            table._row.location,
             found.needed | found.expired.keys(),
             partition_columns=metadata.partition_columns,
             before=cutoff if oldest is None else min(cutoff, oldest),
@@ -185,10 +185,10 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, paths: list[str]) -> list[s
     seen, live = found.version + 1, frozenset[str]()
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
-        oldest = in_flight_since(table.table_uri) if found.strangers else None
+        oldest = in_flight_since(table._row.location) if found.strangers else None
         now = snapshots.open_table(table._database, table.name)
         if now.snapshot.version != seen:
-            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), table.table_uri)
+            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), table._row.location)
         going = [
             path
             for path in batch

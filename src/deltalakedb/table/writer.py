@@ -360,7 +360,7 @@ def _without_files(
             submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
             return
         config = table._database.engine.config
-        actions = granted(harvest.actions, wishes, config, table.table_uri, before=snapshot.metadata)
+        actions = granted(harvest.actions, wishes, config, table._row.location, before=snapshot.metadata)
         whole = replace(harvest, steps=(actions,))
         submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
 
@@ -368,7 +368,7 @@ def _without_files(
 def exists(table: SqlDeltaTable) -> TableExistsError:
     """The error that says so."""
     return TableExistsError(
-        f"the table {table.name!r} exists at {table.table_uri}",
+        f"the table {table.name!r} exists at {table._row.location}",
         table=table.name,
         version=table.version(),
         suggestion="write with mode='append', 'overwrite' or 'ignore'",
