@@ -47,7 +47,9 @@ def add_actions(found: pa.Table, metadata: Metadata, *, flatten: bool) -> pa.Tab
     fixed = {"path", "size_bytes", "modification_time"}
     arrays = {k: pa.chunked_array(v) if isinstance(v, pa.ChunkedArray) else v for k, v in columns.items()}
     fields = [pa.field(k, v.type, nullable=k not in fixed) for k, v in arrays.items()]
-    return pa.table(list(arrays.values()), schema=pa.schema(fields))
+    made = pa.table(list(arrays.values()), schema=pa.schema(fields))
+    # one chunk in every column: arro3 panics where it has to cut structs
+    return made.combine_chunks()
 
 
 def _partitions(found: pa.Table, schema: StructType, metadata: Metadata) -> Group:
