@@ -195,3 +195,17 @@ def test_a_restored_database_refuses_writes_until_the_log_is_recovered(
     assert {v: commit_file(root, v).read_bytes() for v in before} == before, "the log was left alone"
     same_everywhere(catalog, root)
     assert catalog.mirror.verify("t").ok
+
+
+def test_a_foreign_commit_in_the_place_of_a_published_one_freezes_the_table(
+    catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1)
+    commit_file(root, 1).unlink()
+    append_outside(root, 99)
+    with pytest.warns(DivergedWarning, match="version 1"):
+        append(catalog, 2)
+    assert logged(root) == [0, 1], "nothing was put on top of it"
+    with pytest.raises(TableFrozenError):
+        append(catalog, 3)
+    assert catalog.describe("t").state == "frozen"

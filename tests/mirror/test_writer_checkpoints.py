@@ -271,11 +271,11 @@ def test_a_reconciler_writes_a_checkpoint_of_what_has_waited_long_enough(
 def test_bytes_that_a_checkpoint_covers_can_be_pruned(catalog: Catalog, thrice: Path) -> None:
     assert catalog.mirror.prune("t").commits == 0, "there is no checkpoint yet"
     append(catalog, 1, 2, 3, 4)
-    assert catalog.mirror.prune("t", dry_run=True).to_dict() == {"table": "t", "upto": 3, "commits": 4}
-    assert catalog.mirror.prune("t").commits == 4
+    assert catalog.mirror.prune("t", dry_run=True).to_dict() == {"table": "t", "upto": 2, "commits": 3}
+    assert catalog.mirror.prune("t").commits == 3
     assert catalog.mirror.prune("t").commits == 0
     kept = catalog.query("SELECT version FROM dl_commit_bytes ORDER BY version")["version"].to_pylist()
-    assert kept == [4]
+    assert kept == [3, 4], "the checkpoint's own commit stays"
     sums = catalog.query("SELECT sha256, size_bytes FROM dl_commits").to_pylist()
     assert all(row["sha256"] and row["size_bytes"] for row in sums)
     assert catalog.mirror.verify("t").ok
@@ -293,4 +293,14 @@ def test_a_setting_prunes_after_every_checkpoint(catalog_uri: str, tmp_path: Pat
         catalog.create_table("t", ids(0).schema, location=tmp_path / "t", configuration=every)
         append(catalog, 1, 2, 3, 4)
         kept = catalog.query("SELECT version FROM dl_commit_bytes")["version"].to_pylist()
-    assert kept == [4]
+    assert sorted(kept) == [3, 4]
+
+
+@only_sqlite
+@pytest.mark.parametrize("bad", ["0", "-5", "abc"])
+def test_a_property_that_is_no_interval_fails_no_commit(catalog: Catalog, tmp_path: Path, bad: str) -> None:
+    every = {"delta.checkpointInterval": bad}
+    catalog.create_table("t", ids(0).schema, location=tmp_path / "t", configuration=every)
+    append(catalog, 1, 2)
+    assert ids_of(catalog.table("t")) == outside_ids(tmp_path / "t") == [1, 2]
+    assert catalog.mirror.run().checkpoints == 0

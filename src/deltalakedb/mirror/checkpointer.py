@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, files, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
-from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, TableFrozenError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms
@@ -240,8 +240,13 @@ def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
 
 
 def interval_of(metadata: Metadata) -> int:
-    """Commits between two checkpoints."""
-    return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
+    """Commits between two checkpoints; the usual ones where the table's property is no number above zero."""
+    try:
+        return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
+    except DeltaSqlError as error:
+        # stock writes such properties, and a commit must not fail for them
+        logger.info("%s: a checkpoint is written every %d commits", error.message, DEFAULT_INTERVAL)
+        return DEFAULT_INTERVAL
 
 
 def _kind(opened: OpenTable) -> CheckpointKind:

@@ -121,8 +121,8 @@ def _put(database: Database, fresh: Fresh, location: str, options: Mapping[str, 
         store = open_store(location, options, durable=database.engine.config.publish.fsync)
         if not fresh.clear and not _follows(store, fresh):
             return done
-        if fresh.clear and is_hole(database, fresh.table_id, store, fresh.commits[0][0]):
-            return done  # the publisher that follows puts back what is missing
+        if fresh.clear and not _is_whole(database, store, fresh):
+            return done  # the publisher that follows puts back what is missing, or freezes the table
         for version, timestamp, data in fresh.commits:
             failpoint("publish.before_put")
             if not store.put_new(commit_path(version), data, mtime_ms=timestamp):
@@ -133,6 +133,19 @@ def _put(database: Database, fresh: Fresh, location: str, options: Mapping[str, 
         # the publisher that follows meets it again, and notes it
         return done
     return done
+
+
+def _is_whole(database: Database, store: Store, fresh: Fresh) -> bool:
+    """Whether what was published is still there; on local disk, whether it is still ours."""
+    first = fresh.commits[0][0]
+    if first == 0:
+        return True
+    if fresh.after is None or not isinstance(store, LocalStore):
+        return not is_hole(database, fresh.table_id, store, first)
+    try:
+        return hashlib.sha256(store.get(commit_path(first - 1))).hexdigest() == fresh.after
+    except StorageMissingError:
+        return False
 
 
 def _follows(store: Store, fresh: Fresh) -> bool:

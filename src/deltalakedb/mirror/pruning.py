@@ -53,7 +53,9 @@ def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
         )
     table = registry.find(database, name)
     waiting = outbox.waiting_versions(database, table.table_id)
-    upto = min(status.checkpoint_version, status.published_version, *(v - 1 for v in waiting[:1]))
+    # the checkpoint's own version stays, for it is what a rebuilt log goes on from
+    covered = min(status.checkpoint_version, status.published_version) - 1
+    upto = max(-1, min(covered, *(v - 1 for v in waiting[:1]))) if waiting else max(-1, covered)
     with database.write() as session:
         row = session.row(database.sql("commits", "kept bytes"), (table.table_id, upto))
         count = 0 if row is None else int(row[0])

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import outbox
-from deltalakedb.exceptions import FROZEN_HINT, DeltaSqlError, DivergedWarning
+from deltalakedb.catalog import commits, outbox
+from deltalakedb.exceptions import FROZEN_HINT, DeltaSqlError, DivergedWarning, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.groups import tell
 from deltalakedb.mirror.holes import fill
+from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -96,6 +98,10 @@ def _publish(
                 durable = database.engine.config.publish.fsync
                 store = open_store(table.location, storage_options, durable=durable)
                 fill(database, table, store, commit.version)
+                if _is_foreign(database, table, store, commit.version - 1):
+                    diverged = True
+                    _freeze(database, table, commit.version - 1)
+                    break
             if not _put(store, commit):
                 diverged = True
                 _freeze(database, table, commit.version)
@@ -135,6 +141,30 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_foreign(database: Database, table: Table, store: Store, version: int) -> bool:
+    """Whether somebody else's commit stands where ours was published; looked at on local disk alone."""
+    if version < 0 or not isinstance(store, LocalStore):
+        return False
+    row = commits.one(database, table, version)
+    if row is None or row.sha256 is None:
+        return False
+    try:
+        data = store.get(commit_path(version))
+    except StorageMissingError:
+        return False
+    if commits.digest(data) == row.sha256:
+        return False
+    found = judge(database, table, version, data)
+    if found.kind != "foreign":
+        logger.error(
+            "version %d of %s in _delta_log: %s; see `deltasql mirror repair`",
+            version,
+            table.name,
+            found.detail,
+        )
+    return found.kind == "foreign"
 
 
 def _put(store: Store, commit: Unpublished) -> bool:

@@ -121,7 +121,10 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
         if dry_run:
             invocation.output.result(
                 {"table": name, "dry_run": True, "waiting": state.versions_behind},
-                lambda screen: screen.line(f"{waiting} of {name} would be made again on top of the log's."),
+                lambda screen: screen.line(
+                    f"{waiting} of {name} would be tried again on top of the log's; one that removed a file "
+                    "which is gone there cannot be, and is named when it is lost."
+                ),
             )
             return ExitCode.OK
         if not invocation.confirm(f"Take over the log of {name}, and make {waiting} of ours again on top?"):
