@@ -141,3 +141,15 @@ def test_a_fold_keeps_apart_what_changes_rows_and_what_does_not() -> None:
     assert len(fold([written, compacted]).steps) == 2
     assert len(fold([compacted, deleted]).steps) == 2
     assert len(fold([written, [gone("a", change=True)]]).steps) == 1
+
+
+def test_predicates_know_the_columns_that_the_transaction_added(catalog: Catalog) -> None:
+    with catalog.transaction() as tx:
+        table = tx.table("t")
+        table.alter.add_columns(Field("q", "string"))
+        table.update({"q": "'x'"}, predicate="id = 1")
+        assert table.to_pyarrow_table(filters=[("q", "=", "x")])["id"].to_pylist() == [1]
+        table.delete("q = 'x'")
+        assert len(table.file_uris(file_pruning_predicate="q = 'x'")) <= 3
+    assert ids_of(catalog.table("t")) == [0, 2]
+    same(catalog)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table import stats_columns as module
 from deltalakedb.table.stats_columns import StatsColumns, stats_columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def leaves(**types: str) -> Any:
@@ -186,3 +191,13 @@ STATS = st.fixed_dictionaries(
 @settings(max_examples=40)
 def test_both_ways_agree_on_any_statistics(texts: list[str | None]) -> None:
     assert plain(read(texts)) == plain(one_by_one(texts))
+
+
+def test_decimals_that_a_float_cannot_hold_have_no_bounds(tmp_path: Path) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
+    large = Decimal("12345678901234567890.25")
+    rows = pa.table({"x": pa.array([large], pa.decimal128(38, 2)), "y": pa.array([Decimal("1.50")])})
+    write_deltalake(uri, rows)
+    adds = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
+    assert (adds["min.x"].to_pylist(), adds["max.x"].to_pylist()) == ([None], [None])
+    assert adds["min.y"].to_pylist() == [Decimal("1.50")]

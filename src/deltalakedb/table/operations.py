@@ -60,7 +60,7 @@ def candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], Rea
     """The files whose rows an operation may rewrite, and what its result then depends on."""
     refuse_row_ids(table)
     adds = list(table._source.adds(where))
-    if where is None:
+    if where is None or getattr(table._source, "reshaped", False):
         return adds, EVERYTHING
     return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 

@@ -54,6 +54,12 @@ class Overlay:
             raise LookupError("a new table has no snapshot before its first operation")
         return self._snapshot
 
+    @property
+    def reshaped(self) -> bool:
+        """Whether the transaction has changed the schema, so that its predicates say nothing to the base."""
+        base = None if self._base is None else self._base.snapshot.metadata.schema_string
+        return base is not None and base != self.snapshot.metadata.schema_string
+
     def apply(self, actions: Sequence[Action]) -> None:
         """Put an operation's actions on top."""
         for action in actions:
@@ -76,6 +82,7 @@ class Overlay:
         if self._base is None:
             return mine
         wanted = [*columns, *(c for c in ("path", "dv_id") if c not in columns)]
+        where = None if self.reshaped else where
         found = self._base.scan(wanted, where)
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
         self._note(where, zip(paths, vectors, strict=True))
@@ -87,8 +94,9 @@ class Overlay:
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
         """The same files as add actions."""
         if self._base is not None:
-            below = list(self._base.adds(where))
-            self._note(where, (a.key for a in below))
+            beneath = None if self.reshaped else where
+            below = list(self._base.adds(beneath))
+            self._note(beneath, (a.key for a in below))
             yield from (a for a in below if _key(a) not in self._removed)
         yield from self._own(where)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ _UNORDERED = {"binary", "variant"}
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double", "boolean"}
 _TEXTS = {"string", "date", "timestamp", "timestamp_ntz"}
 _GROUPS = ("minValues", "maxValues", "nullCount")
+#: digits of a number that a float may have rounded
+_ROUNDED = range(16, 18)
 #: files that are parsed together: their texts stay far below Arrow's limit of 2 GB
 _AT_ONCE = 100_000
 
@@ -65,9 +68,20 @@ def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Se
         out.nulls[leaf.path] = pa.array([None if b is None else b.null_count for b in found], pa.int64())
         if leaf in bounded:
             kind = arrow_type(leaf.type)
-            out.lows[leaf.path] = _array([None if b is None else b.min for b in found], kind)
-            out.highs[leaf.path] = _array([None if b is None else b.max for b in found], kind)
+            out.lows[leaf.path] = _array([None if b is None else _exact(b.min) for b in found], kind)
+            out.highs[leaf.path] = _array([None if b is None else _exact(b.max) for b in found], kind)
     return out
+
+
+def _exact(value: Any) -> Any:
+    """A bound, unless it may have been rounded: some writers put decimals down as floats.
+
+    Those are exact up to fifteen digits and never have more than seventeen.
+    """
+    if not isinstance(value, Decimal):
+        return value
+    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+    return None if len(digits) in _ROUNDED else value
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
