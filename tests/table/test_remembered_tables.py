@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from deltalakedb.exceptions import DeltaSqlError
 from support.lake import root_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import TableUri
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "v": pa.array(["x"])})
@@ -83,3 +86,17 @@ def test_a_table_dropped_and_made_anew_elsewhere_gets_the_rows(
     write_deltalake(uri.split("&location")[0], ROWS, mode="append")
     table = Catalog(catalog_uri).table("t")
     assert (str(root_of(table)), table.version(), table.to_pyarrow_table().num_rows) == (where, 1, 1)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_catalog_deleted_under_the_process_is_begun_anew(table_uri: TableUri, tmp_path: Path) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, ROWS)
+    write_deltalake(uri, ROWS, mode="append")
+    root = root_of(DeltaTable(uri))
+    for file in tmp_path.glob("catalog*"):
+        file.unlink()
+    shutil.rmtree(root)
+    write_deltalake(uri, ROWS, mode="append")
+    assert DeltaTable(uri).version() == 0
+    elsewhere("assert DeltaTable(sys.argv[1]).version() == 0", uri)

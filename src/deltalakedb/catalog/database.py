@@ -36,6 +36,7 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._checked = False
+        self._identity: object = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -91,12 +92,19 @@ class Database:
             yield session
 
     def ensure(self) -> None:
-        """Check the schema once, creating or upgrading it where the settings allow."""
-        if self._checked:
+        """Check the schema once, creating or upgrading it where the settings allow.
+
+        A file that was deleted or exchanged since is opened anew: what is written to the old one is lost.
+        """
+        if self._checked and self.engine.identity() == self._identity:
             return
         with self._lock:
+            if self._checked and self.engine.identity() != self._identity:
+                self.engine.close()
+                self._checked = False
             if not self._checked:
                 migrations.ensure(self.engine)
+                self._identity = self.engine.identity()
                 self._checked = True
 
     def close(self) -> None:

@@ -189,6 +189,10 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Give back every connection."""
 
+    def identity(self) -> object:
+        """What the database is, where it could be deleted or exchanged under a process that has it open."""
+        return None
+
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """A transaction that may be lost in a power cut, for notes that can be found out again."""
         return self.write()

@@ -138,6 +138,14 @@ class SqliteEngine(Engine):
         )
         self._gate = ForkGate(self.close, str(self.path))
 
+    def identity(self) -> object:
+        """The file, whatever its name; None where there is none."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - asked before every use
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _connect(self) -> sqlite3.Connection:
         mode = "rwc" if self.config.catalog.create else "rw"
         if self.path.is_dir():
