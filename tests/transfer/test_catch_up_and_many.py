@@ -170,7 +170,7 @@ def test_a_rate_limit_slows_the_load_down(
     from deltalakedb.transfer import loader
 
     slept: list[float] = []
-    monkeypatch.setattr(loader.time, "sleep", slept.append)
+    monkeypatch.setattr(loader, "_rest", slept.append)
     import_table(str(plain_table(tmp_path / "plain")), f"{catalog_uri}?table=t", rate_limit=1)
     assert sum(slept) > 5
     slept.clear()

@@ -70,7 +70,7 @@ class _Pace:
         if limit := self.task.rate_limit:
             ahead = self.here / limit - (time.monotonic() - self.began)
             if ahead > 0:
-                time.sleep(ahead)
+                _rest(ahead)
         self.tell()
 
     def tell(self) -> None:
@@ -303,3 +303,8 @@ class _Changes:
         file_id, records = self.rows.add(add, version)
         self._live[key] = (file_id, add.size, records)
         self.counts.change(1, add.size, records)
+
+
+def _rest(seconds: float) -> None:
+    """Do nothing for a while."""
+    time.sleep(seconds)
