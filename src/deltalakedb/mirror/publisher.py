@@ -156,7 +156,12 @@ def _is_foreign(database: Database, table: Table, store: Store, version: int) ->
         return False
     if commits.digest(data) == row.sha256:
         return False
-    found = judge(database, table, version, data)
+    try:
+        found = judge(database, table, version, data)
+    except DeltaSqlError as error:
+        # the catalog's own copy is damaged: publishing what is not goes on
+        logger.error("version %d of %s: %s", version, table.name, error.message)
+        return False
     if found.kind != "foreign":
         logger.error(
             "version %d of %s in _delta_log: %s; see `deltasql mirror repair`",

@@ -86,6 +86,8 @@ class Scratch:
         root = root_at(root) if isinstance(root, str) else root
         try:
             return cls(root, root.work_folder())
+        except StorageError:  # which is an OSError too, and says more
+            raise
         except OSError as error:
             raise StorageError(
                 f"cannot write under the table's root {root.location}: {os.strerror(error.errno or 0)}",
