@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSIONS = 40
-ROUNDS = 3
+ROUNDS = 20
 #: what publishers note at once: tables by number, and where each begins; all end with the newest version
 NOTES = (
     {1: 0, 2: 0, 3: 0},

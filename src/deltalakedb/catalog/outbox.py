@@ -82,7 +82,8 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     whatever lies between the oldest and the newest of a table is there too.
     """
     now = time.time_ns() // 1_000_000
-    published, advance = database.sql("outbox", "published"), database.sql("outbox", "advance")
+    one, several = database.sql("outbox", "published"), database.sql("outbox", "published range")
+    advance = database.sql("outbox", "advance")
     with database.relaxed_write() as session:
         # Publishers of the same tables must not wait for each other. Notes that are sent as one statement are
         # worked off from its end, so tables are locked from the highest id down, each by its watermark first.
@@ -92,7 +93,7 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
         with session.batch(2 * len(versions)):
             for table_id in sorted(versions):
                 oldest, newest = min(versions[table_id]), max(versions[table_id])
-                session.run(published, (now, table_id, oldest, newest))
+                session.run(one if oldest == newest else several, (now, table_id, oldest, newest))
                 session.run(advance, (newest, now, table_id, newest))
 
 
