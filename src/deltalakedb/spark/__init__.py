@@ -6,13 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.checkpointing import checkpoint
+    from deltalakedb.spark.listing import vacuum_list
     from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
     from deltalakedb.spark.writing import write
 
-__all__ = ["read", "session", "write"]
+__all__ = ["checkpoint", "read", "session", "vacuum_list", "write"]
 
-_HOMES = {"read": "reading", "session": "sessions", "write": "writing"}
+_HOMES = {
+    "checkpoint": "checkpointing",
+    "read": "reading",
+    "session": "sessions",
+    "vacuum_list": "listing",
+    "write": "writing",
+}
 
 
 def __getattr__(name: str) -> Any:
