@@ -106,7 +106,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "delta.isolationLevel": _one_of("Serializable", "WriteSerializable", "SnapshotIsolation", exact=True),
     "delta.logRetentionDuration": _DURATION,
     "delta.minReaderVersion": _one_of("1", "2", "3"),
-    "delta.minWriterVersion": _one_of("2", "3", "4", "5", "6", "7"),
+    "delta.minWriterVersion": _one_of("1", "2", "3", "4", "5", "6", "7"),
     "delta.randomPrefixLength": _COUNT,
     "delta.randomizeFilePrefixes": _SWITCH,
     "delta.setTransactionRetentionDuration": _DURATION,
