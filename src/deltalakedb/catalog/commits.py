@@ -143,12 +143,10 @@ def first_with_bytes(database: Database, table: Table) -> int:
 
 
 def tail_start(database: Database, table: Table) -> int:
-    """The oldest version from which on all have their bytes; the newest where not even that has."""
+    """The oldest version from which on all have their bytes; beyond the newest where not even that has."""
     with database.read() as session:
         row = session.row(database.sql("commits", "newest without bytes"), (table.table_id,))
-    if row is None or row[0] is None:
-        return table.head.first_version
-    return min(int(row[0]) + 1, table.head.version)
+    return table.head.first_version if row is None or row[0] is None else int(row[0]) + 1
 
 
 def by_transaction(

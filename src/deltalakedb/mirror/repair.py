@@ -114,7 +114,8 @@ def rebuild(
         raise InvalidArgumentError(
             f"there is a log at {location} already", table=name, suggestion="choose an empty place"
         )
-    first, last = commits.tail_start(database, table), table.head.version
+    last = table.head.version
+    first = min(commits.tail_start(database, table), last)
     if first > 0 or commits.kept_bytes(database, table.table_id, first) is None:
         write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store).hint())
     for row, data in commits.between(database, table, first, last):
