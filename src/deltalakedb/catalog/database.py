@@ -37,6 +37,9 @@ class Database:
         self.engine = engine
         self._checked = False
         self._identity: object = None
+        #: how often another file was found in the place of the one that was open; what was read before says
+        #: nothing of it
+        self.exchanges = 0
         self._lock = threading.Lock()
 
     @classmethod
@@ -105,6 +108,7 @@ class Database:
             if self._checked and self.engine.identity() != self._identity:
                 self.engine.close()
                 self._checked = False
+                self.exchanges += 1
             if not self._checked:
                 migrations.ensure(self.engine, create=create)
                 self._identity = self.engine.identity()

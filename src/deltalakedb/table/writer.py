@@ -31,7 +31,7 @@ from deltalakedb.table.direct import append
 from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import place_for
+from deltalakedb.table.places import normal_location, place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.source import SqlSource
@@ -159,7 +159,9 @@ def _append_remembered(
         return False
     table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
     table._use_options(storage_options)
-    table._check_location(address.location)
+    if address.location and normal_location(address.location) != opened.table.location:
+        memory.forget(database, address.table)  # the name may belong to another table by now
+        return False
     try:
         rest = append(table, data, options, hooks=wishes.hooks)
     except (ConflictError, SchemaError, TableMissingError):
