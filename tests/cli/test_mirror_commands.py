@@ -77,7 +77,7 @@ def test_status_shows_how_far_each_log_is(
 
 
 def test_an_empty_catalog_has_nothing_to_show(deltasql: Deltasql, catalog_uri: str) -> None:
-    Catalog(catalog_uri).close()
+    Catalog(catalog_uri, create=True).close()
     assert "no tables" in deltasql("mirror", "status").stdout
     assert "no tables" in deltasql("mirror", "verify").stdout
 

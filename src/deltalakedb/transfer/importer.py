@@ -72,6 +72,7 @@ def import_table(
         raise InvalidArgumentError(f"rate_limit must be 0 or more, not {limit}")
     options = get_config().storage_options_for(location, storage_options)
     database = Database.open(address)
+    database.ensure()
     name = address.table or ""
     if catch_up:
         try:
