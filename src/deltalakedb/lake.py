@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from deltalakedb.catalog import files, names, outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
-from deltalakedb.config import use_config
+from deltalakedb.config import as_config, use_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
@@ -48,7 +48,8 @@ class Catalog:
 
     Args:
         uri: A ``deltasql://`` address without a table.
-        config: Settings; by default those of the process.
+        config: Settings, as a ``Config`` or a dict of its sections (``{"pool": {"max_size": 2}}``); by
+            default those of the process.
 
     Example:
         >>> with Catalog("deltasql://sqlite//lake/meta.db") as catalog:
@@ -57,7 +58,7 @@ class Catalog:
         ['sales.orders']
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None) -> None:
+    def __init__(self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None) -> None:
         address = parse_uri(uri)
         if address.is_table:
             raise InvalidArgumentError(
@@ -65,7 +66,7 @@ class Catalog:
                 suggestion=f"use {address.catalog.to_uri()}, or open the table with DeltaTable(…)",
             )
         self._address = address
-        self._database = Database.open(address, config)
+        self._database = Database.open(address, as_config(config))
         self._database.ensure()
 
     @property
