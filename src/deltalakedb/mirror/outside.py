@@ -180,5 +180,5 @@ def adopt(
         done.append(version)
         version += 1
     if done:
-        logger.warning("%s: %d commits of other writers were taken over", name, len(done))
+        logger.warning("%s: commits of other writers that were taken over: %d", name, len(done))
     return Adopted(tuple(done))
