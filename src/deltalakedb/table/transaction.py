@@ -194,7 +194,7 @@ class Transaction:
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options)
+            wishes = taken_out(options, table=name)
             self._create(
                 name,
                 location,
@@ -218,7 +218,7 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=name)
         self._create(
             name,
             location,
