@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.extras import require
 from deltalakedb.spark.conditions import condition_of
-from deltalakedb.spark.operating import opened, operate, path_name
+from deltalakedb.spark.operating import opened, operate, path_name, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ def delete(
         storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
 
     Returns:
-        ``num_affected_rows``.
+        ``num_affected_rows``; -1 where whole files went whose rows nobody counted.
 
     Raises:
         ConflictError: Somebody else changed what this depends on.
@@ -55,7 +55,7 @@ def delete(
 
     where = condition_of(spark, found._source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
-    return {"num_affected_rows": int(metrics.get("numDeletedRows", 0))}
+    return {"num_affected_rows": told(metrics, "numDeletedRows")}
 
 
 def update(
@@ -100,7 +100,7 @@ def update(
 
     where = condition_of(spark, found._source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
-    return {"num_affected_rows": int(metrics.get("numUpdatedRows", 0))}
+    return {"num_affected_rows": told(metrics, "numUpdatedRows")}
 
 
 def all_text(*parts: str | Column | None) -> bool:

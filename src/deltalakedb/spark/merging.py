@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.conditions import target_condition
 from deltalakedb.spark.dml import all_text, plain_table
-from deltalakedb.spark.operating import opened, operate, path_name
+from deltalakedb.spark.operating import opened, operate, path_name, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,11 +69,11 @@ def merge(
     if target_alias.lower() == source_alias.lower():
         raise InvalidArgumentError("target and source need two aliases", suggestion="rename one of them")
     return MergeBuilder(
-        spark, table, source, condition, target_alias, source_alias, storage_options=storage_options
+        spark, table, source, condition, target_alias, source_alias, _storage_options=storage_options
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Clause:
     when: _When
     condition: str | Column | None
@@ -110,7 +110,7 @@ class _Clause:
         return getattr(builder, name)(self.condition, **{word: dict(self.values)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MergeBuilder:
     """A merge in the making, with the clauses of delta-spark's builder; every clause gives a new one."""
 
@@ -122,7 +122,7 @@ class MergeBuilder:
     _source_alias: str
     _clauses: tuple[_Clause, ...] = ()
     _evolves: bool = False
-    storage_options: dict[str, str] | None = None
+    _storage_options: dict[str, str] | None = None
 
     def whenMatchedUpdate(  # noqa: N802 - as delta-spark calls it, like the other clauses
         self,
@@ -179,7 +179,7 @@ class MergeBuilder:
         """
         if not self._clauses:
             raise InvalidArgumentError("the merge has no clause", suggestion="say what is to be done when")
-        found = opened(self._spark, self._table, self.storage_options)
+        found = opened(self._spark, self._table, self._storage_options)
         where = None
         if not any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
             aliases = (self._target_alias, self._source_alias)
@@ -187,8 +187,8 @@ class MergeBuilder:
                 self._spark, found._source.snapshot, self._condition, self._source, aliases
             )
         metrics = operate(self._spark, found, self._run, where=where)
-        told = {name: int(metrics.get(metric, 0)) for name, metric in _TOLD.items()}
-        return {"num_affected_rows": sum(told.values()), **told}
+        numbers = {name: told(metrics, metric) for name, metric in _TOLD.items()}
+        return {"num_affected_rows": sum(numbers.values()), **numbers}
 
     def _with(self, clause: _Clause) -> Self:
         return replace(self, _clauses=(*self._clauses, clause))

@@ -72,7 +72,7 @@ def operate(
     *,
     where: Expr | None = None,
     same_rows: bool = False,
-) -> Mapping[str, Any]:
+) -> Mapping[str, Any] | None:
     """Run an operation of delta-spark on the files that it may touch, and commit what it did.
 
     Args:
@@ -83,7 +83,7 @@ def operate(
         same_rows: No row changes, so that nothing is read whose change would matter.
 
     Returns:
-        delta-spark's metrics of the operation; none where there was nothing to do.
+        delta-spark's metrics of the operation; None where there was nothing to do.
 
     Raises:
         ConflictError: Somebody else changed what the operation depends on.
@@ -103,10 +103,15 @@ def operate(
         run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):
-            return {}
+            return None
         submit(table, scratch, harvest, reads)
     infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
     return infos[0].extra.get("operationMetrics") or {} if infos else {}
+
+
+def told(metrics: Mapping[str, Any] | None, name: str) -> int:
+    """A number among metrics; -1, as with delta-spark, where whole files went whose rows nobody counted."""
+    return 0 if metrics is None else int(metrics.get(name, -1))
 
 
 def path_name(folder: str) -> str:

@@ -90,7 +90,7 @@ def write(
     return wish.fulfil(table)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wish:
     """What somebody wants to be written, by the names of `write`."""
 
