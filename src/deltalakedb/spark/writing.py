@@ -174,6 +174,7 @@ def _create(
     address: Address, wish: Wish, configuration: Mapping[str, str], storage_options: dict[str, str] | None
 ) -> None:
     database, name = Database.open(address), address.table or ""
+    database.ensure()
     place = place_for(database, name, address.location)
     root = root_at(place, storage_options, database.engine.config)
     check_shared(root, wish.df.sparkSession, table=name)
