@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from deltalakedb.aio.spark import SparkTransaction
 from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
 from deltalakedb.aio.threads import Threads, run_to_the_end
@@ -97,6 +98,7 @@ class Transaction(Wrapped[SyncTransaction]):
     rename_table = awaits(SyncTransaction.rename_table)
     drop_table = awaits(SyncTransaction.drop_table)
     execute = awaits(SyncTransaction.execute)
+    spark = gives(SyncTransaction.spark, SparkTransaction)
     commit = awaits(SyncTransaction.commit)
     rollback = awaits(SyncTransaction.rollback)
 
