@@ -63,6 +63,7 @@ def checkpoint(
         storage_options: Options for the object store.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
@@ -120,6 +121,7 @@ def clean(database: Database, name: str, *, storage_options: Mapping[str, str] |
     Nothing goes while commits wait to be published: what is not in the log yet cannot be covered.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if waiting := outbox.lag(database, table.table_id).versions:
         raise InvalidArgumentError(
             f"{waiting} commits are not published yet",
@@ -206,7 +208,7 @@ def checkpoint_if_due(
         cleanup: Clean the log up afterwards; None goes by ``delta.enableExpiredLogCleanup``.
     """
     status = outbox.status_of(database, name)
-    if status is None or status.paused or status.state == "frozen":
+    if status is None or status.paused or status.state != "active":
         return None
     opened = snapshots.open_table(database, name)
     every = interval_of(opened.snapshot.metadata)

@@ -103,6 +103,7 @@ class Mirror:
     def compact(self, name: str, start: int, end: int) -> str | None:
         """Write a log compaction file over some published versions; its path, or None where it was there."""
         table = registry.find(self._database, name)
+        registry.refuse_followed(table)
         if not 0 <= start < end <= table.published_version:
             raise InvalidArgumentError(
                 f"versions {start} to {end} are not a range of published versions", table=name
