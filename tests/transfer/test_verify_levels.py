@@ -141,7 +141,7 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
     database = Database.open(parse_uri(uri))
     table_id = Catalog(catalog_uri).describe("t").table_id
     here = FileDigest()
-    here.add_rows(live._hashed(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
+    here.add_rows(live.hashed(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
     asked = digests.table_digest(database, table_id, 1)
     log = LiveFiles(FileTxnLogReader(root), 1, memory_bytes=1 << 30).digest()
     assert here.differing(asked) == here.differing(log) == []

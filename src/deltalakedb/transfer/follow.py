@@ -128,7 +128,9 @@ def follow_table(
     try:
         table = registry.find(database, name)
     except TableMissingError:
-        from deltalakedb.transfer.pipeline import Pipeline  # Arrow's functions cost time to import
+        # Arrow's functions cost time to import
+        from deltalakedb.transfer.choosing import EngineWish
+        from deltalakedb.transfer.pipeline import Pipeline
 
         Pipeline(
             database,
@@ -140,6 +142,7 @@ def follow_table(
             batch_size=None,
             rate_limit=get_config().import_.rate_limit,
             progress=progress,
+            wish=EngineWish("local"),
             following=True,
         ).whole()
         made, table = True, registry.find(database, name)

@@ -105,7 +105,7 @@ class LiveFiles:
             wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
             tail = _Tail(self, plan, wanted)
             self._add_base(made, plan, tail.touched, wanted, tick)
-            made.add_rows(_hashed(add) for add in tail.live.values())
+            made.add_rows(hashed(add) for add in tail.live.values())
         return made
 
     def _add_base(
@@ -128,7 +128,7 @@ class LiveFiles:
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
                 adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in touched)
-                rows = (_hashed(a) for a in adds)
+                rows = (hashed(a) for a in adds)
                 made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
             tick()
 
@@ -187,7 +187,8 @@ def _in_pieces(actions: Iterable[Action], kind: type[Add | Remove]) -> Iterator[
         yield found
 
 
-def _hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:
+def hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:
+    """A file as a digest wants it."""
     values = encode_json(dict(add.partition_values))
     return (
         path_hash(add.path),
