@@ -268,7 +268,11 @@ class Catalog:
             older_than_hours: Younger files stay, as do those of operations that are at work.
             dry_run: Only look.
         """
-        names = [t.name for t in self.tables()] if name is None else [name]
+        if name is not None:
+            registry.refuse_followed(registry.find(self._database, name))
+        # the owners of a followed table may be writing files that the catalog does not know yet
+        mine = (t.name for t in self.tables() if t.state != registry.FOLLOWING)
+        names = list(mine) if name is None else [name]
         return [
             collect(
                 self._database,

@@ -64,6 +64,7 @@ def checkpoint(
         storage_options: Options for the object store.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
@@ -127,6 +128,7 @@ def clean(
     Nothing goes while commits wait to be published: what is not in the log yet cannot be covered.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if waiting := outbox.lag(database, table.table_id).versions:
         raise InvalidArgumentError(
             f"commits that are not published yet: {waiting}",
@@ -219,7 +221,7 @@ def checkpoint_if_due(
         force: Try although a try failed a moment ago.
     """
     status = outbox.status_of(database, name)
-    if status is None or status.paused or status.state == "frozen":
+    if status is None or status.paused or status.state != "active":
         return None
     if status.checkpoint_backing_off and not force:
         return None

@@ -122,6 +122,7 @@ class Mirror:
             dry_run: Only tell what would be written.
         """
         table = registry.find(self._database, name)
+        registry.refuse_followed(table)
         if not 0 <= start < end <= table.published_version:
             raise InvalidArgumentError(
                 f"versions {start} to {end} are not a range of published versions", table=name

@@ -64,6 +64,7 @@ def repair(
 
     A well-formed commit of somebody else is no damage: it is left alone, and reported.
     """
+    registry.refuse_followed(registry.find(database, name))
     report = verify(database, name, storage_options=storage_options, replay=False)
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
     left = tuple(f for f in report.findings if f not in broken)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import registry, snapshots
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -98,6 +98,7 @@ def vacuum(
     found = plan(table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions)
     if dry_run:
         return list(found.files)
+    registry.refuse_followed(table._row)
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS)
     there = _existing(table, list(found.files))
     if not there:

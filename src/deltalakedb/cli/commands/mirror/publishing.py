@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +9,10 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import common
+from deltalakedb.cli.signals import until_told
 from deltalakedb.mirror.reconciler import checked_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.mirror.reconciler import Pass
@@ -54,23 +50,11 @@ def run(invocation: Invocation, table: str | None, watch: bool, interval: float)
         if watch:
             checked_interval(interval)
             invocation.output.note(f"Publishing the tables of {catalog.uri}; Ctrl-C ends it.")
-            with _until_told() as stop:
+            with until_told() as stop:
                 done = catalog.mirror.run(stop=stop, interval=interval)
         else:
             done = catalog.mirror.run() if name is None else catalog.mirror.publish(name)
     return _tell_pass(invocation, done)
-
-
-@contextmanager
-def _until_told() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, so that the round under way is finished."""
-    stop = threading.Event()
-    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
