@@ -17,6 +17,7 @@ from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.refusals import Concerned, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,10 +158,14 @@ def scan(
     whole = arrow_schema(source.snapshot.metadata.schema_string)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
     groups = root.groups(source.adds(where))
+    snapshot = source.snapshot
+    about = Concerned(None, root.location, snapshot.version, snapshot.metadata)
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         table = raw_table(source.snapshot, adds, root)
-        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
+        with refusals(about):
+            found = table.raw.scan(columns=columns, predicate=predicate)
+        reader = pa.RecordBatchReader.from_stream(found)
         return conformed(reader, schema, table)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
