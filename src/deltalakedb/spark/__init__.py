@@ -1,4 +1,4 @@
-"""Spark for what outgrows one machine: sessions, reads and writes. PySpark is imported when it is needed."""
+"""Spark for what outgrows one machine. PySpark is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.batches import BatchSinks, foreach_batch
     from deltalakedb.spark.checkpointing import checkpoint
-    from deltalakedb.spark.listing import vacuum_list
+    from deltalakedb.spark.dml import delete, update
+    from deltalakedb.spark.listing import VacuumListing, vacuum_list
+    from deltalakedb.spark.merging import MergeBuilder, merge
     from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
+    from deltalakedb.spark.transactions import SparkTransaction
+    from deltalakedb.spark.upkeep import optimize, restore, vacuum
     from deltalakedb.spark.writing import write
 
-__all__ = ["checkpoint", "read", "session", "vacuum_list", "write"]
+__all__ = [
+    "BatchSinks",
+    "MergeBuilder",
+    "SparkTransaction",
+    "VacuumListing",
+    "checkpoint",
+    "delete",
+    "foreach_batch",
+    "merge",
+    "optimize",
+    "read",
+    "restore",
+    "session",
+    "update",
+    "vacuum",
+    "vacuum_list",
+    "write",
+]
 
 _HOMES = {
+    "BatchSinks": "batches",
+    "MergeBuilder": "merging",
+    "SparkTransaction": "transactions",
+    "VacuumListing": "listing",
     "checkpoint": "checkpointing",
+    "delete": "dml",
+    "foreach_batch": "batches",
+    "merge": "merging",
+    "optimize": "upkeep",
     "read": "reading",
+    "restore": "upkeep",
     "session": "sessions",
+    "update": "dml",
+    "vacuum": "upkeep",
     "vacuum_list": "listing",
     "write": "writing",
 }

@@ -26,7 +26,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.spark.sinks import query_id
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.operations import removes
 from deltalakedb.table.parquet import write_files
 from deltalakedb.table.roots import root_at, undo
