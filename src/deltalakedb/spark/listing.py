@@ -152,6 +152,8 @@ def _garbage(
 
 
 def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    if not paths:  # of which Spark Connect cannot tell the types
+        return spark.range(0).selectExpr("cast(id as string) as path")
     return spark.createDataFrame(pa.table({"path": pa.array(paths, pa.string())}))
 
 

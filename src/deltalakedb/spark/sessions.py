@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError
-from deltalakedb.extras import require
+from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, SparkSetupError
+from deltalakedb.extras import available, require
 from deltalakedb.spark.jars import fetch_jars, find_jars
 from deltalakedb.spark.java import check_java
 from deltalakedb.spark.versions import check_versions
@@ -48,7 +48,7 @@ def session(
         master: Where Spark runs: ``local[*]`` by default, or a cluster's URL.
         app_name: The application's name.
         remote: A Spark Connect server (``sc://host:port``) instead of a driver in this process; its jars and
-            settings are the server's own.
+            settings are the server's own. ``local[*]`` starts one on this machine.
         config: Further settings of Spark, which go before ours.
         builder: A builder with settings of its own, to be completed.
         log_level: What Spark logs at least.
@@ -72,8 +72,15 @@ def session(
     building = sql.SparkSession.builder if builder is None else builder
     building = building.appName(app_name)
     if remote is not None:
+        _check_connect()
+        settings = dict(config or {})
+        if remote.startswith("local"):
+            # Spark starts a server here, which takes the settings of a session
+            check_java()
+            _prepare_workers()
+            settings = _settings(dict(getattr(building, "_options", {})), settings)
         building = building.remote(remote)
-        for key, value in (config or {}).items():
+        for key, value in settings.items():
             building = building.config(key, value)
         return building.getOrCreate()
     running = sql.SparkSession.getActiveSession()
@@ -93,6 +100,22 @@ def session(
     made.sparkContext.setLogLevel(log_level)
     check_delta(made)
     return made
+
+
+def _check_connect() -> None:
+    """See that Spark Connect's client is installed.
+
+    Raises:
+        MissingExtraError: It is not.
+    """
+    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        if not available(module):
+            raise MissingExtraError(
+                f"{module} is needed for Spark Connect and is not installed",
+                suggestion="pip install 'pyspark[connect]'",
+                module=module,
+                extra="spark",
+            )
 
 
 def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:

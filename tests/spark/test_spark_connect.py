@@ -1,0 +1,88 @@
+"""Spark Connect: the same calls without a driver in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from deltalakedb import Catalog, DeltaTable, import_table, verify_table
+from deltalakedb.config import Config
+from deltalakedb.exceptions import MissingExtraError
+from deltalakedb.extras import available
+from deltalakedb.spark import checkpoint, read, session, sessions, write
+from support.processes import Child
+from support.sources import many_files
+from support.spark import missing_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _on_connect(folder: str) -> Mapping[str, Any]:
+    """Everything in one process, which has a server of its own."""
+    root = Path(folder)
+    spark = session(
+        remote="local[2]",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(root / "local"),
+            "spark.sql.warehouse.dir": str(root / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        },
+    )
+    told: dict[str, Any] = {"module": type(spark).__module__, "context": hasattr(spark, "_jsc")}
+    catalog = f"deltasql://sqlite/{root}/catalog.db"
+    uri = f"{catalog}?table=t"
+
+    def found(frame: Any) -> list[int]:
+        return sorted(row["id"] for row in frame.collect())
+
+    told["read"] = found(read(spark, uri))
+    with Catalog(catalog, config=Config(publish={"mode": "off"})) as silent:
+        silent.write("t", pa.table({"id": [5]}), mode="append")
+    told["ahead of the log"] = found(read(spark, uri, where="id >= 1"))
+    told["wrote"] = write(spark.range(20, 22), uri, mode="append")
+    told["by format"] = found(spark.read.format("deltasql").load(uri))
+    spark.range(30, 31).write.format("deltasql").mode("append").save(uri)
+    source = f"{catalog}?table=source"
+    told["import"] = import_table(
+        str(root / "source"), source, history="checkpoint", batch_size=10, engine="spark", spark=spark
+    ).to_dict()
+    told["verify"] = verify_table(source, engine="spark", spark=spark).ok
+    told["checkpoint"] = checkpoint(spark, uri, rows_per_part=2).num_add_files
+    spark.stop()
+    return told
+
+
+def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
+    if (reason := missing_reason()) is not None:
+        pytest.skip(reason)
+    if not available("grpc"):
+        pytest.skip("Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
+        catalog.write("t", pa.table({"id": [0, 1]}), location=tmp_path / "t")
+    many_files(tmp_path / "source")
+    told = Child(
+        _on_connect, str(tmp_path), folder=tmp_path, patience=280, SPARK_LOCAL_IP="127.0.0.1"
+    ).result()
+    assert told["module"] == "pyspark.sql.connect.session"
+    assert told["read"] == [0, 1]
+    assert told["ahead of the log"] == [1, 5]
+    assert told["wrote"] == 2
+    assert told["by format"] == [0, 1, 5, 20, 21]
+    table = DeltaTable(f"deltasql://sqlite/{tmp_path}/catalog.db?table=t")
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 5, 20, 21, 30]
+    assert (told["import"]["engine"], told["import"]["num_files"]) == ("spark", 40)
+    assert told["verify"]
+    assert told["checkpoint"] == len(table.file_uris())
+
+
+def test_a_missing_client_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "available", lambda module: module != "grpc")
+    with pytest.raises(MissingExtraError) as caught:
+        session(remote="sc://nowhere:1")
+    assert "pyspark[connect]" in (caught.value.suggestion or "")
