@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
+    from deltalakedb.config import Config
     from deltalakedb.lake import Catalog, open_log
     from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
@@ -52,6 +53,7 @@ else:
         "deltalake",
         {
             "Catalog": "deltalakedb.lake",
+            "Config": "deltalakedb.config",
             "DeltaTable": "deltalakedb.table.delta_table",
             "ExportReport": "deltalakedb.transfer.export",
             "FollowReport": "deltalakedb.transfer.follow",
@@ -84,6 +86,7 @@ __all__ = [
     "Catalog",
     "ColumnProperties",
     "CommitProperties",
+    "Config",
     "DataType",
     "DeltaTable",
     "ExportReport",

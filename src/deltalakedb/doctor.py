@@ -191,6 +191,7 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
     for table in rows:
         yield _state(table)
         yield _lag(database, table)
+        yield from _checkpoints(database, table)
         try:
             yield from _log(database, table)
         except DeltaSqlError as error:
@@ -218,7 +219,7 @@ def _lag(database: Database, table: Table) -> Check:
     if not lag.versions:
         return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
     error = outbox.last_error(database, table.table_id)
-    detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
+    detail = f"versions that are not in _delta_log yet: {lag.versions} of {table.head.version + 1}"
     go_on = "`deltasql mirror run` publishes them, and so does the next write"
     hint = go_on if error is None else f"mend that; {go_on}"
     status = outbox.status_of(database, table.name)
@@ -227,6 +228,14 @@ def _lag(database: Database, table: Table) -> Check:
         why = f": {error}" if error else ""
         return Check("published", "failed", detail + why, hint, table.name, "late")
     return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
+
+
+def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
+    status = outbox.status_of(database, table.name)
+    if status is not None and status.checkpoint_error is not None:
+        detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
+        hint = f"readers outside get slower: mend that, then `deltasql checkpoint {table.name}`"
+        yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint, table.name)
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:

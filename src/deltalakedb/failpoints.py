@@ -46,6 +46,7 @@ POINTS: Final = {
     "export.verified": "an export is verified, the catalog still has the table",
     "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
     "checkpoint.after_note": "the catalog has a note of the checkpoint, its version has no checksum file",
+    "vacuum.deleting": "a vacuum has said in a commit what it deletes, part of it is gone",
     "cleanup.between_files": "one file of those that the retention lets go is deleted, the rest is not",
 }
 

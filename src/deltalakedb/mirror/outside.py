@@ -184,5 +184,5 @@ def adopt(
     if done:
         # whoever imports expects them
         level = logging.INFO if origin == "import" else logging.WARNING
-        logger.log(level, "%s: %d commits of other writers were taken over", name, len(done))
+        logger.log(level, "%s: commits of other writers that were taken over: %d", name, len(done))
     return Adopted(tuple(done))

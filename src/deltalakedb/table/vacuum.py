@@ -13,6 +13,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     UnsupportedOperationError,
 )
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.cleanup import retention_ms
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
@@ -196,6 +197,7 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, paths: list[str]) -> list[s
             for path in batch
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
+        failpoint("vacuum.deleting")
         store.delete_all(going)
         deleted += going
     return deleted
