@@ -13,7 +13,7 @@
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         │   └── FetchLimitError           more to fetch from an object store than the settings allow
         ├── CatalogError                  the database that holds the metadata
-        │   ├── CatalogNotFoundError      no catalog there: reading creates none       (TableNotFoundError)
+        │   ├── CatalogNotFoundError      no catalog there: reading creates none        (TableMissingError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
         │   ├── CatalogCorruptError       the file is damaged or is no database
         │   ├── CatalogAccessError        no rights
@@ -229,7 +229,11 @@ class CatalogError(DeltaSqlError):
     """The database that holds the metadata refused or failed."""
 
 
-class CatalogNotFoundError(CatalogError, TableNotFoundError):
+class TableMissingError(DeltaSqlError, TableNotFoundError):
+    """There is no such table in the catalog."""
+
+
+class CatalogNotFoundError(CatalogError, TableMissingError):
     """There is no catalog at the address, so no table either; reading creates none."""
 
 
@@ -261,10 +265,6 @@ class CatalogUnavailableError(CatalogError):
     """The database cannot be reached, or the connection broke."""
 
     transient = True
-
-
-class TableMissingError(DeltaSqlError, TableNotFoundError):
-    """There is no such table in the catalog."""
 
 
 class TableExistsError(DeltaSqlError, FileExistsError):
