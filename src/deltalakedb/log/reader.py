@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
 from deltalakedb.log.commit_info import find_commit_info
+from deltalakedb.log.large_commits import is_large, large_commit_info
 from deltalakedb.log.listing import LogListing, list_log, merged
 from deltalakedb.log.names import checksum_path, commit_path
 from deltalakedb.log.states import StateBuilder
@@ -334,6 +335,9 @@ class FileTxnLogReader:
         return self._own_times[version]
 
     def _commit_info(self, version: int) -> CommitInfo | None:
+        listing = self._listing
+        if listing is not None and is_large(listing.commits.get(version)):
+            return large_commit_info(self._store, commit_path(version))
         return find_commit_info(self.commit_bytes(version), source=commit_path(version))
 
     def _no_commit(self, version: int, cause: Exception | None = None) -> bytes:

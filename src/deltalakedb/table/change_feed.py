@@ -12,7 +12,7 @@ from deltalakedb.catalog import registry
 from deltalakedb.exceptions import InvalidArgumentError, VersionMissingError
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.scan import conformed, known, raw_table

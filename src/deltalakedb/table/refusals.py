@@ -53,12 +53,13 @@ _SHOWN = 20
 
 
 class Concerned(NamedTuple):
-    """The table that an operation is about, as far as it is known."""
+    """The table that an operation is about, as far as it is known; and what to do where that is known."""
 
     name: str | None = None
     location: str | None = None
     version: int | None = None
     metadata: Metadata | None = None
+    hint: str | None = None
 
     @classmethod
     def at(cls, table: SqlDeltaTable) -> Concerned:
@@ -107,6 +108,8 @@ def without_scratch(text: str, location: str | None) -> str:
 
 def _suggestion(kind: type[DeltaSqlError], about: Concerned, text: str) -> str | None:
     """What the table asks of rows and expressions, where one of them may be the reason."""
+    if about.hint is not None and kind is OperationError:
+        return about.hint
     if _DATA_BROKE in text:
         return "nothing was written; look at what makes the batches"
     if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):

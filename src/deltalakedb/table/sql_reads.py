@@ -10,7 +10,7 @@ from arro3.core import RecordBatchReader, Table
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.table import add_actions, change_feed, scan
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import (
     both,

@@ -197,6 +197,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
         self._sink.ready()
+        registry.refuse_followed(self._row)
         if self._moves and not self._chosen:
             self._advance()
 

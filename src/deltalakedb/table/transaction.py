@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
@@ -197,7 +199,7 @@ class Transaction:
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options)
+            wishes = taken_out(options, table=name)
             self._create(
                 name,
                 location,
@@ -221,7 +223,7 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=name)
         self._create(
             name,
             location,
@@ -280,6 +282,16 @@ class Transaction:
         statement = checked_statement(sql)
         self._writable()
         self._own.append(lambda session: session.run_own(statement, params))
+
+    def spark(self, spark: Any) -> SparkTransaction:
+        """Spark's operations on the transaction's tables: what needs a cluster becomes visible with the rest.
+
+        Args:
+            spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
+        """
+        self._active()
+        made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
+        return made
 
     def ready(self) -> None:
         """Refuse an operation that could not be taken."""

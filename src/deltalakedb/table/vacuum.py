@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import registry, snapshots
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -14,9 +14,10 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.cleanup import DAY_MS, retention_ms
+from deltalakedb.log.cleanup import retention_ms
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.in_flight import in_flight_since
@@ -98,6 +99,7 @@ def vacuum(
     found = plan(table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions)
     if dry_run:
         return list(found.files)
+    registry.refuse_followed(table._row)
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS)
     there = _existing(table, list(found.files))
     if not there:

@@ -135,7 +135,7 @@ def write_deltalake(
             _remember(table, table._source.opened)
     else:
         options |= hooks
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=address.table)
         create_with(
             Database.open(address),
             address.table or "",
@@ -190,7 +190,7 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
-    wishes = taken_out(options)
+    wishes = taken_out(options, table=table.name)
     if mode == "ignore":
         return
     if mode == "error":
@@ -327,7 +327,7 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder), Concerned(name, place))
+        call(operation, str(scratch.folder), Concerned(name, place, hint=wishes.hint))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place(names() if names is not None else {})
