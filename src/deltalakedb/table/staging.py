@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import commit_path, parse_name
-from deltalakedb.protocol.actions import Action, Add, Cdc, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path, encode_path
@@ -16,6 +16,7 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.lending import LENT
+from deltalakedb.table.places import url_of
 from deltalakedb.table.roots import root_at
 
 if TYPE_CHECKING:
@@ -149,10 +150,20 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
+    def _placed(self, info: CommitInfo) -> CommitInfo:
+        """What delta-rs says of an operation, with the real table's place."""
+        said = info.extra.get("operationParameters")
+        if not isinstance(said, dict) or "location" not in said:
+            return info
+        said = {**said, "location": url_of(self.root.location)}
+        return replace(info, extra={**info.extra, "operationParameters": said})
+
     def _real(self, action: Action) -> Action:
         """An action as the real table would have it."""
         if isinstance(action, Protocol) and self._hidden is not None:
             return _with(action, self._hidden)
+        if isinstance(action, CommitInfo):
+            return self._placed(action)
         if not isinstance(action, Add | Remove) or (found := self._lent.get(action.path)) is None:
             return action
         ours, real = found
