@@ -24,7 +24,7 @@ from deltalakedb.log.names import checksum_path, commit_path
 from deltalakedb.log.states import StateBuilder
 from deltalakedb.log.times import Enablement, enablement, file_times, newest_at
 from deltalakedb.protocol.codec import decode_commit, decode_json
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.log import Commit, Snapshot
 from deltalakedb.storage import Store, open_store
 
@@ -143,6 +143,7 @@ class FileTxnLogReader:
         with self._lock:
             state, version = self._state(version, files=False)
             protocol, metadata = state.require()
+            check_schema(metadata, table=self.location, version=version)
             return Snapshot(version, self.timestamp_of(version), protocol, metadata)
 
     def files(self, version: int | None = None) -> Iterator[Add]:
@@ -295,8 +296,10 @@ class FileTxnLogReader:
                     raise
                 listing, version = self._known(version)
                 state = self._states.build(listing, version, files=files)
-            protocol, _ = state.require()
+            protocol, metadata = state.require()
             check_readable(protocol, table=self.location)
+            if version == listing.versions[-1]:  # an older one may have been without
+                check_schema(metadata, table=self.location, version=version)
         return state, version
 
     def _enablement(self, listing: LogListing) -> Enablement | None:

@@ -82,7 +82,7 @@ def command(
         there = catalog.find(name)
         if there is not None and not if_not_exists:
             raise TableExistsError(
-                f"the table exists at {there.location}",
+                f"the table already exists at {there.location}",
                 table=name,
                 version=there.head.version,
                 suggestion="take another name, or say --if-not-exists",
