@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltalakedb.aio.spark import SparkTransaction
 from deltalakedb.aio.streams import Stream
@@ -132,7 +132,13 @@ class Catalog(Wrapped[SyncCatalog]):
         ...         await tx.write("sales.orders", orders)
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None, create: bool = False) -> None:
+    def __init__(
+        self,
+        uri: str | Address,
+        *,
+        config: Config | Mapping[str, Any] | None = None,
+        create: bool = False,
+    ) -> None:
         super().__init__(lambda: SyncCatalog(uri, config=config, create=create), Threads())
         self._uri = parse_uri(uri).to_uri()
 
