@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Protocol
 
 __all__ = [
+    "DECIDED_ELSEWHERE",
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
     "READABLE",
@@ -75,6 +76,9 @@ WRITABLE: Final = frozenset(
         "variantType-preview",
     }
 )
+
+#: features by which somebody other than the catalog decides what a commit is
+DECIDED_ELSEWHERE: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
 
 #: writer version -> the features that it brought, before features had names in the log
 _LEGACY_WRITER: Final = {

@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.configuring import configure
     from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
     from deltalakedb.spark.writing import write
 
-__all__ = ["read", "session", "write"]
+__all__ = ["configure", "read", "session", "write"]
 
-_HOMES = {"read": "reading", "session": "sessions", "write": "writing"}
+_HOMES = {"configure": "configuring", "read": "reading", "session": "sessions", "write": "writing"}
 
 
 def __getattr__(name: str) -> Any:
