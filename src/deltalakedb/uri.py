@@ -90,6 +90,17 @@ class Address:
         where = None if location is None else _check_location(location)
         return replace(self, table=validate_table_name(name), location=where)
 
+    def absolute(self) -> Address:
+        """The same address with absolute paths: it means the same in any working directory."""
+        path, location = self.path, self.location
+        if path is not None:
+            path = os.path.abspath(path)  # noqa: PTH100 - links stay: they are what the user called it
+        if location is not None and not location.startswith("file:") and not _URL.match(location):
+            location = os.path.abspath(os.path.expanduser(location))  # noqa: PTH100, PTH111
+        if (path, location) == (self.path, self.location):
+            return self
+        return replace(self, path=path, location=location)
+
     def resolved(self) -> Address:
         """The same address with an absolute path, free of symbolic links: what connections are kept by."""
         return self if self.path is None else replace(self, path=os.path.realpath(self.path))
@@ -199,6 +210,8 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
     if raw[:11].lower() != "deltasql://":
         scheme, colon, _ = raw.partition(":")
         shown = f", not {scheme}:" if colon and _WORD.fullmatch(scheme) else ""
+        if raw[:10].lower() == "deltasql:/":
+            shown = ": it has lost a slash, as it does in a Path; give it as a text"
         raise _wrong(f"the address does not begin with deltasql://{shown}")
     # a text with references to variables means something else when these change
     return _Parser(raw).address() if "$" in raw else _parsed(raw)

@@ -36,7 +36,12 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._checked = False
+        #: no import that was given up left the files without indexes
+        self._indexed = False
         self._identity: object = None
+        #: how often another file was found in the place of the one that was open; what was read before says
+        #: nothing of it
+        self.exchanges = 0
         self._lock = threading.Lock()
 
     @classmethod
@@ -65,8 +70,8 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session for reading."""
-        self.ensure()
+        """A session for reading; CatalogNotFoundError where there is nothing yet."""
+        self.ensure(create=False)
         with self.engine.read() as session:
             yield session
 
@@ -74,6 +79,10 @@ class Database:
     def write(self) -> Iterator[Session]:
         """A session inside one transaction."""
         self.ensure()
+        if not self._indexed:
+            from deltalakedb.catalog import indexes  # which imports this module's neighbours
+
+            self._indexed = indexes.mend_if_possible(self)
         with self.engine.write() as session:
             yield session
 
@@ -87,30 +96,38 @@ class Database:
     @contextmanager
     def read_only(self) -> Iterator[Session]:
         """A session in which nothing can be changed, for questions that users write."""
-        self.ensure()
+        self.ensure(create=False)
         with self.engine.read_only() as session:
             yield session
 
-    def ensure(self) -> None:
+    def ensure(self, *, create: bool = True) -> None:
         """Check the schema once, creating or upgrading it where the settings allow.
 
         A file that was deleted or exchanged since is opened anew: what is written to the old one is lost.
+
+        Args:
+            create: False for those who only read: CatalogNotFoundError instead of an empty catalog.
         """
         if self._checked and self.engine.identity() == self._identity:
             return
         with self._lock:
             if self._checked and self.engine.identity() != self._identity:
                 self.engine.close()
-                self._checked = False
+                self._checked = self._indexed = False
+                self.exchanges += 1
             if not self._checked:
-                migrations.ensure(self.engine)
+                migrations.ensure(self.engine, create=create)
                 self._identity = self.engine.identity()
                 self._checked = True
+
+    def leave_indexes(self) -> None:
+        """Build no indexes before a write: whoever calls this goes on with the load that does without."""
+        self._indexed = True
 
     def close(self) -> None:
         """Give back every connection; the next use opens them again and checks the schema anew."""
         self.engine.close()
-        self._checked = False
+        self._checked = self._indexed = False
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from deltalakedb.log.checkpoint import is_whole, named_sidecars
 from deltalakedb.log.listing import Checkpoint, last_checkpoint, listing_of
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
 from deltalakedb.log.times import file_times, newest_at
+from deltalakedb.protocol.properties import DAY_MS, duration_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,21 +20,9 @@ if TYPE_CHECKING:
     from deltalakedb.storage import ObjectMeta, Store
 
 LOG_RETENTION = "delta.logRetentionDuration"
-DAY_MS = 86_400_000
 DEFAULT_RETENTION_MS = 30 * DAY_MS
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
-
-_UNITS = {
-    "microsecond": 0.001,
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": DAY_MS,
-    "week": 7 * DAY_MS,
-}
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +48,12 @@ def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = D
     """
     if (text := metadata.configuration.get(name)) is None:
         return default
-    plain = text.strip().lower().removeprefix("interval").strip()
-    parts = _INTERVAL.findall(plain)
-    if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
+    if (found := duration_ms(text)) is None:
         raise ConfigError(
             f"the property {name} is no duration: {text!r}",
             suggestion="write it as: interval 30 days",
         )
-    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    return found
 
 
 def plan_cleanup(
@@ -121,6 +107,7 @@ def clean_log(
     retention: int,
     times: Mapping[int, int] | None = None,
     needed_from: int | None = None,
+    dry_run: bool = False,
 ) -> CleanupPlan:
     """Delete what the retention lets go, and sidecars that no checkpoint names any more.
 
@@ -132,9 +119,10 @@ def clean_log(
         retention: As `retention_ms` gives it.
         times: As `plan_cleanup`.
         needed_from: As `plan_cleanup`.
+        dry_run: Only look.
 
     Returns:
-        What was deleted, and why not more.
+        What was deleted, or would be, and why not more.
     """
     hint = last_checkpoint(store)
     if hint is not None:
@@ -148,13 +136,14 @@ def clean_log(
         needed_from=needed_from,
         whole=lambda checkpoint: is_whole(store, checkpoint),
     )
-    for meta in plan.delete:
+    for meta in () if dry_run else plan.delete:
         store.delete(meta.path)
         failpoint("cleanup.between_files")
     if plan.checkpoint is None:
         return plan
-    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS)))
-    for meta in orphans:
+    gone = {meta.path for meta in plan.delete}
+    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS), gone))
+    for meta in () if dry_run else orphans:
         store.delete(meta.path)
     return CleanupPlan(plan.checkpoint, plan.delete + orphans, plan.reason)
 
@@ -171,12 +160,14 @@ def _before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
     return tuple(meta for _, meta in sorted(gone, key=lambda pair: (pair[0], pair[1].path)))
 
 
-def _orphans(store: Store, older_than_ms: int) -> Iterable[ObjectMeta]:
+def _orphans(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterable[ObjectMeta]:
     sidecars = [meta for meta in store.list(SIDECAR_FOLDER) if meta.modified_ms < older_than_ms]
     if not sidecars:
         return []
     named: set[str] = set()
     for meta in store.list(LOG_FOLDER):
+        if meta.path in gone:
+            continue
         if (name := parse_name(meta.name)) is not None and name.kind in ("checkpoint", "v2"):
             try:
                 named |= named_sidecars(store, Checkpoint(name.version, (meta,)))

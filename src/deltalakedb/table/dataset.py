@@ -11,12 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, StorageMissingError
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.paths import decode_path, resolve
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.arrow_types import arrow_schema, arrow_type
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import needs_delta_rs, scan
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def typed_reading(table: str, version: int) -> Iterator[None]:
     """Data files that are gone, as a typed error."""
     try:
         yield
+    except StorageMissingError:
+        raise
     except FileNotFoundError as error:
         raise StorageMissingError(
             f"a data file of the table is missing: {error}",
@@ -64,7 +67,8 @@ def dataset(
     """
     metadata = source.snapshot.metadata
     if needs_delta_rs(source.snapshot):
-        table = scan(source, root, where=where, columns=None, predicate=None).read_all()
+        rows = scan(source, root, where=where, columns=None, predicate=None, large=large)
+        table = rows.read_all()
         return ds.dataset(table if schema is None else table.cast(schema))
     arrow = schema or arrow_schema(metadata.schema_string, large=large)
     found = source.scan(_COLUMNS, where)

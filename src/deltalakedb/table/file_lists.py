@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -29,9 +29,18 @@ STREAMED_FROM: Final = 100_000
 _MOST_CHUNKS: Final = 64
 
 
+class _Which(NamedTuple):
+    """A table that no other can be taken for: not one of the same name, nor one of a restored database."""
+
+    table_id: int
+    created_at: int
+    metadata_id: str
+    exchanges: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
-    table_id: int
+    table: _Which
     columns: tuple[str, ...]
     version: int
     timestamp: int  # a version that was taken back and made anew has another
@@ -63,7 +72,7 @@ class FileLists:
             earlier = [
                 k
                 for k in self._lists
-                if (k.table_id, k.columns) == (key.table_id, key.columns) and k.version < key.version
+                if (k.table, k.columns) == (key.table, key.columns) and k.version < key.version
             ]
         return max(earlier, key=lambda k: k.version, default=None)
 
@@ -104,16 +113,33 @@ def lists_of(database: Database) -> FileLists:
 
 def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
     """Columns of every file of a version, from memory where they are there."""
-    wanted = tuple(dict.fromkeys((*columns, "file_id")))
+    wanted = with_order(columns)
     snapshot, kept = opened.snapshot, lists_of(database)
-    key = _Key(opened.table.table_id, wanted, snapshot.version, snapshot.timestamp)
+    table = opened.table
+    which = _Which(table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
+    key = _Key(which, wanted, snapshot.version, snapshot.timestamp)
     found = kept.get(key)
     if found is None:
         found = _from_earlier(database, opened, key, kept)
         if found is None:
-            found = files.scan_files(database, opened, wanted)
+            found = newest_first(files.scan_files(database, opened, wanted))
         kept.put(key, found)
     return found.select(list(columns))
+
+
+def with_order(columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns, and those that say in which order the files go."""
+    return tuple(dict.fromkeys((*columns, "add_version", "file_id")))
+
+
+def newest_first(found: pa.Table) -> pa.Table:
+    """Files in the order in which a log is read: the newest commit first, each as it was written.
+
+    Long lists, which are not held but read in pages elsewhere, stay as the database gives them.
+    """
+    if not 1 < found.num_rows <= STREAMED_FROM:
+        return found
+    return found.sort_by([("add_version", "descending"), ("file_id", "ascending")])
 
 
 def _from_earlier(database: Database, opened: OpenTable, key: _Key, kept: FileLists) -> pa.Table | None:
@@ -129,5 +155,5 @@ def _from_earlier(database: Database, opened: OpenTable, key: _Key, kept: FileLi
     if lost:
         ids = before.column("file_id").to_pylist()
         before = before.filter(arrow_array([number not in lost for number in ids], pa.bool_()))
-    found = pa.concat_tables([before, new])
+    found = pa.concat_tables([newest_first(new), before])
     return found.combine_chunks() if found.column(0).num_chunks > _MOST_CHUNKS else found

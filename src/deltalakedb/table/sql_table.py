@@ -13,6 +13,7 @@ from deltalake.table import ProtocolVersions
 from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
+    ArgumentRangeError,
     ArgumentTypeError,
     InvalidArgumentError,
     UnsupportedOperationError,
@@ -20,14 +21,14 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
+from deltalakedb.table.outliving import Outliving
 from deltalakedb.table.places import normal_location, url_of
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
-from deltalakedb.table.source import Source, SqlSource, check_version, from_log
+from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.work import Sink, Work
 
 
-class SqlDeltaTable(SqlReads):
+class SqlDeltaTable(Outliving, SqlReads):
     """A table opened from a catalog by one query; files, statistics and history come when asked for.
 
     Made by ``DeltaTable("deltasql://…")``; never needs `_delta_log`.
@@ -63,7 +64,7 @@ class SqlDeltaTable(SqlReads):
         skip_stats: bool = False,
     ) -> None:
         warn_ignored(without_files, log_buffer_size, skip_stats)
-        address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
+        address = parse_uri(table_uri).absolute()
         if address.table is None:
             raise InvalidArgumentError(
                 f"{address.to_uri()} is a catalog's address, not a table's",
@@ -114,7 +115,7 @@ class SqlDeltaTable(SqlReads):
             self._source = from_log(self._row, version, error, self._root.options)
         else:
             self._use(opened)
-        check_readable(self._source.snapshot.protocol, table=self.name)
+        check_open(self._source.snapshot, table=self.name)
         self._raw_found: RawTable | None = None
 
     def _advance(self) -> None:
@@ -124,7 +125,7 @@ class SqlDeltaTable(SqlReads):
             self._open(None)
             return
         self._use(snapshots.advance(self._database, self.name, source.opened))
-        check_readable(self._source.snapshot.protocol, table=self.name)
+        check_open(self._source.snapshot, table=self.name)
         self._raw_found = None
 
     def _use(self, opened: OpenTable) -> None:
@@ -195,6 +196,7 @@ class SqlDeltaTable(SqlReads):
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
         self._sink.ready()
+        registry.refuse_followed(self._row)
         if self._moves and not self._chosen:
             self._advance()
 
@@ -288,15 +290,15 @@ class SqlDeltaTable(SqlReads):
     def protocol(self) -> ProtocolVersions:
         """The protocol's versions and features."""
         found = self._source.snapshot.protocol
-        features = [None if f is None else list(f) for f in (found.writer_features, found.reader_features)]
+        features = [list(f) if f else None for f in (found.writer_features, found.reader_features)]
         return ProtocolVersions(found.min_reader_version, found.min_writer_version, *features)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Commits up to the open version, newest first, as their writers described them."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise ArgumentTypeError(f"a limit is a whole number, not {limit!r}")
-        if limit is not None and limit < 0:
-            raise InvalidArgumentError(f"a limit is a whole number from 0 on, not {limit}")
+        if limit is not None and not 0 <= limit < LARGEST:
+            raise ArgumentRangeError(f"a limit is a whole number from 0 to 2⁶³, not {limit}")
         out = []
         for commit in self._source.history(limit):
             info = {} if commit.info is None else commit.info.to_dict()
@@ -312,6 +314,8 @@ class SqlDeltaTable(SqlReads):
     # ---- as an object ----------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        if "_source" not in vars(self):
+            return f"DeltaTable({self.address!r})"  # its transaction is over: nothing is looked up for this
         return f"DeltaTable({self.address!r}, version={self.version()})"
 
     def __eq__(self, other: object) -> bool:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.schema import PrimitiveType
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,12 +35,18 @@ Group = dict[tuple[str, ...], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class StatsColumns:
-    """Rows, null counts and bounds of files, column by column, by logical path."""
+    """Rows, null counts and bounds of files, column by column, by logical path.
+
+    The paths of whole groups and of structs, ``()`` for all of it, say where a file tells nothing of them.
+    """
 
     num_records: pa.Array
     nulls: Group
     lows: Group
     highs: Group
+    no_nulls: Group
+    no_lows: Group
+    no_highs: Group
 
 
 def stats_columns(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> StatsColumns:
@@ -61,16 +67,41 @@ def stats_columns(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> StatsColumn
 def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:
     stats = [parse_stats(t) for t in texts]
     records = pa.array([None if s is None else s.num_records for s in stats], pa.int64())
-    out = StatsColumns(records, {}, {}, {})
+    low, high, counts = (
+        [{} if s is None else getattr(s, name) for s in stats]
+        for name in ("min_values", "max_values", "null_count")
+    )
+    out = StatsColumns(
+        records,
+        {},
+        {},
+        {},
+        {path: _lacking(counts, at) for path, at in _structs(leaves)},
+        {path: _lacking(low, at) for path, at in _structs(bounded)},
+        {path: _lacking(high, at) for path, at in _structs(bounded)},
+    )
     for leaf in leaves:
         name = leaf.type if isinstance(leaf.type, PrimitiveType) else PrimitiveType("string")
         found = [None if s is None else s.bounds(leaf.physical_path, name, widen=False) for s in stats]
         out.nulls[leaf.path] = pa.array([None if b is None else b.null_count for b in found], pa.int64())
         if leaf in bounded:
             kind = arrow_type(leaf.type)
-            out.lows[leaf.path] = _array([None if b is None else _exact(b.min) for b in found], kind)
-            out.highs[leaf.path] = _array([None if b is None else _exact(b.max) for b in found], kind)
+            out.lows[leaf.path] = arrow_column([None if b is None else _exact(b.min) for b in found], kind)
+            out.highs[leaf.path] = arrow_column([None if b is None else _exact(b.max) for b in found], kind)
     return out
+
+
+def _structs(leaves: Sequence[Leaf]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The structs around leaves, the outermost included: logical and physical path of each."""
+    found = {x.path[:n]: x.physical_path[:n] for x in leaves for n in range(len(x.path))}
+    return list(found.items())
+
+
+def _lacking(groups: Sequence[Any], path: tuple[str, ...]) -> pa.Array:
+    """Where there is nothing at a path."""
+    for name in path:
+        groups = [g.get(name) if isinstance(g, dict) else None for g in groups]
+    return pa.array([not isinstance(g, dict) or not (g or path) for g in groups], pa.bool_())
 
 
 def _exact(value: Any) -> Any:
@@ -82,22 +113,6 @@ def _exact(value: Any) -> Any:
         return value
     digits = "".join(map(str, value.as_tuple().digits)).strip("0")
     return None if len(digits) in _ROUNDED else value
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column; one that the type cannot hold is null."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return pa.array([v if _fits(v, kind) else None for v in values], kind)
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return False
-    return True
 
 
 def _by_arrow(texts: pa.ChunkedArray, leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:
@@ -117,6 +132,9 @@ def _by_arrow(texts: pa.ChunkedArray, leaves: Sequence[Leaf], bounded: Sequence[
         {x.path: _count(_at(nulls, x)) for x in leaves},
         {x.path: _bound(_at(lows, x), x) for x in bounded},
         {x.path: _bound(_at(highs, x), x) for x in bounded},
+        {path: _absent(nulls, at) for path, at in _structs(leaves)},
+        {path: _absent(lows, at) for path, at in _structs(bounded)},
+        {path: _absent(highs, at) for path, at in _structs(bounded)},
     )
 
 
@@ -159,6 +177,12 @@ def _tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
 
 def _at(group: Any, leaf: Leaf) -> pa.Array:
     found = pc.struct_field(group, list(leaf.physical_path))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _absent(group: Any, path: tuple[str, ...]) -> pa.Array:
+    """Where there is nothing at a path."""
+    found = pc.is_null(pc.struct_field(group, list(path)) if path else group)
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
@@ -128,6 +130,9 @@ class Transaction:
     ) -> SqlDeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
 
+        After a commit it is an ordinary table, at the version that the transaction made or read; after a
+        rollback every use of it is an InvalidArgumentError.
+
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. What it holds never changes, so nobody conflicts
@@ -194,7 +199,7 @@ class Transaction:
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options)
+            wishes = taken_out(options, table=name)
             self._create(
                 name,
                 location,
@@ -218,7 +223,7 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=name)
         self._create(
             name,
             location,
@@ -278,6 +283,16 @@ class Transaction:
         self._writable()
         self._own.append(lambda session: session.run_own(statement, params))
 
+    def spark(self, spark: Any) -> SparkTransaction:
+        """Spark's operations on the transaction's tables: what needs a cluster becomes visible with the rest.
+
+        Args:
+            spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
+        """
+        self._active()
+        made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
+        return made
+
     def ready(self) -> None:
         """Refuse an operation that could not be taken."""
         self._writable()
@@ -326,6 +341,7 @@ class Transaction:
             with self._in_flight:
                 undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
+            self._tables.release(self.commits)
             return self.commits
         with self._in_flight:
             outcome = settle(
@@ -348,6 +364,7 @@ class Transaction:
             if change.steps
         }
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
+        self._tables.release(self.commits)
         with after_commit("its tables could not be found again"):
             settled = self._settled(done.values(), bool(names))
             group = self.uuid if len(settled) > 1 else None
@@ -459,6 +476,7 @@ class Transaction:
 
     def _end(self, state: str) -> None:
         self._state = state
+        self._tables.release(None)
         self._session = None
         self._stack.close()
 

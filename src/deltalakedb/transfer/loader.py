@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import imports, indexes, slot_rows
-from deltalakedb.catalog.file_rows import FileRows, live_files
-from deltalakedb.catalog.imports import Receipt
+from deltalakedb.catalog.imports import CommitFacts, Receipt
 from deltalakedb.catalog.ratify import Counts, Ratification, apply_state, write_commits
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Window
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
-from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.report import ImportProgress
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.imports import BatchKind
+    from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.transfer.engines import LoadTask
+    from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.windows import PreparedWindow
 
 #: what an error says in its context about the checkpoint that it is about
 TORN = "torn_checkpoint"
-
-_STATE = (Metadata, Protocol, Txn, DomainMetadata)
 
 
 class LocalEngine:
@@ -48,9 +48,17 @@ class LocalEngine:
         """Load every batch that has no receipt yet."""
         _Load(task).run()
 
+    def open(self, task: LoadTask) -> None:
+        """Load only what every batch of the base stands on: the state of the first version."""
+        _Load(task).open()
+
+    def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]) -> None:  # noqa: ARG002
+        """None: the log is read where the comparison is made."""
+        return
+
 
 @dataclass(slots=True)
-class _Pace:
+class Pace:
     """Progress and the rate limit of one run."""
 
     task: LoadTask
@@ -95,15 +103,17 @@ class _Load:
         self._listing = list_log(task.reader.store)
         done = imports.receipts(task.database, task.row.import_id)
         self._batch = len(done)
-        self._next_seq = done[-1].next_file_seq if done else 0
+        self._next_seq = max((r.next_file_seq for r in done), default=0)
         self._bases = [r for r in done if r.kind == "base"]
         tails = [r for r in done if r.kind == "tail"]
         first = self._plan.first_version
         self._version = tails[-1].ends + 1 if tails else first + (self._plan.base != "none")
-        rows = self._bases[-1].next_file_seq if self._bases else 0
+        #: where the base's batches begin that are loaded; a cluster loads them in any order
+        self._begun = {r.begins for r in self._bases if r.ends >= r.begins}
+        rows = sum(r.ends - r.begins + 1 for r in self._bases)
         steps = rows + self._version - first - (self._plan.base != "none")
         total = self._plan.base_rows + self._plan.version - first + (self._plan.base == "none")
-        self._pace = _Pace(task, total, steps, sum(r.actions for r in done))
+        self._pace = Pace(task, total, steps, sum(r.actions for r in done))
 
     def run(self) -> None:
         """State, base and tail, as far as each is missing."""
@@ -111,20 +121,30 @@ class _Load:
         if self._plan.base != "none":
             self._base()
             # what follows looks files up by their paths
-            indexes.restore(self._task.database, self._row, self._task.lease)
+            indexes.restore(self._task.database, self._row, self._task.lease, planning=False)
         for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
-            self._tail(versions)
+            if is_large(self._listing.commits.get(versions.start)):
+                self._large(versions.start)
+            else:
+                self._tail(versions)
 
     # ---- the base ----
 
-    def _base(self) -> None:
+    def open(self) -> None:
+        """The state of the first version, where it is missing."""
         if not self._bases:
             self._first_state()
-        rows = 0 if len(self._bases) <= 1 else self._bases[-1].next_file_seq
+
+    def _base(self) -> None:
+        self.open()
+        size, after = self._plan.batch_size, 0
+        while after in self._begun:
+            after += size
         with self._task.database.read() as session:
             encoders = Encoders.of(session, self._table_id)
         try:
-            for window in ahead(prepare(w, encoders) for w in self._windows(rows)):
+            missing = (w for w in self._windows(after) if w.begin not in self._begun)
+            for window in ahead(prepare(w, encoders) for w in missing):
                 self._write_window(window, encoders)
         except LogCorruptError as error:
             error.context[TORN] = self._plan.first_version
@@ -148,13 +168,18 @@ class _Load:
         snapshot = reader.snapshot(version)
         state: list[Action] = [snapshot.protocol, snapshot.metadata]
         state += [*reader.txns(version).values(), *reader.domains(version).values()]
-        commit, _ = self._commit(version)
+        large = is_large(self._listing.commits.get(version))
+        commit = None if large else self._commit(version)[0]
         began = time.monotonic()
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
             apply_state(session, self._table_id, version, state)
-            write_commits(session, self._table_id, [commit])
-            receipt = self._receipt(session, "base", 0, -1, 0, Counts(), 0, began)
+            if commit is not None:
+                write_commits(session, self._table_id, [commit])
+            else:
+                info, facts = summary(iter_actions(reader.store, commit_path(version)))
+                self._note_large(session, version, info, facts)
+            receipt = self._receipt(session, 0, "base", 0, -1, 0, Counts(), 0, began)
             failpoint("import.batch_written")
         self._note(receipt, 0)
 
@@ -165,8 +190,9 @@ class _Load:
             counts, actions = write_window(
                 session, self._table_id, self._plan.first_version, window, encoders
             )
+            number = base_batch(self._plan, window.begin)
             receipt = self._receipt(
-                session, "base", window.begin, window.end - 1, actions, counts, window.end, began
+                session, number, "base", window.begin, window.end - 1, actions, counts, window.end, began
             )
             failpoint("import.batch_written")
         self._note(receipt, window.end - window.begin)
@@ -179,23 +205,69 @@ class _Load:
         named = {a.path for _, actions in loaded for a in actions if isinstance(a, Add | Remove)}
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
-            changes = _Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
+            changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
             for commit, actions in loaded:
                 changes.apply(commit.version, actions)
             changes.rows.flush()
             write_commits(session, self._table_id, [commit for commit, _ in loaded])
             receipt = self._receipt(
                 session,
+                self._batch,
                 "tail",
                 versions.start,
                 versions.stop - 1,
-                changes.actions,
+                changes.added + changes.removed,
                 changes.counts,
                 changes.rows.next_seq,
                 began,
             )
             failpoint("import.batch_written")
         self._note(receipt, len(versions))
+
+    def _large(self, version: int) -> None:
+        """A commit that is not held in memory: its removes in a first reading, its adds in a second."""
+        began = time.monotonic()
+        store, path = self._task.reader.store, commit_path(version)
+        state: list[Action] = []
+        database, lease = self._task.database, self._task.lease
+        with database.write() as session:
+            imports.require(database, session, lease)
+            changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), set())
+            for kind in (Remove, Add):
+                for piece in pieces(iter_actions(store, path), kind, state if kind is Remove else None):
+                    changes.look_up(piece)
+                    changes.apply(version, piece)
+                    changes.rows.flush()
+                    imports.require(database, session, lease)
+                if kind is Remove:
+                    changes.apply(version, [a for a in state if isinstance(a, STATE)])
+            facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
+            self._note_large(session, version, state, facts)
+            receipt = self._receipt(
+                session,
+                self._batch,
+                "tail",
+                version,
+                version,
+                changes.added + changes.removed,
+                changes.counts,
+                changes.rows.next_seq,
+                began,
+            )
+            failpoint("import.batch_written")
+        self._note(receipt, 1)
+
+    def _note_large(
+        self, session: Session, version: int, state: Sequence[Action], facts: CommitFacts
+    ) -> None:
+        """The row of a commit whose bytes stay in the log alone."""
+        found = commit_digest(self._task.reader.store, commit_path(version))
+        imports.note_large_commit(
+            session,
+            self._table_id,
+            self._ratification(version, state, None),
+            replace(facts, sha256=found.sha256, size=found.size),
+        )
 
     def _commit(self, version: int) -> tuple[Ratification, Sequence[Action]]:
         reader, data = self._task.reader, None
@@ -205,9 +277,12 @@ class _Load:
             if version > self._plan.first_version or self._plan.base == "none":
                 raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
-        commit = Ratification(
+        return self._ratification(version, actions, data), actions
+
+    def _ratification(self, version: int, actions: Sequence[Action], data: bytes | None) -> Ratification:
+        return Ratification(
             version=version,
-            timestamp=reader.timestamp_of(version),
+            timestamp=self._task.reader.timestamp_of(version),
             actions=actions,
             data=data,
             txn_uuid=self._row.import_id,
@@ -215,7 +290,6 @@ class _Load:
             origin="import",
             published=True,
         )
-        return commit, actions
 
     # ---- both ----
 
@@ -225,6 +299,7 @@ class _Load:
     def _receipt(
         self,
         session: Session,
+        batch: int,
         kind: BatchKind,
         begins: int,
         ends: int,
@@ -233,76 +308,49 @@ class _Load:
         next_seq: int,
         began: float,
     ) -> Receipt:
-        receipt = Receipt(
-            self._batch,
-            kind,
-            begins,
-            ends,
-            actions,
-            counts.num_files,
-            counts.size_bytes,
-            counts.num_records,
-            counts.files_without_count,
-            next_seq,
-            session.now_ms(),
-            int((time.monotonic() - began) * 1000),
-            peak_bytes(),
-        )
+        receipt = receipt_of(session, batch, kind, (begins, ends), actions, counts, next_seq, began)
         imports.write_receipt(session, self._row.import_id, receipt)
         return receipt
 
     def _note(self, receipt: Receipt, steps: int) -> None:
         failpoint("import.batch_done")
         self._batch += 1
-        self._next_seq = receipt.next_file_seq
+        self._next_seq = max(self._next_seq, receipt.next_file_seq)
         if receipt.kind == "base":
             self._bases.append(receipt)
         self._pace.step(steps, receipt.actions)
 
 
-class _Changes:
-    """The file changes of some commits, against what the catalog holds before them."""
+def base_batch(plan: ImportPlan, begin: int) -> int:
+    """The number of the batch that begins at a position of the base; number 0 is the state."""
+    return 1 + begin // plan.batch_size
 
-    def __init__(
-        self, session: Session, table_id: int, next_seq: int, encoder: SlotEncoder, named: set[str]
-    ) -> None:
-        self._session, self._table_id = session, table_id
-        self._live = dict(live_files(session, table_id, named)) if named else {}
-        self.rows = FileRows(session, table_id, next_seq, encoder)
-        self.counts = Counts()
-        self.actions = 0
 
-    def apply(self, version: int, actions: Sequence[Action]) -> None:
-        """One commit: its state, its removes, then its adds."""
-        state = [a for a in actions if isinstance(a, _STATE)]
-        if encoder := apply_state(self._session, self._table_id, version, state):
-            self.rows.use(encoder)
-        for action in actions:
-            if isinstance(action, Remove):
-                self._remove(version, action)
-        for action in actions:
-            if isinstance(action, Add):
-                self._add(version, action)
-
-    def _remove(self, version: int, remove: Remove) -> None:
-        self.actions += 1
-        found = self._live.pop((canonical_path(remove.path), remove.dv_id), None)
-        if found is None:
-            self.rows.bury(remove, version)
-            return
-        file_id, size, records = found
-        self.rows.close(file_id, version, remove)
-        self.counts.change(-1, size, records)
-
-    def _add(self, version: int, add: Add) -> None:
-        self.actions += 1
-        key = (canonical_path(add.path), add.dv_id)
-        if (found := self._live.get(key)) is not None:
-            self.rows.close(found[0], version, None)
-            self.counts.change(-1, found[1], found[2])
-        file_id, records = self.rows.add(add, version)
-        self._live[key] = (file_id, add.size, records)
-        self.counts.change(1, add.size, records)
+def receipt_of(
+    session: Session,
+    batch: int,
+    kind: BatchKind,
+    between: tuple[int, int],
+    actions: int,
+    counts: Counts,
+    next_seq: int,
+    began: float,
+) -> Receipt:
+    """The receipt of a batch whose loading began at some moment."""
+    return Receipt(
+        batch,
+        kind,
+        *between,
+        actions,
+        counts.num_files,
+        counts.size_bytes,
+        counts.num_records,
+        counts.files_without_count,
+        next_seq,
+        session.now_ms(),
+        int((time.monotonic() - began) * 1000),
+        peak_bytes(),
+    )
 
 
 def _rest(seconds: float) -> None:

@@ -62,7 +62,8 @@ DIALECT = Dialect(
     unique_keys=True,
     lock_rows="",
     hashes=False,
-    before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -131072"),
+    # a small cache makes small sorted runs, which fit the processor's and are merged by a second thread
+    before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -2048"),
     after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
 )
 
@@ -137,6 +138,10 @@ class SqliteEngine(Engine):
             idle=pool.idle_s,
         )
         self._gate = ForkGate(self.close, str(self.path))
+
+    def is_absent(self) -> bool:
+        """Whether there is no file yet."""
+        return not self.path.exists()
 
     def identity(self) -> object:
         """The file, whatever its name; None where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal, cast
 
 import click
@@ -14,9 +15,10 @@ from deltalakedb.cli.options import changing, common
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.mirror.resolve import Resolved
 
 
-@click.command("repair")
+@click.command("repair", short_help="Rewrite lost or damaged commit files.")
 @click.argument("table")
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 @common
@@ -49,7 +51,7 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
     return code_of(done.left)
 
 
-@click.command("rebuild")
+@click.command("rebuild", short_help="Make the whole log in an empty place.")
 @click.argument("table")
 @click.argument("location")
 @common
@@ -57,7 +59,9 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
 def rebuild(invocation: Invocation, table: str, location: str) -> None:
     """Make the whole log of a table from the catalog, into a place without one.
 
-    Data files are not copied: put the new _delta_log beside them.
+    Data files are not copied: put the new _delta_log beside them. Where bytes of old commits were pruned, it
+    begins with a checkpoint of the first version from which on they are there; readers and writers go on from
+    it.
 
     \b
     Examples:
@@ -67,11 +71,15 @@ def rebuild(invocation: Invocation, table: str, location: str) -> None:
         first, last = catalog.mirror.rebuild(name, location)
     invocation.output.result(
         {"table": name, "location": location, "first_version": first, "version": last},
-        lambda screen: screen.line(f"Versions {first} to {last} of {name} are in {location}/_delta_log."),
+        lambda screen: screen.line(
+            (f"Versions {first} to {last} of {name} are" if first < last else f"Version {last} of {name} is")
+            + f" in {location}/_delta_log"
+            + (f", beginning with a checkpoint of version {first}." if first else ".")
+        ),
     )
 
 
-@click.command("recover")
+@click.command("recover", short_help="Take over a log that is ahead.")
 @click.argument("table")
 @common
 @click.pass_obj
@@ -95,7 +103,7 @@ def recover(invocation: Invocation, table: str) -> None:
     )
 
 
-@click.command("resolve")
+@click.command("resolve", short_help="Decide where both sides committed.")
 @click.argument("table")
 @click.option(
     "--keep-theirs", is_flag=True, required=True, help="Their commits stay; ours go on top with new versions."
@@ -107,7 +115,7 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
     """Decide a divergence: somebody else's commit stands in the log where we committed too.
 
     Only commits of ours that nobody outside ever saw move. Those that cannot stand beside theirs are lost
-    and named: exit code 4.
+    and named: exit code 4. With --dry-run every commit is named, with what would become of it.
 
     \b
     Examples:
@@ -116,41 +124,47 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
     """
     del keep_theirs  # the only way there is: it has to be said
     with invocation.open_table(table) as (catalog, name):
-        (state,) = catalog.mirror.status(name)
-        waiting = render.many(state.versions_behind, "commit")
-        if dry_run:
-            invocation.output.result(
-                {"table": name, "dry_run": True, "waiting": state.versions_behind},
-                lambda screen: screen.line(
-                    f"{waiting} of {name} would be tried again on top of the log's; one that removed a file "
-                    "which is gone there cannot be, and is named when it is lost."
-                ),
-            )
-            return ExitCode.OK
-        if not invocation.confirm(f"Take over the log of {name}, and make {waiting} of ours again on top?"):
-            invocation.output.note("Nothing was changed.")
-            return ExitCode.ERROR
-        done = catalog.mirror.resolve(name)
-
-    def view(screen: Screen) -> None:
-        screen.line(f"{render.many(len(done.theirs), 'commit')} of others taken over.")
-        for old, new in done.ours.items():
-            screen.line(f"  our version {old} is now version {new}")
-        for old, why in done.lost.items():
-            screen.line(f"  ✗ our version {old} is lost: {why}", "red")
-
+        if not dry_run:
+            (state,) = catalog.mirror.status(name)
+            waiting = render.many(state.versions_behind, "commit")
+            if not invocation.confirm(
+                f"Take over the log of {name}, and make {waiting} of ours again on top?"
+            ):
+                invocation.output.note("Nothing was changed.")
+                return ExitCode.ERROR
+        done = catalog.mirror.resolve(name, dry_run=dry_run)
     document = {
         "table": name,
-        "dry_run": False,
+        "dry_run": dry_run,
         "theirs": list(done.theirs),
         "ours": {str(old): new for old, new in done.ours.items()},
         "lost": {str(old): why for old, why in done.lost.items()},
+        "commits": [asdict(c) | {"timestamp": render.iso(c.timestamp)} for c in done.commits],
     }
-    invocation.output.result(document, view, brief=[f"lost {v}: {why}" for v, why in done.lost.items()])
+    invocation.output.result(
+        document,
+        lambda screen: _view_resolved(screen, done),
+        brief=[f"lost {v}: {why}" for v, why in done.lost.items()],
+    )
     return ExitCode.CONFLICT if done.lost else ExitCode.OK
 
 
-@click.command("policy")
+def _view_resolved(screen: Screen, done: Resolved) -> None:
+    verb = "would be taken over" if done.dry_run else "taken over"
+    screen.line(f"{render.many(len(done.theirs), 'commit')} of others {verb}.")
+    for ours in done.commits:
+        when = render.iso(ours.timestamp) or "at an unknown time"
+        what = (
+            f"our version {ours.version} ({ours.operation or 'unknown operation'}, {when}, {ours.txn_uuid})"
+        )
+        if (why := done.lost.get(ours.version)) is not None:
+            screen.line(f"  ✗ {what} {'would be' if done.dry_run else 'is'} lost: {why}", "red")
+        else:
+            now = "would become" if done.dry_run else "is now"
+            screen.line(f"  {what} {now} version {done.ours[ours.version]}")
+
+
+@click.command("policy", short_help="Show or set what others may commit.")
 @click.argument("table")
 @click.argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
 @common
@@ -177,7 +191,7 @@ def policy(invocation: Invocation, table: str, policy: str | None) -> None:
     )
 
 
-@click.command("fence")
+@click.command("fence", short_help="Keep writers out that bypass the catalog.")
 @click.argument("table")
 @click.option("--remove", is_flag=True, help="Take the fence away.")
 @common
