@@ -17,6 +17,7 @@ from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import conflict, isolation_of
+from deltalakedb.commit.duties import own_duties
 from deltalakedb.commit.info import info_of, own_time, with_info
 from deltalakedb.commit.repeats import applications, earlier
 from deltalakedb.exceptions import (
@@ -33,8 +34,7 @@ from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Conflict, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -327,7 +327,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             metadata=metadata,
             root=locked.table.location,
             table=name,
-            also={FENCE} if change.exact else OURS,
+            also=own_duties(change, step, protocol),
             made_here=change.copy is None,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
@@ -343,7 +343,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
-        data = encode_commit(actions) if change.copy is None else change.copy.data
+        data = encode_commit(actions) if change.made is None else change.made.data
         locked = ratify(
             session,
             locked,
@@ -355,7 +355,7 @@ def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
-                origin="sql" if change.copy is None else change.copy.origin,
+                origin="sql" if change.made is None else change.made.origin,
                 published=change.copy is not None,
                 fresh=change.fresh,
             ),
