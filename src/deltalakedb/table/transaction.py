@@ -128,6 +128,9 @@ class Transaction:
     ) -> SqlDeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
 
+        After a commit it is an ordinary table, at the version that the transaction made or read; after a
+        rollback every use of it is an InvalidArgumentError.
+
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. What it holds never changes, so nobody conflicts
@@ -194,7 +197,7 @@ class Transaction:
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options)
+            wishes = taken_out(options, table=name)
             self._create(
                 name,
                 location,
@@ -218,7 +221,7 @@ class Transaction:
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=name)
         self._create(
             name,
             location,
@@ -326,6 +329,7 @@ class Transaction:
             with self._in_flight:
                 undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
+            self._tables.release(self.commits)
             return self.commits
         with self._in_flight:
             outcome = settle(
@@ -348,6 +352,7 @@ class Transaction:
             if change.steps
         }
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
+        self._tables.release(self.commits)
         with after_commit("its tables could not be found again"):
             settled = self._settled(done.values(), bool(names))
             group = self.uuid if len(settled) > 1 else None
@@ -459,6 +464,7 @@ class Transaction:
 
     def _end(self, state: str) -> None:
         self._state = state
+        self._tables.release(None)
         self._session = None
         self._stack.close()
 
