@@ -15,6 +15,7 @@ from deltalakedb.catalog import audit, commits, registry, winners
 from deltalakedb.catalog.names import change_names
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
+from deltalakedb.commit.at_once import commit_at_once
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import conflict, isolation_of
 from deltalakedb.commit.info import info_of, own_time, with_info
@@ -56,8 +57,8 @@ _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
 OwnWork = Callable[["Session"], object]
-#: asked under the lock: whether the log holds more than the table's head
-Guard = Callable[["Table"], bool]
+#: asked under the lock, or just before: whether the log of a table holds the version after another
+Guard = Callable[["Table", int], bool]
 
 
 class LogAheadError(Exception):
@@ -176,6 +177,11 @@ def _attempt(
     lost: bool,
 ) -> list[Committed] | Conflict:
     failpoint("commit.before_begin")
+    if not (repeated or lost or names or own):
+        done_at_once = commit_at_once(database, changes, txn, guard)
+        if done_at_once is not None:
+            _answer()
+            return done_at_once
     try:
         with database.write() as session:
             held = _hold(session, changes, names)
@@ -191,7 +197,7 @@ def _attempt(
                 if one is None:
                     continue
                 _check(session, one, change)
-                if guard is not None and change.steps and guard(one.table):
+                if guard is not None and change.steps and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
             if names:
                 change_names(database, session, held, names)
@@ -209,11 +215,16 @@ def _attempt(
             failpoint("commit.before_commit")
     except _Stop as stop:
         return stop.outcome
+    _answer()
+    return results
+
+
+def _answer() -> None:
+    """The moment at which a commit stands, and nobody has been told."""
     try:
         failpoint("commit.after")
     except Exception as error:
         raise CommitUnknownError("the answer of the commit was lost") from error
-    return results
 
 
 def _hold(

@@ -298,11 +298,12 @@ class DuckdbEngine(Engine):
             yield DuckdbSession(self, cursor)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A transaction that DuckDB keeps read-only."""
         with self._cursor() as cursor, self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
             session = DuckdbSession(self, cursor)
-            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 
     @contextmanager

@@ -199,12 +199,13 @@ class SqliteEngine(Engine):
                 self._pool.give(connection)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A read transaction on a connection that refuses changes while it is lent."""
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
-            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             try:
                 yield session
             finally:
