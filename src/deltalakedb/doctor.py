@@ -106,6 +106,11 @@ def examine(address: Address, config: Config, *, tables: Sequence[str] = ()) -> 
 def _catalog(database: Database) -> Iterator[Check]:
     engine, known = database.engine, migrations.migrations()[-1].number
     try:
+        if engine.is_absent():
+            raise CatalogNotFoundError(
+                f"there is no catalog at {database.address.to_uri()}",
+                suggestion="check the address, or create the catalog with `deltasql migrate`",
+            )
         with engine.read() as session:
             version = migrations.current_version(engine, session)
     except DeltaSqlError as error:

@@ -7,12 +7,13 @@
         ├── MissingExtraError             an optional dependency is not installed          (ImportError)
         ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
         ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
+        │   ├── ArgumentRangeError        a negative version, or one beyond all numbers    (OverflowError)
         │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         │   └── FetchLimitError           more to fetch from an object store than the settings allow
         ├── CatalogError                  the database that holds the metadata
-        │   ├── CatalogNotFoundError      no catalog there, and none may be created
+        │   ├── CatalogNotFoundError      no catalog there: reading creates none       (TableNotFoundError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
         │   ├── CatalogCorruptError       the file is damaged or is no database
         │   ├── CatalogAccessError        no rights
@@ -57,6 +58,7 @@ from deltalake.exceptions import (
 
 __all__ = [
     "AddressError",
+    "ArgumentRangeError",
     "ArgumentTypeError",
     "CatalogAccessError",
     "CatalogBusyError",
@@ -207,6 +209,10 @@ class ArgumentTypeError(InvalidArgumentError, TypeError):
     """An argument of a type that is not taken there."""
 
 
+class ArgumentRangeError(InvalidArgumentError, OverflowError):
+    """A number that is negative, or too large, where neither has a meaning."""
+
+
 class PredicateError(DeltaSqlError, ValueError):
     """A filter that cannot be understood, or that names a column the table does not have."""
 
@@ -223,8 +229,8 @@ class CatalogError(DeltaSqlError):
     """The database that holds the metadata refused or failed."""
 
 
-class CatalogNotFoundError(CatalogError):
-    """There is no catalog at the address, and the settings forbid creating one."""
+class CatalogNotFoundError(CatalogError, TableNotFoundError):
+    """There is no catalog at the address, so no table either; reading creates none."""
 
 
 class CatalogVersionError(CatalogError):

@@ -10,6 +10,7 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import use_config
 from deltalakedb.exceptions import (
+    CatalogNotFoundError,
     InvalidArgumentError,
     TableMissingError,
 )
@@ -49,6 +50,8 @@ class Catalog:
     Args:
         uri: A ``deltasql://`` address without a table.
         config: Settings; by default those of the process.
+        create: Create the catalog now where there is none. Otherwise the first write does, and whoever only
+            looks gets a CatalogNotFoundError.
 
     Example:
         >>> with Catalog("deltasql://sqlite//lake/meta.db") as catalog:
@@ -57,8 +60,8 @@ class Catalog:
         ['sales.orders']
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None) -> None:
-        address = parse_uri(uri)
+    def __init__(self, uri: str | Address, *, config: Config | None = None, create: bool = False) -> None:
+        address = parse_uri(uri).absolute()
         if address.is_table:
             raise InvalidArgumentError(
                 f"{address.to_uri()} is a table's address, not a catalog's",
@@ -66,7 +69,12 @@ class Catalog:
             )
         self._address = address
         self._database = Database.open(address, config)
-        self._database.ensure()
+        try:
+            self._database.ensure(create=create)
+        except CatalogNotFoundError:
+            if create or not self._config.catalog.create:
+                raise
+            # whoever writes first creates it
 
     @property
     def _config(self) -> Config:
@@ -285,6 +293,7 @@ class Catalog:
             ...     tx.write("sales.orders", orders)
             ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
         """
+        self._database.ensure()
         return Transaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
 
     def snapshot(self) -> Transaction:

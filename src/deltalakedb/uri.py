@@ -90,6 +90,17 @@ class Address:
         where = None if location is None else _check_location(location)
         return replace(self, table=validate_table_name(name), location=where)
 
+    def absolute(self) -> Address:
+        """The same address with absolute paths: it means the same in any working directory."""
+        path, location = self.path, self.location
+        if path is not None:
+            path = os.path.abspath(path)  # noqa: PTH100 - links stay: they are what the user called it
+        if location is not None and not location.startswith("file:") and not _URL.match(location):
+            location = os.path.abspath(os.path.expanduser(location))  # noqa: PTH100, PTH111
+        if (path, location) == (self.path, self.location):
+            return self
+        return replace(self, path=path, location=location)
+
     def resolved(self) -> Address:
         """The same address with an absolute path, free of symbolic links: what connections are kept by."""
         return self if self.path is None else replace(self, path=os.path.realpath(self.path))
@@ -196,6 +207,11 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
         raise _wrong("the address holds a control character, a line break or half a surrogate pair")
     if raw != raw.strip():
         raise _wrong("the address begins or ends with a space")
+    if raw[:10].lower() == "deltasql:/" and raw[10:11] != "/":
+        raise AddressError(
+            "the address has lost a slash, as it does inside a Path: what it means cannot be told any more",
+            suggestion='give the address as a text, DeltaTable("deltasql://…"), never as Path("deltasql://…")',
+        )
     if raw[:11].lower() != "deltasql://":
         scheme, colon, _ = raw.partition(":")
         shown = f", not {scheme}:" if colon and _WORD.fullmatch(scheme) else ""

@@ -77,7 +77,7 @@ def test_status_shows_how_far_each_log_is(
 
 
 def test_an_empty_catalog_has_nothing_to_show(deltasql: Deltasql, catalog_uri: str) -> None:
-    Catalog(catalog_uri).close()
+    Catalog(catalog_uri, create=True).close()
     assert "no tables" in deltasql("mirror", "status").stdout
     assert "no tables" in deltasql("mirror", "verify").stdout
 
@@ -250,7 +250,13 @@ def test_resolve_asks_first_and_keeps_theirs(
     diverge(catalog_uri, root)
     assert "--keep-theirs" in deltasql("mirror", "resolve", "t", code=2).stderr
     assert "nobody is there to ask" in deltasql("mirror", "resolve", "t", "--keep-theirs", code=2).stderr
-    assert deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--dry-run")["waiting"] == 1
+    plan = deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--dry-run")
+    assert (plan["dry_run"], plan["theirs"], plan["ours"], plan["lost"]) == (True, [2], {"2": 3}, {})
+    (ours,) = plan["commits"]
+    assert (ours["version"], ours["operation"]) == (2, "WRITE")
+    assert ours["timestamp"].endswith("Z")
+    told = deltasql("mirror", "resolve", "t", "--keep-theirs", "--dry-run").stdout
+    assert f"our version 2 (WRITE, {ours['timestamp']}, {ours['txn_uuid']}) would become version 3" in told
     assert outside_ids(root) == [0, 1, 77]
     done = deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--yes")
     assert (done["theirs"], done["ours"], done["lost"]) == ([2], {"2": 3}, {})
@@ -263,7 +269,9 @@ def test_resolve_names_what_is_lost(deltasql: Deltasql, catalog_uri: str, root: 
         catalog.mirror.pause("t")
         catalog.table("t").delete("id = 0")
     deltalake.DeltaTable(root).delete("id = 0")
-    assert "our version 2 is lost" in deltasql("mirror", "resolve", "t", "--keep-theirs", "-y", code=4).stdout
+    foretold = deltasql("mirror", "resolve", "t", "--keep-theirs", "--dry-run", code=4).stdout
+    assert "would be lost: a file that it removes is gone" in foretold
+    assert "is lost: a file" in deltasql("mirror", "resolve", "t", "--keep-theirs", "-y", code=4).stdout
 
 
 def test_the_policy_is_shown_and_set(

@@ -327,7 +327,7 @@ def test_a_failed_operation_leaves_no_trace(table_uri: TableUri) -> None:
         lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="append"),
         lambda: write_deltalake(uri, pa.table({"other": [1]}), mode="overwrite"),
         lambda: write_deltalake(uri, sales(1), mode="overwrite", predicate="id = 2"),
-        lambda: write_deltalake(uri, sales(1), mode="append", predicate="id = 1"),
+        lambda: write_deltalake(uri, sales(1), mode="append", predicate="id = 2"),
     ]
     for number, fail in enumerate(ways):
         try:

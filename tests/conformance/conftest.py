@@ -22,4 +22,4 @@ def _leave_nothing_open() -> Iterator[None]:
 @pytest.fixture
 def catalog(catalog_uri: str) -> Catalog:
     """An empty catalog, created by opening it."""
-    return Catalog(catalog_uri)
+    return Catalog(catalog_uri, create=True)

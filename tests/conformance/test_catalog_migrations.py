@@ -76,14 +76,14 @@ def versions_of(engine: Engine) -> list[int]:
 
 
 def test_the_schema_is_created_on_first_use(catalog_uri: str, engine: Engine) -> None:
-    assert Catalog(catalog_uri).tables() == []
+    assert Catalog(catalog_uri, create=True).tables() == []
     assert versions_of(engine) == list(range(1, KNOWN + 1))
     assert migrations.pending(engine) == ()
 
 
 def test_opening_twice_creates_once(catalog_uri: str, engine: Engine) -> None:
-    Catalog(catalog_uri).close()
-    Catalog(catalog_uri)
+    Catalog(catalog_uri, create=True).close()
+    Catalog(catalog_uri, create=True)
     assert versions_of(engine) == list(range(1, KNOWN + 1))
 
 
@@ -95,7 +95,7 @@ def test_creation_is_refused_where_the_settings_forbid_it(catalog_uri: str, tmp_
     with use_config(frugal), pytest.raises(CatalogNotFoundError):
         DeltaTable(f"{catalog_uri}?table=t")
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("catalog")] == []
-    Catalog(catalog_uri).close()
+    Catalog(catalog_uri, create=True).close()
     assert Catalog(catalog_uri, config=frugal).tables() == []
 
 
@@ -159,7 +159,7 @@ def test_an_older_schema_is_left_alone_where_the_settings_say_so(catalog_uri: st
         Catalog(catalog_uri, config=Config(catalog={"auto_migrate": False}))
     assert "migrate" in (caught.value.suggestion or "")
     assert versions_of(engine) == [1]
-    Catalog(catalog_uri)
+    Catalog(catalog_uri, create=True)
     assert versions_of(engine) == list(range(1, KNOWN + 1))
 
 
@@ -168,7 +168,7 @@ def test_threads_that_create_the_same_catalog_make_one(catalog_uri: str, engine:
 
     def create(_: int) -> int:
         barrier.wait()
-        return len(Catalog(catalog_uri).tables())
+        return len(Catalog(catalog_uri, create=True).tables())
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(create, range(4))) == [0] * 4
@@ -180,7 +180,7 @@ CREATE = """
     from deltalakedb import Catalog
     print("ready", flush=True)
     sys.stdin.readline()
-    with Catalog(sys.argv[1]) as catalog:
+    with Catalog(sys.argv[1], create=True) as catalog:
         print(len(catalog.tables()))
 """
 
@@ -224,5 +224,5 @@ def test_a_migration_killed_midway_is_completed_by_the_next_client(catalog_uri: 
     assert process.stdout.readline() == "halfway\n", process.communicate()
     process.kill()
     process.communicate()
-    assert Catalog(catalog_uri).tables() == []
+    assert Catalog(catalog_uri, create=True).tables() == []
     assert versions_of(engine) == list(range(1, KNOWN + 1))

@@ -280,8 +280,8 @@ def test_versions_and_times_that_are_not_there(table_uri: TableUri) -> None:
     assert "0 to 0" in (caught.value.suggestion or "")
     table = DeltaTable(uri)
     with pytest.raises(VersionMissingError):
-        table.load_as_version(2**70)
-    for wrong in (-1, True, 1.5, None):
+        table.load_as_version(2**40)
+    for wrong in (-1, 2**70, True, 1.5, None):
         with pytest.raises((InvalidArgumentError, TypeError)):
             table.load_as_version(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError):

@@ -113,7 +113,7 @@ def test_another_engines_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_in_the_way_of_the_folder_is_told(file_engine: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CatalogAccessError) as caught:
-        Catalog(address(file_engine, tmp_path / "file" / "catalog.db"))
+        Catalog(address(file_engine, tmp_path / "file" / "catalog.db"), create=True)
     assert caught.value.suggestion
 
 
@@ -182,7 +182,7 @@ WITHOUT_RIGHTS = """
         os.setuid(65534)
     for attempt in (
         lambda: write_deltalake(f"{uri}?table=t", pa.table({"id": [1], "part": ["a"]}), mode="append"),
-        lambda: Catalog(new),
+        lambda: Catalog(new, create=True),
     ):
         try:
             attempt()

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalakedb.exceptions import ConfigError, InvalidArgumentError, LogGapError, ProtocolError
 from deltalakedb.log import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.log.checkpoint_writer import write_checkpoint
-from deltalakedb.log.cleanup import DAY_MS, clean_log, plan_cleanup, retention_ms
+from deltalakedb.log.cleanup import clean_log, plan_cleanup, retention_ms
 from deltalakedb.log.compaction import compact, write_compaction
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.names import (
@@ -27,6 +27,7 @@ from deltalakedb.log.names import (
 )
 from deltalakedb.protocol.actions import DomainMetadata, Txn, UnknownAction
 from deltalakedb.protocol.codec import decode_commit, encode_commit
+from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.storage import ObjectMeta, Store, open_store
 from support.actions import add, info, metadata, protocol, remove
 from support.checkpoints import content, state

@@ -56,7 +56,7 @@ def test_a_deleted_log_is_noticed_by_the_next_write_and_written_again(
     assert not catalog.mirror.verify("t").ok
     append(catalog, 2)
     assert ids_of(catalog.table("t")) == outside_ids(root) == [0, 1, 2]
-    assert "2 commit files of t are gone" in caplog.text
+    assert "commit files of t were gone from _delta_log; written again: versions 0 to 1" in caplog.text
     assert [commit_file(root, v).stat().st_mtime_ns for v in range(2)] == times
     same_everywhere(catalog, root)
     commit_file(root, 2).unlink()

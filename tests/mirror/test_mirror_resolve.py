@@ -33,11 +33,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
+    from deltalakedb.mirror.resolve import Resolved
 
 
 def audit(catalog: Catalog) -> list[str]:
     found: list[str] = catalog.query("SELECT action FROM dl_audit ORDER BY audit_id")["action"].to_pylist()
     return found
+
+
+def resolved(catalog: Catalog) -> Resolved:
+    """Resolve, which does what a look at it foretold."""
+    before = catalog.query("SELECT * FROM dl_audit ORDER BY audit_id")
+    foretold = catalog.mirror.resolve("t", dry_run=True)
+    assert catalog.query("SELECT * FROM dl_audit ORDER BY audit_id") == before, "a look changes nothing"
+    done = catalog.mirror.resolve("t")
+    assert replace(foretold, dry_run=False) == done
+    return done
 
 
 def test_a_divergence_freezes_and_neither_side_is_lost(catalog: Catalog, root: Path) -> None:
@@ -57,7 +68,7 @@ def test_a_divergence_freezes_and_neither_side_is_lost(catalog: Catalog, root: P
 def test_resolving_keeps_theirs_and_makes_our_appends_again(catalog: Catalog, root: Path) -> None:
     diverge(catalog, root, 1, 2, outside=(77, 78))
     resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert (done.theirs, done.ours, done.lost) == ((1, 2), {1: 3, 2: 4}, {})
     assert ids_of(catalog.table("t")) == [0, 1, 2, 77, 78]
     assert catalog.mirror.status()[0].state == "active"
@@ -70,13 +81,45 @@ def test_resolving_keeps_theirs_and_makes_our_appends_again(catalog: Catalog, ro
     assert notes == [None, 2, 1, None, None, None]
 
 
+def test_a_look_at_a_resolution_names_every_commit(catalog: Catalog, root: Path) -> None:
+    append(catalog, 1)
+    catalog.mirror.pause("t")
+    catalog.table("t").delete("id = 0")
+    append(catalog, 5)
+    deltalake.DeltaTable(root).delete("id = 0")
+    waiting = {c.version: c for c in catalog.commits("t", limit=2)}
+    foretold = catalog.mirror.resolve("t", dry_run=True)
+    assert (foretold.theirs, foretold.ours, foretold.dry_run) == ((2,), {3: 3}, True)
+    assert "gone" in foretold.lost[2]
+    assert [(c.version, c.operation) for c in foretold.commits] == [(2, "DELETE"), (3, "WRITE")]
+    assert [c.timestamp for c in foretold.commits] == [waiting[2].timestamp, waiting[3].timestamp]
+    assert all(uuid.UUID(c.txn_uuid) for c in foretold.commits)
+    assert ids_of(catalog.table("t")) == [1, 5]
+    assert catalog.describe("t").head.version == 3
+
+
+def test_rows_cannot_be_removed_again_where_others_made_the_table_append_only(
+    catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1)
+    catalog.mirror.pause("t")
+    catalog.table("t").delete("id = 0")
+    append(catalog, 5)
+    deltalake.DeltaTable(root).alter.set_table_properties({"delta.appendOnly": "true"})
+    resume_diverged(catalog)
+    done = resolved(catalog)
+    assert "append-only" in done.lost[2]
+    assert done.ours == {3: 3}
+    same_everywhere(catalog, root)
+
+
 def test_resolving_makes_a_delete_again_that_still_applies(catalog: Catalog, root: Path) -> None:
     append(catalog, 1)
     catalog.mirror.pause("t")
     catalog.table("t").delete("id = 0")
     append_outside(root, 77)
     resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert (done.theirs, done.ours, done.lost) == ((2,), {2: 3}, {})
     assert ids_of(catalog.table("t")) == [1, 77]
     same_everywhere(catalog, root)
@@ -89,7 +132,7 @@ def test_what_cannot_stand_beside_theirs_is_lost_and_named(catalog: Catalog, roo
     append(catalog, 5)
     deltalake.DeltaTable(root).delete("id = 0")
     resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert (done.theirs, done.ours) == ((2,), {3: 3})
     assert list(done.lost) == [2]
     assert "gone" in done.lost[2]
@@ -105,7 +148,7 @@ def test_a_repeated_transaction_answers_with_its_new_version(catalog: Catalog, r
     assert tx.commits["t"].version == 1
     append_outside(root, 77)
     resume_diverged(catalog)
-    assert catalog.mirror.resolve("t").ours == {1: 2}
+    assert resolved(catalog).ours == {1: 2}
     with catalog.transaction(txn_uuid=mine) as tx:
         tx.write("t", ids(1))
     assert (tx.commits["t"].version, tx.commits["t"].replayed) == (2, True)
@@ -125,7 +168,7 @@ def test_a_transaction_over_two_tables_survives_the_resolution_of_one(
         tx.write("u", ids(1))
     append_outside(root, 77)
     resume_diverged(catalog)
-    assert catalog.mirror.resolve("t").ours == {1: 2}
+    assert resolved(catalog).ours == {1: 2}
     with catalog.transaction(txn_uuid=mine) as tx:
         tx.write("t", ids(1))
         tx.write("u", ids(1))
@@ -183,7 +226,7 @@ def test_a_resolution_that_is_killed_loses_nothing_and_goes_on(
     with pytest.raises(TableFrozenError, match="made again"):
         catalog.mirror.recover("t")
     expire_leases(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert (done.theirs, done.ours, done.lost) == ((1,), {1: 2, 2: 3}, {})
     assert ids_of(catalog.table("t")) == [0, 1, 2, 77]
     same_everywhere(catalog, root)
@@ -208,7 +251,7 @@ def test_the_versions_of_one_transaction_are_made_again_together(catalog: Catalo
     append_outside(root, 77)
     resume_diverged(catalog)
     assert before.version == 2
-    assert catalog.mirror.resolve("t").ours == {1: 2, 2: 3}
+    assert resolved(catalog).ours == {1: 2, 2: 3}
     (after,) = commit(log.database, [change], txn_uuid=mine)  # type: ignore[misc]
     assert (after.version, after.replayed) == (3, True)
     again = [a.path for v in (2, 3) for a in log.actions(v) if isinstance(a, Add)]
@@ -221,7 +264,7 @@ def test_what_was_written_for_another_schema_is_lost_and_named(catalog: Catalog,
     stock = deltalake.DeltaTable(root)
     stock.alter.add_columns([deltalake.Field("more", deltalake.schema.PrimitiveType("string"))])
     resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert (done.theirs, done.ours) == ((1,), {})
     assert "schema" in done.lost[1]
     assert "more" in [f.name for f in catalog.table("t").schema().fields]
@@ -245,7 +288,7 @@ def test_changes_of_the_table_on_both_sides_are_not_mixed(
     catalog.write("t", data, mode="append")
     deltalake.DeltaTable(root).alter.set_table_description("theirs")
     resume_diverged(catalog)
-    done = catalog.mirror.resolve("t")
+    done = resolved(catalog)
     assert done.theirs == (1,)
     assert "properties" in done.lost[1]
     if reshaped:

@@ -300,7 +300,8 @@ def test_a_setting_prunes_after_every_checkpoint(catalog_uri: str, tmp_path: Pat
 @pytest.mark.parametrize("bad", ["0", "-5", "abc"])
 def test_a_property_that_is_no_interval_fails_no_commit(catalog: Catalog, tmp_path: Path, bad: str) -> None:
     every = {"delta.checkpointInterval": bad}
-    catalog.create_table("t", ids(0).schema, location=tmp_path / "t", configuration=every)
+    deltalake.DeltaTable.create(str(tmp_path / "t"), ids(0).schema, configuration=every)
+    catalog.register("t", tmp_path / "t")
     append(catalog, 1, 2)
     assert ids_of(catalog.table("t")) == outside_ids(tmp_path / "t") == [1, 2]
     assert catalog.mirror.run().checkpoints == 0

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pyarrow as pa
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog import files
 from deltalakedb.config import Config, use_config
 from deltalakedb.table import file_lists
-from deltalakedb.table.file_lists import FileLists, _Key, lists_of
+from deltalakedb.table.file_lists import FileLists, _Key, _Which, lists_of
 from deltalakedb.table.source import SqlSource
 from support.feeds import remove_all
 from table.test_statement_counts import statements
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from conftest import TableUri
@@ -91,10 +96,59 @@ def test_a_table_of_the_same_name_is_another_table(catalog_uri: str, tmp_path: A
         assert str(tmp_path / "two") in table.file_uris()[0]
 
 
+def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Path) -> None:
+    path, aside = tmp_path / "meta.db", tmp_path / "aside.db"
+    uri = f"deltasql://sqlite/{path}?table=t&location={tmp_path}/t"
+
+    def times() -> list[Any]:
+        with closing(sqlite3.connect(path)) as db:
+            return db.execute("SELECT version, timestamp FROM dl_commits ORDER BY version").fetchall()
+
+    def pretend(made: list[Any], created: int) -> None:
+        """Even a clock that was set back must not make two lists look alike."""
+        with closing(sqlite3.connect(path)) as db, db:
+            for version, moment in made:
+                db.execute("UPDATE dl_commits SET timestamp = ? WHERE version = ?", (moment, version))
+            db.execute("UPDATE dl_heads SET head_timestamp = ?", (made[-1][1],))
+            db.execute("UPDATE dl_tables SET created_at = ?", (created,))
+
+    def published(table: Any) -> list[str]:
+        return sorted(deltalake.DeltaTable(table.table_uri).file_uris())
+
+    write_deltalake(uri, rows(1))
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(aside)) as copy:
+        db.backup(copy)
+    write_deltalake(uri, rows(2), mode="append")
+    table: Any = DeltaTable(uri)
+    created, known, before = table._row.created_at, sorted(table.file_uris()), times()
+
+    for left in tmp_path.glob("meta.db*"):
+        left.unlink()
+    aside.rename(path)
+    (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
+    write_deltalake(uri, rows(3), mode="append")
+    pretend(before, created)
+    again = DeltaTable(uri)
+    assert sorted(again.file_uris()) == published(again) != known
+    table.update_incremental()
+    assert sorted(table.file_uris()) == published(again)
+
+    for left in tmp_path.glob("meta.db*"):
+        left.unlink()
+    other = f"deltasql://sqlite/{path}?table=t&location={tmp_path}/new"
+    for number in (4, 5):
+        write_deltalake(other, rows(number), mode="append")
+    pretend(before, created)
+    table.update_incremental()
+    assert sorted(table.file_uris()) == published(DeltaTable(other)) != known
+    assert table.table_uri.endswith("/new/")
+
+
 def test_the_bound_holds_and_the_oldest_go_first() -> None:
     one = pa.table({"path": ["x" * 1_000]})
     kept = FileLists(4 * one.nbytes)
-    keys = [_Key(1, ("path",), version, version) for version in range(10)]
+    which = _Which(1, 0, "id", 0)
+    keys = [_Key(which, ("path",), version, version) for version in range(10)]
     for key in keys[:4]:
         kept.put(key, one)
     assert kept.get(keys[0]) is one
@@ -102,8 +156,8 @@ def test_the_bound_holds_and_the_oldest_go_first() -> None:
     assert kept.get(keys[1]) is None, "the least recently used"
     assert kept.get(keys[0]) is one
     assert kept.size_bytes <= 4 * one.nbytes
-    assert kept.newest_before(_Key(1, ("path",), 4, 4)) == keys[3]
-    assert kept.newest_before(_Key(1, ("size",), 4, 4)) is None
+    assert kept.newest_before(_Key(which, ("path",), 4, 4)) == keys[3]
+    assert kept.newest_before(_Key(which, ("size",), 4, 4)) is None
     kept.put(keys[9], pa.table({"path": ["x" * 3_000]}))
     assert kept.get(keys[9]) is None, "one list must not push all others out"
     kept.clear()

@@ -130,8 +130,8 @@ class Catalog(Wrapped[SyncCatalog]):
         ...         await tx.write("sales.orders", orders)
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None) -> None:
-        super().__init__(lambda: SyncCatalog(uri, config=config), Threads())
+    def __init__(self, uri: str | Address, *, config: Config | None = None, create: bool = False) -> None:
+        super().__init__(lambda: SyncCatalog(uri, config=config, create=create), Threads())
         self._uri = parse_uri(uri).to_uri()
 
     @property

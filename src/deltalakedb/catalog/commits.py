@@ -142,6 +142,13 @@ def first_with_bytes(database: Database, table: Table) -> int:
     return table.head.first_version if row is None or row[0] is None else int(row[0])
 
 
+def tail_start(database: Database, table: Table) -> int:
+    """The oldest version from which on all have their bytes; beyond the newest where not even that has."""
+    with database.read() as session:
+        row = session.row(database.sql("commits", "newest without bytes"), (table.table_id,))
+    return table.head.first_version if row is None or row[0] is None else int(row[0]) + 1
+
+
 def by_transaction(
     database: Database, session: Session, txn_uuid: str
 ) -> dict[tuple[int, int], Committed] | None:

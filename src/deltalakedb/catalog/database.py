@@ -37,6 +37,9 @@ class Database:
         self.engine = engine
         self._checked = False
         self._identity: object = None
+        #: how often another file was found in the place of the one that was open; what was read before says
+        #: nothing of it
+        self.exchanges = 0
         self._lock = threading.Lock()
 
     @classmethod
@@ -65,8 +68,8 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session for reading."""
-        self.ensure()
+        """A session for reading; CatalogNotFoundError where there is nothing yet."""
+        self.ensure(create=False)
         with self.engine.read() as session:
             yield session
 
@@ -91,14 +94,17 @@ class Database:
         Args:
             asking: The caller asks something at once, which fixes the moment that the session sees.
         """
-        self.ensure()
+        self.ensure(create=False)
         with self.engine.read_only(asking=asking) as session:
             yield session
 
-    def ensure(self) -> None:
+    def ensure(self, *, create: bool = True) -> None:
         """Check the schema once, creating or upgrading it where the settings allow.
 
         A file that was deleted or exchanged since is opened anew: what is written to the old one is lost.
+
+        Args:
+            create: False for those who only read: CatalogNotFoundError instead of an empty catalog.
         """
         if self._checked and self.engine.identity() == self._identity:
             return
@@ -106,8 +112,9 @@ class Database:
             if self._checked and self.engine.identity() != self._identity:
                 self.engine.close()
                 self._checked = False
+                self.exchanges += 1
             if not self._checked:
-                migrations.ensure(self.engine)
+                migrations.ensure(self.engine, create=create)
                 self._identity = self.engine.identity()
                 self._checked = True
 

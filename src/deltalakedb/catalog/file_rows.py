@@ -225,10 +225,14 @@ class FileRows:
             self._session.update_rows("dl_files", (*columns, "remove_action"), "file_id", self._closed)
         self._closed.clear()
 
-    def _count_levels(self) -> None:
-        for slot, level, n, lo, hi in count_levels(self._encoded):
+    def count(self, levels: Iterable[Level]) -> None:
+        """Count files that were written another way into the width levels, which are written last."""
+        for slot, level, n, lo, hi in levels:
             have, low, high = self._levels.get((slot, level), (0, lo, hi))
             self._levels[slot, level] = (have + n, min(low, lo), max(high, hi))
+
+    def _count_levels(self) -> None:
+        self.count(count_levels(self._encoded))
         self._encoded.clear()
 
     def _write_levels(self) -> None:
@@ -243,7 +247,8 @@ def write_levels(session: Session, table_id: int, levels: Sequence[Level]) -> No
         return
     dialect = session.engine.dialect
     sql = statements("files", dialect.name)
-    rows = [(table_id, *level) for level in levels]
+    # always in one order, so that two who load the same table cannot wait for each other
+    rows = sorted((table_id, *level) for level in levels)
     if dialect.unique_keys:
         session.update_many(sql["upsert level"], rows)
         return

@@ -76,14 +76,25 @@ def _version_at_first_use(engine: Engine) -> int:
         return current_version(engine, session)
 
 
-def ensure(engine: Engine) -> None:
-    """Make sure that this client and the database's schema fit, creating or upgrading it where allowed."""
+def ensure(engine: Engine, *, create: bool = True) -> None:
+    """Make sure that this client and the database's schema fit, upgrading it where allowed.
+
+    Args:
+        engine: The database.
+        create: Create what is not there, where the settings allow it: not for those who only read.
+    """
     known = newest_version()
-    version = _version_at_first_use(engine)
+    version = 0 if not create and engine.is_absent() else _version_at_first_use(engine)
     if version == known:
         return
     _refuse_newer(engine, version)
     where = engine.address.catalog.to_uri()
+    if version == 0 and not create:
+        raise CatalogNotFoundError(
+            f"there is no catalog at {where}",
+            suggestion="check the address; writing the first table creates the catalog, and so does "
+            "`deltasql migrate`",
+        )
     if version == 0 and not engine.config.catalog.create:
         raise CatalogNotFoundError(
             f"there is no catalog at {where}, and catalog.create is off",

@@ -43,7 +43,8 @@ def advance(database: Database, name: str, opened: OpenTable) -> OpenTable:
             raise registry.missing(database, session, name)
     table = table_from_row(row, published=row[TABLE_COLUMNS])
     metadata_since, protocol_since, known = row[TABLE_COLUMNS + 1 :]
-    same = table.table_id == opened.table.table_id and known is not None
+    before = opened.table
+    same = (table.table_id, table.created_at) == (before.table_id, before.created_at) and known is not None
     if same and max(metadata_since, protocol_since) <= old.version <= table.head.version:
         head = table.head
         return OpenTable(table, replace(old, version=head.version, timestamp=head.timestamp))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deltalakedb.catalog.database import Database
 from deltalakedb.cli.output import JsonOutput, Output, TextOutput
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import CatalogNotFoundError
@@ -83,7 +84,7 @@ class Invocation:
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):
             try:
-                catalog = Catalog(address)
+                Database.open(address).ensure(create=create)
             except CatalogNotFoundError as error:
                 if create:
                     raise
@@ -91,7 +92,7 @@ class Invocation:
                     f"there is no catalog at {address.to_uri()}",
                     suggestion="check the address, or create the catalog with `deltasql migrate`",
                 ) from error
-            with catalog:
+            with Catalog(address) as catalog:
                 yield catalog
 
     @contextmanager

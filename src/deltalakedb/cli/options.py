@@ -53,8 +53,26 @@ def changing(command: F) -> F:
 LEVEL = click.Choice(["counts", "digest", "full", "data"])
 
 
+def engines(command: F) -> F:
+    """Add the options of a command that Spark can do."""
+    command = click.option(
+        "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002, for --engine spark."
+    )(command)
+    command = click.option(
+        "--master", metavar="URL", help="Where Spark runs, such as local[*] or spark://host:7077."
+    )(command)
+    return click.option(
+        "--engine",
+        type=click.Choice(["auto", "local", "spark"]),
+        default="auto",
+        show_default=True,
+        help="Who does it: this process, or Spark; auto takes Spark above 500,000 files.",
+    )(command)
+
+
 def importing(command: F) -> F:
     """Add the options of a command that imports."""
+    command = engines(command)
     command = click.option(
         "--verify",
         type=LEVEL,

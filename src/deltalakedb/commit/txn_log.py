@@ -36,6 +36,7 @@ class SqlTxnLogWriter:
         """Make ``actions`` the commit ``version``, byte for byte; a Conflict where that version is taken."""
         if version < 0:
             raise InvalidArgumentError(f"a version counts from 0, and {version} is below", table=self.name)
+        self.database.ensure()
         try:
             opened = snapshots.open_table(self.database, self.name)
         except TableMissingError:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltalakedb.protocol.schema import Leaf, PrimitiveType, StructField, parse_schema
+from deltalakedb.protocol.arrow_values import arrow_type
+from deltalakedb.protocol.schema import Leaf, StructField, parse_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Metadata, Protocol
-    from deltalakedb.protocol.schema import DataType, StructType
+    from deltalakedb.protocol.schema import StructType
 
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
@@ -76,21 +77,6 @@ CHECKPOINT_METADATA = pa.struct([("version", _LONG), ("tags", STRING_MAP)])
 SIDECAR = pa.struct(
     [("path", _TEXT), ("sizeInBytes", _LONG), ("modificationTime", _LONG), ("tags", STRING_MAP)]
 )
-
-_PRIMITIVES = {
-    "string": _TEXT,
-    "long": _LONG,
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 
 
 @dataclass(frozen=True)
@@ -211,14 +197,6 @@ def wants(metadata: Metadata, name: str, *, default: bool) -> bool:
     """A property that is true or false."""
     text = (metadata.configuration.get(name) or "").strip().lower()
     return default if text not in ("true", "false") else text == "true"
-
-
-def arrow_type(kind: DataType) -> pa.DataType | None:
-    """The Arrow type of a primitive Delta type; None for what has no simple one."""
-    if not isinstance(kind, PrimitiveType):
-        return None
-    decimal = kind.decimal
-    return _PRIMITIVES.get(kind.name) if decimal is None else pa.decimal128(*decimal)
 
 
 def tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:

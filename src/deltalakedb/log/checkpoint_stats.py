@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from deltalakedb.log.checkpoint_schema import arrow_type, tree
+from deltalakedb.log.checkpoint_schema import tree
 from deltalakedb.protocol import partition
+from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.schema import PrimitiveType
 from deltalakedb.protocol.stats import parse_stats
@@ -104,7 +105,7 @@ def _long_decimals(texts: pa.StringArray, schema: CheckpointSchema) -> dict[tupl
         found = [None if s is None else _bounds(s, leaf) for s in stats]
         for at, name in enumerate(("minValues", "maxValues")):
             values = [None if bounds is None else bounds[at] for bounds in found]
-            out[(name, *leaf.physical_path)] = _array(values, arrow_type(leaf.type))
+            out[(name, *leaf.physical_path)] = arrow_column(values, arrow_type(leaf.type))
     return out
 
 
@@ -166,22 +167,6 @@ def _nest(
     values: Mapping[tuple[str, ...], Sequence[Any]], kind: pa.DataType, path: tuple[str, ...]
 ) -> pa.Array:
     if path in values:
-        return _array(values[path], kind)
+        return arrow_column(values[path], kind)
     children = [_nest(values, field.type, (*path, field.name)) for field in kind]
     return pa.StructArray.from_arrays(children, fields=list(kind))
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column; one that the type cannot hold says nothing."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return pa.array([v if _fits(v, kind) else None for v in values], kind)
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from deltalakedb.log.checkpoint import is_whole, named_sidecars
 from deltalakedb.log.listing import Checkpoint, last_checkpoint, listing_of
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
 from deltalakedb.log.times import file_times, newest_at
+from deltalakedb.protocol.properties import DAY_MS, duration_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,21 +20,9 @@ if TYPE_CHECKING:
     from deltalakedb.storage import ObjectMeta, Store
 
 LOG_RETENTION = "delta.logRetentionDuration"
-DAY_MS = 86_400_000
 DEFAULT_RETENTION_MS = 30 * DAY_MS
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
-
-_UNITS = {
-    "microsecond": 0.001,
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": DAY_MS,
-    "week": 7 * DAY_MS,
-}
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +48,12 @@ def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = D
     """
     if (text := metadata.configuration.get(name)) is None:
         return default
-    plain = text.strip().lower().removeprefix("interval").strip()
-    parts = _INTERVAL.findall(plain)
-    if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
+    if (found := duration_ms(text)) is None:
         raise ConfigError(
             f"the property {name} is no duration: {text!r}",
             suggestion="write it as: interval 30 days",
         )
-    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    return found
 
 
 def plan_cleanup(

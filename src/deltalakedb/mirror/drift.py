@@ -13,7 +13,7 @@ from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.protocol.actions import Add, Metadata, Protocol
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
@@ -112,14 +112,18 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
 def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:
     """What other bytes than ours in a commit file are: damage, or somebody's commit."""
     try:
-        decode_commit(data, source=commit_path(version))
+        actions = decode_commit(data, source=commit_path(version))
     except DeltaSqlError as error:
         return Finding("damaged", version, error.message)
     try:
         if commits.commit_bytes(database, table, version).startswith(data):
             return Finding("damaged", version, "the commit file is cut short")
     except VersionMissingError:
-        pass  # pruned: only its digest is known
+        # pruned: only its digest is known, and who made it
+        row = commits.one(database, table, version)
+        info = next((a.extra for a in actions if isinstance(a, CommitInfo)), {})
+        if row is not None and (not data or info.get("txnId") == row.txn_uuid):
+            return Finding("damaged", version, "the commit file is not as it was published")
     return Finding("foreign", version, "another commit stands in the place of ours")
 
 

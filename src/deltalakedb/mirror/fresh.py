@@ -162,13 +162,20 @@ def _put(database: Database, fresh: Fresh, location: str, options: Mapping[str, 
     done: list[int] = []
     try:
         store = open_store(location, options, durable=database.engine.config.publish.fsync)
-        if not fresh.clear and not _follows(store, fresh):
-            return done
         if fresh.clear and not _is_whole(database, store, fresh):
             return done  # the publisher that follows puts back what is missing, or freezes the table
+        if not fresh.clear and (fresh.after is None or not isinstance(store, LocalStore)):
+            return done
         for version, timestamp, data in fresh.commits:
             failpoint("publish.before_put")
-            if not store.put_new(commit_path(version), data, mtime_ms=timestamp):
+            if isinstance(store, LocalStore) and not fresh.clear and not done:
+                # its writer is on its way with the version before, and both flush their files meanwhile
+                there = store.put_new(
+                    commit_path(version), data, mtime_ms=timestamp, when=lambda: _follows(store, fresh)
+                )
+            else:
+                there = store.put_new(commit_path(version), data, mtime_ms=timestamp)
+            if not there:
                 return done
             done.append(version)
             failpoint("publish.after_put")

@@ -14,6 +14,8 @@ from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
@@ -46,19 +48,14 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
     if version <= table.head.first_version or not is_hole(database, table.table_id, store, version):
         return ()
     covered = max((v for v in list_log(store).checkpoints if v < version), default=-1)
-    oldest = commits.first_with_bytes(database, table)
+    oldest = min(commits.tail_start(database, table), version - 1)
     back = [version - 1]
     while back[-1] > max(covered, table.head.first_version) and not _is_there(store, back[-1] - 1):
         back.append(back[-1] - 1)
         if len(back) > _MOST_BACK:
             return _begin_anew(database, table, store, version - 1)
-    logger.error(
-        "%d commit files of %s are gone from _delta_log, from version %d on: they are written again",
-        len(back),
-        table.name,
-        back[-1],
-    )
-    if back[-1] <= oldest and covered < oldest and (oldest > 0 or _bytes(database, table, 0) is None):
+    anew = back[-1] <= oldest and covered < oldest and (oldest > 0 or _bytes(database, table, 0) is None)
+    if anew:
         # what was before it is not in the catalog: readers begin at a checkpoint
         write_checkpoint_of(database, table.name, oldest, store=store)
         back = [lost for lost in back if lost >= oldest]
@@ -68,7 +65,21 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
         if data is not None:
             store.put_new(commit_path(lost), data, mtime_ms=None if row is None else row.timestamp)
             done.append(lost)
+    _tell(table, done, oldest if anew else None)
     return tuple(done)
+
+
+def _tell(table: Table, done: Sequence[int], begins_at: int | None) -> None:
+    """Say what came back, and what could not."""
+    logger.error(
+        "commit files of %s were gone from _delta_log; written again: %s%s",
+        table.name,
+        f"versions {done[0]} to {done[-1]}" if done else "none",
+        ""
+        if begins_at is None
+        else f"; the catalog has not kept the bytes of older ones, so readers begin with a checkpoint of "
+        f"version {begins_at}",
+    )
 
 
 def _begin_anew(database: Database, table: Table, store: Store, version: int) -> tuple[int, ...]:

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, outbox, registry
+from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
 from deltalakedb.exceptions import (
     CatalogBusyError,
     InvalidArgumentError,
     LogError,
     TableFrozenError,
-    VersionMissingError,
 )
+from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, verify
 from deltalakedb.mirror.outside import Adopted, adopt
 from deltalakedb.mirror.resolve import is_under_way
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deltalakedb.catalog.commits import CommitRow
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
+_PRUNED = "its bytes are not in the catalog, so it cannot be written again"
+
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did, or would do."""
+    """What a repair did, or would do.
+
+    Attributes:
+        rewritten: Versions whose files were written again.
+        left: What cannot be mended so: commits of others, and commits whose bytes were pruned.
+        dry_run: Whether nothing was changed.
+    """
 
     rewritten: tuple[int, ...]
     left: tuple[Finding, ...]
@@ -55,9 +67,12 @@ def repair(
     report = verify(database, name, storage_options=storage_options, replay=False)
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
     left = tuple(f for f in report.findings if f not in broken)
+    table = registry.find(database, name)
+    pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
+    left += tuple(replace(f, detail=f"{f.detail}; {_PRUNED}") for f in broken if f.version in pruned)
+    broken = [f for f in broken if f.version not in pruned]
     if dry_run or not broken:
         return Repaired(tuple(f.version for f in broken), left, dry_run)
-    table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     done = []
     with leased(database, f"repair:{table.table_id}") as lease:
@@ -70,11 +85,7 @@ def repair(
                         suggestion="repair again: what was rewritten stays",
                     )
             row = commits.one(database, table, finding.version)
-            try:
-                data = commits.commit_bytes(database, table, finding.version)
-            except VersionMissingError:
-                left = (*left, finding)  # its bytes were pruned: only its digest is known
-                continue
+            data = commits.commit_bytes(database, table, finding.version)
             _put(store, finding, data, None if row is None else row.timestamp)
             done.append(finding.version)
     logger.warning("%s: %d commit files were rewritten from the catalog", name, len(done))
@@ -93,7 +104,9 @@ def rebuild(
 ) -> tuple[int, int]:
     """Make a table's whole log from SQL into an empty place; the first and last version it holds.
 
-    It begins with a checkpoint at the oldest version whose successors all have bytes.
+    Where bytes of older commits are not in the catalog, it begins with a checkpoint of the oldest version
+    from which on they are. Where not even the newest has any, its file tells only who made it: readers begin
+    at the checkpoint, and writers go on from the file.
     """
     table = registry.find(database, name)
     store = open_store(location, storage_options)
@@ -101,19 +114,23 @@ def rebuild(
         raise InvalidArgumentError(
             f"there is a log at {location} already", table=name, suggestion="choose an empty place"
         )
-    first = commits.first_with_bytes(database, table)
-    if first > 0:
-        write_checkpoint_of(database, name, first, store=store)
-    for version in range(first, table.head.version + 1):
-        row = commits.one(database, table, version)
-        try:
-            data = commits.commit_bytes(database, table, version)
-        except VersionMissingError:
-            if version > first:
-                raise
-            continue
-        store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
-    return first, table.head.version
+    last = table.head.version
+    first = min(commits.tail_start(database, table), last)
+    if first > 0 or commits.kept_bytes(database, table.table_id, first) is None:
+        write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store).hint())
+    for row, data in commits.between(database, table, first, last):
+        store.put_new(commit_path(row.version), data or _bare(database, name, row), mtime_ms=row.timestamp)
+    return first, last
+
+
+def _bare(database: Database, name: str, row: CommitRow) -> bytes:
+    """A commit file beside a checkpoint of the same version, which holds everything but who made it when."""
+    given = row.commit().info
+    extra = {"timestamp": row.timestamp, **({} if given is None else given.extra)}
+    metadata = snapshots.open_table(database, name, row.version).snapshot.metadata
+    if is_on(metadata, IN_COMMIT_TIMESTAMPS):
+        extra = {"inCommitTimestamp": row.timestamp, **extra}
+    return encode_commit([CommitInfo(extra=extra)])
 
 
 def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,13 +12,15 @@ from deltalakedb.catalog.files import read_adds
 from deltalakedb.catalog.leases import leased
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
 from deltalakedb.log.names import commit_path
+from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.our_commits import Fitness, Ours, Shape, foresee, parts_of
 from deltalakedb.mirror.outside import adopt
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import decode_commit, decode_json, encode_json
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 from deltalakedb.storage.store import open_store
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
+    from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -39,45 +40,50 @@ _LEASE_MS = 15 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What became of a divergence.
+    """What became of a divergence, or would.
 
     Attributes:
         theirs: Versions of the log that were taken over.
         ours: Our commits that were made again: old version -> new version.
         lost: Our commits that cannot stand beside theirs: version -> why.
+        commits: What these commits of ours are, by their old versions.
+        dry_run: Whether nothing was changed.
     """
 
     theirs: tuple[int, ...]
     ours: dict[int, int]
     lost: dict[int, str]
+    commits: tuple[OurCommit, ...] = ()
+    dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Ours:
-    """A commit of ours that was taken back."""
-
-    version: int
-    txn_uuid: str
-    is_blind_append: bool
-    data: bytes
-
-    @property
-    def actions(self) -> list[Action]:
-        return decode_commit(self.data, source=f"version {self.version}")
-
-
-def resolve(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Resolved:
+def resolve(
+    database: Database,
+    name: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> Resolved:
     """Keep their commits where both sides have one, and commit ours again on top, with new versions.
 
     Only commits that were never published move; each keeps its transaction's id, so that a repeated call
     answers with the new version. Every step is in the audit. What is left to do is kept in the catalog and
     the table stays frozen until it is done: a resolution that was interrupted goes on when it is repeated.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        dry_run: Change nothing, and tell what would become of each commit.
     """
     table = registry.find(database, name)
+    if dry_run:
+        ours = _noted(database, table) or _waiting(database, table, storage_options)
+        seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
+        return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
     with leased(database, f"repair:{table.table_id}", ttl_ms=_LEASE_MS):
-        ours = _noted(database, table)
-        if ours is None:
-            ours = _take_back(database, table, storage_options)
+        noted = _noted(database, table)
+        ours = _take_back(database, table, storage_options) if noted is None else noted
         first = ours[0].version
         adopt(database, name, storage_options)
         made = [r for r in commits.history(database, registry.find(database, name)) if r.version >= first]
@@ -87,7 +93,11 @@ def resolve(database: Database, name: str, *, storage_options: Mapping[str, str]
         reason = f"{len(again)} commits from version {first} on were made again, {len(lost)} were lost"
         outbox.unfreeze(database, table, reason, note=_note(table))
     publish(database, registry.find(database, name), storage_options=storage_options)
-    return Resolved(tuple(theirs), again, lost)
+    return Resolved(tuple(theirs), again, lost, _told(ours))
+
+
+def _told(ours: Sequence[Ours]) -> tuple[OurCommit, ...]:
+    return tuple(o.told() for o in ours)
 
 
 def is_under_way(database: Database, table: Table) -> bool:
@@ -98,8 +108,8 @@ def is_under_way(database: Database, table: Table) -> bool:
 # ---- taking back ---------------------------------------------------------------------------------------
 
 
-def _take_back(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[_Ours]:
-    """Take our unpublished commits back, noting them in the same transaction."""
+def _waiting(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[Ours]:
+    """Our commits in whose place somebody else's stand."""
     report = verify(database, table.name, storage_options=storage_options, replay=False)
     published = registry.find(database, table.name).published_version
     foreign = [f.version for f in report.findings if f.kind == "foreign" and f.version <= published]
@@ -124,10 +134,16 @@ def _take_back(database: Database, table: Table, storage_options: Mapping[str, s
             suggestion="publish it with `deltasql mirror run`",
         )
     rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
-    ours = [
-        _Ours(r.version, r.txn_uuid, r.is_blind_append, commits.commit_bytes(database, table, r.version))
+    return [
+        Ours(r.version, r.txn_uuid, r.is_blind_append, commits.commit_bytes(database, table, r.version))
         for r in rows
     ]
+
+
+def _take_back(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[Ours]:
+    """Take our unpublished commits back, noting them in the same transaction."""
+    ours = _waiting(database, table, storage_options)
+    first = ours[0].version
     value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
     reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
     unratify.take_back(database, table, first, note=unratify.Note(_note(table), encode_json(value), reason))
@@ -138,18 +154,18 @@ def _note(table: Table) -> str:
     return f"mirror.resolve.{table.table_id}"
 
 
-def _noted(database: Database, table: Table) -> list[_Ours] | None:
+def _noted(database: Database, table: Table) -> list[Ours] | None:
     """What an interrupted resolution took back."""
     value = registry.setting(database, _note(table))
     if value is None:
         return None
-    return [_Ours(v, txn, blind, base64.b64decode(data)) for v, txn, blind, data in decode_json(value)]
+    return [Ours(v, txn, blind, base64.b64decode(data)) for v, txn, blind, data in decode_json(value)]
 
 
 # ---- making again --------------------------------------------------------------------------------------
 
 
-def _made_before(ours: Sequence[_Ours], made: Sequence[tuple[int, str]]) -> dict[int, int]:
+def _made_before(ours: Sequence[Ours], made: Sequence[tuple[int, str]]) -> dict[int, int]:
     """Our commits that an interrupted resolution made again already: old version -> new version."""
     done: dict[int, int] = {}
     for txn in dict.fromkeys(o.txn_uuid for o in ours):
@@ -159,63 +175,38 @@ def _made_before(ours: Sequence[_Ours], made: Sequence[tuple[int, str]]) -> dict
 
 
 def _again(
-    database: Database, name: str, ours: Sequence[_Ours], done: Mapping[int, int], theirs: Sequence[int]
+    database: Database, name: str, ours: Sequence[Ours], done: Mapping[int, int], theirs: Sequence[int]
 ) -> tuple[dict[int, int], dict[int, str]]:
     made = dict(done)
     lost: dict[int, str] = {}
-    reshaped = False
     before = snapshots.open_table(database, name, ours[0].version - 1).snapshot
     after = snapshots.open_table(database, name, theirs[-1]).snapshot if theirs else before
-    # the versions of one transaction stand or fall together
-    for txn, group in itertools.groupby(ours, key=lambda o: o.txn_uuid):
-        parts = list(group)
-        if parts[0].version in made:
+    fitness = Fitness(before, Shape.of(after))
+    for part in parts_of(ours):
+        if part.commits[0].version in made:
             continue
-        steps = [p.actions for p in parts]
         opened = snapshots.open_table(database, name)
-        removed = frozenset(a.key for step in steps for a in step if isinstance(a, Remove))
-        removed -= frozenset(a.key for step in steps for a in step if isinstance(a, Add))
-        every = [a for step in steps for a in step]
-        why = "it follows a change of ours that is lost" if reshaped else _unfit(every, before, after)
-        if why is None and removed - {a.key for a in _live(database, name, removed)}:
-            why = "a file that it removes is gone"
-        if why is not None:
-            lost.update((p.version, why) for p in parts)
-            reshaped = reshaped or any(_reshapes(a, before) for a in every)
-            continue
-        noted = [_with_note(step, p.version) for step, p in zip(steps, parts, strict=True)]
-        reads = NOTHING if all(p.is_blind_append for p in parts) else ReadSet(files=removed)
-        change = TableChange(opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True)
-        # its own id, so that a repeated call of its writer finds it; the answer must be a new one here
-        outcome = commit(database, [change], txn_uuid=txn, repeated=False)
-        if isinstance(outcome, Conflict):
-            lost.update((p.version, outcome.detail) for p in parts)
-        else:
-            newest = outcome[0].version
-            made.update((p.version, newest - len(parts) + 1 + n) for n, p in enumerate(parts))
+        why = fitness.why_not(part, _live(database, name, part.removed))
+        if why is None:
+            noted = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
+            reads = NOTHING if all(o.is_blind_append for o in part.commits) else ReadSet(files=part.removed)
+            change = TableChange(opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True)
+            try:
+                # its own id: a repeated call of its writer finds it; the answer must be a new one here
+                outcome = commit(database, [change], txn_uuid=part.txn_uuid, repeated=False)
+            except ProtocolError as error:
+                why = error.message  # such as rows that go, where others made the table append-only
+            else:
+                if not isinstance(outcome, Conflict):
+                    newest = outcome[0].version - len(part.commits) + 1
+                    made.update((o.version, newest + n) for n, o in enumerate(part.commits))
+                    continue
+                why = outcome.detail
+            fitness.lost(part)
+        lost.update((o.version, why) for o in part.commits)
     if lost:
         logger.error("%s: %d commits could not be made again: %s", name, len(lost), lost)
     return made, lost
-
-
-def _unfit(actions: Sequence[Action], before: Snapshot, after: Snapshot) -> str | None:
-    """Why actions that were made for one table cannot stand on what others made of it."""
-    was, now = before.metadata, after.metadata
-    if (was.schema_string, was.partition_columns) != (now.schema_string, now.partition_columns):
-        return "others changed the table's schema"
-    if before.protocol != after.protocol:
-        return "others changed the table's protocol"
-    if was != now and any(isinstance(a, Metadata | Protocol) for a in actions):
-        return "others changed the table's properties too"
-    return None
-
-
-def _reshapes(action: Action, before: Snapshot) -> bool:
-    """Whether files that were written after an action may not fit without it."""
-    if isinstance(action, Metadata):
-        was = before.metadata
-        return (action.schema_string, action.partition_columns) != (was.schema_string, was.partition_columns)
-    return isinstance(action, Protocol)
 
 
 def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
@@ -224,7 +215,8 @@ def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
     return [CommitInfo(extra={**info.extra, "recommittedFrom": version}), *rest]
 
 
-def _live(database: Database, name: str, keys: frozenset[tuple[str, str]]) -> list[Add]:
+def _live(database: Database, name: str, keys: frozenset[Key]) -> frozenset[Key]:
     if not keys:
-        return []
-    return [a for a in read_adds(database, snapshots.open_table(database, name)) if a.key in keys]
+        return keys
+    adds = read_adds(database, snapshots.open_table(database, name))
+    return frozenset(a.key for a in adds if a.key in keys)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
+    "NAMES",
     "READABLE",
+    "REQUIRES",
     "SCAN_DROPS",
     "WRITABLE",
     "check_readable",
@@ -75,6 +77,37 @@ WRITABLE: Final = frozenset(
         "variantType-preview",
     }
 )
+
+#: every feature that Delta has a name for
+NAMES: Final = (
+    READABLE
+    | WRITABLE
+    | frozenset(
+        {
+            "allowColumnDefaults",
+            "catalogManaged",
+            "checkpointProtection",
+            "clustering",
+            "domainMetadata",
+            "icebergCompatV1",
+            "icebergCompatV2",
+            "icebergWriterCompatV1",
+            "identityColumns",
+            "inCommitTimestamp",
+            "materializePartitionColumns",
+            "rowTracking",
+        }
+    )
+)
+
+#: feature -> the features that it needs
+REQUIRES: Final = {
+    "clustering": ("domainMetadata",),
+    "icebergCompatV1": ("columnMapping",),
+    "icebergCompatV2": ("columnMapping",),
+    "rowTracking": ("domainMetadata",),
+    "variantShredding": ("variantType",),
+}
 
 #: writer version -> the features that it brought, before features had names in the log
 _LEGACY_WRITER: Final = {

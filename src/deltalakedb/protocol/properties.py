@@ -1,13 +1,44 @@
-"""Table properties as values."""
+"""Table properties as values: what Delta lets them be, and which features they stand for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import ProtocolError
+from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.protocol.features import NAMES, READABLE, WRITABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
     from deltalakedb.protocol.actions import Metadata
+
+CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
+#: a property with this prefix names a feature; it changes the protocol and is not kept
+FEATURE_PREFIX: Final = "delta.feature."
+_NAMED: Final = ("supported", "enabled")
+
+DAY_MS: Final = 86_400_000
+_UNITS: Final = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": DAY_MS,
+    "week": 7 * DAY_MS,
+}
+_INTERVAL: Final = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
+
+
+def duration_ms(text: str) -> int | None:
+    """A duration such as ``interval 30 days`` in milliseconds; None where the text is none."""
+    plain = text.strip().lower().removeprefix("interval").strip()
+    parts = _INTERVAL.findall(plain)
+    if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
+        return None
+    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
@@ -15,9 +46,135 @@ def whole_number(metadata: Metadata, name: str, default: int) -> int:
     text = metadata.configuration.get(name)
     if text is None:
         return default
-    if not text.strip().isdigit() or int(text) < 1:
+    if not _is_count(text):
         raise ProtocolError(
             f"the table property {name} is {text!r}, not a whole number above zero",
             suggestion="set it to a number such as 100",
         )
     return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a property may be: in words, and as a test."""
+
+    allowed: str
+    fits: Callable[[str], bool]
+
+
+def _is_count(text: str) -> bool:
+    plain = text.strip()
+    return plain.isascii() and plain.isdigit() and int(plain) > 0
+
+
+def _one_of(*values: str, exact: bool = False) -> _Rule:
+    def fits(text: str) -> bool:
+        return text in values if exact else text.strip().lower() in values
+
+    return _Rule(f"{', '.join(values[:-1])} or {values[-1]}", fits)
+
+
+_SWITCH: Final = _one_of("true", "false")
+_COUNT: Final = _Rule("a whole number above zero, such as 100", _is_count)
+_SIZE: Final = _Rule("a number of bytes above zero, such as 104857600", _is_count)
+_COLUMNS: Final = _Rule(
+    "a whole number, or -1 for all columns",
+    lambda text: text.strip() == "-1" or (text.strip().isascii() and text.strip().isdigit()),
+)
+_DURATION: Final = _Rule(
+    "a duration in weeks, days, hours, minutes, seconds or milliseconds, such as interval 30 days",
+    lambda text: duration_ms(text) is not None,
+)
+
+#: the properties of Delta whose values are known; others are left to delta-rs
+_RULES: Final[Mapping[str, _Rule]] = {
+    "delta.appendOnly": _SWITCH,
+    "delta.autoOptimize.autoCompact": _one_of("true", "false", "auto", "legacy"),
+    "delta.autoOptimize.optimizeWrite": _one_of("true", "false", "auto"),
+    "delta.checkpoint.writeStatsAsJson": _SWITCH,
+    "delta.checkpoint.writeStatsAsStruct": _SWITCH,
+    "delta.checkpointInterval": _COUNT,
+    CHECKPOINT_POLICY: _one_of("classic", "v2"),
+    "delta.columnMapping.mode": _one_of("none", "name", "id"),
+    "delta.dataSkippingNumIndexedCols": _COLUMNS,
+    "delta.deletedFileRetentionDuration": _DURATION,
+    "delta.enableChangeDataFeed": _SWITCH,
+    "delta.enableDeletionVectors": _SWITCH,
+    "delta.enableExpiredLogCleanup": _SWITCH,
+    "delta.enableInCommitTimestamps": _SWITCH,
+    "delta.enableRowTracking": _SWITCH,
+    "delta.isolationLevel": _one_of("Serializable", "WriteSerializable", "SnapshotIsolation", exact=True),
+    "delta.logRetentionDuration": _DURATION,
+    "delta.minReaderVersion": _one_of("1", "2", "3"),
+    "delta.minWriterVersion": _one_of("1", "2", "3", "4", "5", "6", "7"),
+    "delta.randomPrefixLength": _COUNT,
+    "delta.randomizeFilePrefixes": _SWITCH,
+    "delta.setTransactionRetentionDuration": _DURATION,
+    "delta.targetFileSize": _SIZE,
+    "delta.tuneFileSizesForRewrites": _SWITCH,
+}
+
+
+def check_properties(given: Mapping[str, str | None], *, table: str | None = None) -> None:
+    """Refuse a value that Delta does not allow for a property it knows.
+
+    delta-rs stores such values as they are, and every engine makes something else of them.
+
+    Raises:
+        InvalidArgumentError: It names the property, the value and what is allowed.
+    """
+    for name, value in given.items():
+        rule = _one_of(*_NAMED) if name.startswith(FEATURE_PREFIX) else _RULES.get(name)
+        # None stands for a property that is not set, as in stock
+        if rule is None or value is None or rule.fits(str(value)):
+            continue
+        raise InvalidArgumentError(
+            f"the table property {name} cannot be {value!r}",
+            table=table,
+            suggestion=f"allowed is {rule.allowed}",
+        )
+
+
+def features_named(
+    given: Mapping[str, str | None], *, also: Collection[str] = (), table: str | None = None
+) -> tuple[str, ...]:
+    """The features that properties stand for and delta-rs does not see to.
+
+    Args:
+        given: Properties, ``delta.feature.…`` among them.
+        also: Features beyond those of delta-rs that the caller can write.
+        table: The table's name, for messages.
+
+    Raises:
+        InvalidArgumentError: There is no such feature.
+        UnsupportedFeatureError: Tables with the feature could not be written here.
+    """
+    named = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+    for feature in named:
+        if feature not in NAMES and feature not in also:
+            raise InvalidArgumentError(
+                f"there is no table feature {feature!r}",
+                table=table,
+                suggestion=f"use one of {', '.join(sorted(WRITABLE | frozenset(also)))}",
+            )
+        if feature not in WRITABLE and feature not in also:
+            raise UnsupportedFeatureError(
+                f"a table with the feature {feature} could not be written here",
+                table=table,
+                suggestion=f"leave {FEATURE_PREFIX}{feature} away"
+                + ("; such tables can be imported and read" if feature in READABLE else ""),
+                features=[feature],
+            )
+    if str(given.get(CHECKPOINT_POLICY) or "").strip().lower() == "v2":
+        named.append("v2Checkpoint")
+    return tuple(dict.fromkeys(named))
+
+
+def without_feature_names(given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Properties without those that only name a feature."""
+    return {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+
+
+def unknown_names(given: Mapping[str, str | None]) -> list[str]:
+    """Properties of a caller's own; delta-rs may know some of them."""
+    return [name for name in given if name not in _RULES and not name.startswith("delta.constraints.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+ROW_TRACKING = "delta.enableRowTracking"
+#: where writers that move rows keep their ids: names that no column of the table has
+_ROW_COLUMNS = {
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-",
+}
 
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
 OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck", FENCE})
@@ -28,6 +35,16 @@ _NAMEABLE = frozenset({"icebergCompatV1", "identityColumns"})
 def is_on(metadata: Metadata, name: str) -> bool:
     """Whether a boolean table property is set."""
     return (metadata.configuration.get(name) or "").lower() == "true"
+
+
+def with_row_columns(metadata: Metadata) -> Metadata:
+    """Metadata of a table whose rows have ids, with names for the columns that keep them in moved rows."""
+    names = {
+        key: f"{start}{uuid.uuid4()}"
+        for key, start in _ROW_COLUMNS.items()
+        if key not in metadata.configuration
+    }
+    return replace(metadata, configuration={**metadata.configuration, **names}) if names else metadata
 
 
 def note_enablement(metadata: Metadata, *, version: int, timestamp: int) -> Metadata:

@@ -1,4 +1,4 @@
-"""Protocols that gain or lose a writer feature, with what their old version implied spelled out."""
+"""Protocols that gain or lose a feature, with what their old version implied spelled out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.features import (
     MAX_READER_VERSION,
     MAX_WRITER_VERSION,
+    READABLE,
+    REQUIRES,
     reader_features,
     writer_features,
 )
@@ -29,6 +31,26 @@ def with_writer_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
         before = tuple(sorted(writer_features(protocol)))
     more = tuple(n for n in dict.fromkeys(names) if n not in before)
     return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=(*before, *more))
+
+
+def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """The protocol with more features, those that they need, and the versions that can name them.
+
+    What an older version implies already is not spelled out.
+    """
+    wanted = dict.fromkeys(need for name in names for need in (*REQUIRES.get(name, ()), name))
+    reading = [name for name in wanted if name in READABLE]
+    if frozenset(wanted) <= writer_features(protocol) and frozenset(reading) <= reader_features(protocol):
+        return protocol
+    protocol = with_writer_features(protocol, wanted)
+    if frozenset(reading) <= reader_features(protocol):
+        return protocol
+    before = protocol.reader_features
+    if protocol.min_reader_version < MAX_READER_VERSION or before is None:
+        # a reader's feature must be a writer's too
+        before = tuple(sorted(reader_features(protocol) & writer_features(protocol)))
+    more = tuple(name for name in reading if name not in before)
+    return replace(protocol, min_reader_version=MAX_READER_VERSION, reader_features=(*before, *more))
 
 
 def used_features(metadata: Metadata) -> frozenset[str]:

@@ -8,7 +8,7 @@ from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.names import commit_path
 from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import known
 from deltalakedb.table.source import LogSource
 from deltalakedb.table.sql_table import SqlDeltaTable

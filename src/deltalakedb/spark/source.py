@@ -21,7 +21,7 @@ from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.operations import removes
 from deltalakedb.table.parquet import write_files
 from deltalakedb.table.roots import root_at, undo

@@ -139,6 +139,7 @@ def _create(
     df: DataFrame, address: Address, writer: DataFrameWriter, storage_options: dict[str, str] | None
 ) -> None:
     database, name = Database.open(address), address.table or ""
+    database.ensure()
     place = place_for(database, name, address.location)
     root = root_at(place, storage_options, database.engine.config)
     check_shared(root, df.sparkSession, table=name)

@@ -18,7 +18,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _TEMP_PREFIX = ".dl-"
 _TEMP_SUFFIX = ".tmp"
@@ -119,8 +119,22 @@ class LocalStore:
         found.sort(key=lambda meta: meta.path)
         return iter(found)
 
-    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
-        """Create a file, whole or not at all; False where there is one already."""
+    def put_new(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        mtime_ms: int | None = None,
+        when: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Create a file, whole or not at all; False where there is one already.
+
+        Args:
+            path: Where.
+            data: Its content.
+            mtime_ms: Its time.
+            when: Asked when the content is on disk; False leaves it without its name.
+        """
         at = self.name_of(path)
         folder = at.rpartition("/")[0]
         with Translated("create", at):
@@ -136,7 +150,7 @@ class LocalStore:
             try:
                 self._write(temporary, data, mtime_ms)
                 failpoint("publish.before_link")
-                if not link_new(temporary, at):
+                if not when() or not link_new(temporary, at):
                     return False
                 self._sync_folder(folder)
             finally:

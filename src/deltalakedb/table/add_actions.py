@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb.log.checkpoint_schema import indexed_leaves
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
-from deltalakedb.table.arrow_types import arrow_type
 from deltalakedb.table.stats_columns import stats_columns
 
 if TYPE_CHECKING:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import MAX_WRITER_VERSION, writer_features
+from deltalakedb.protocol.properties import (
+    check_properties,
+    features_named,
+    unknown_names,
+    without_feature_names,
+)
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.protocol.upgrades import used_features, with_writer_features
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, ROW_TRACKING, is_on, with_row_columns
+from deltalakedb.protocol.upgrades import used_features, with_features
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import call, staged
 from deltalakedb.table.refusals import Concerned
@@ -25,17 +31,17 @@ if TYPE_CHECKING:
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
 
-ROW_TRACKING: Final = "delta.enableRowTracking"
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
     ROW_TRACKING: ("domainMetadata", "rowTracking"),
 }
+_HINT: Final = "properties of your own need raise_if_not_exists=False"
 
 
 def alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
     """Change metadata or protocol, whatever files there are."""
-    _alter(table, run, hooks, validated=False)
+    _alter(table, run, hooks)
 
 
 def add_constraint(
@@ -62,41 +68,56 @@ def set_properties(
         run: Calls delta-rs on a scratch table with properties, and whether they must be ones it knows.
         hooks: What is to follow the commit.
     """
+    check_properties(properties, table=table.name)
+    features = features_named(properties, also=OURS, table=table.name)
+    properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
     if _switched_on(ours, ROW_TRACKING) and not is_on(table._source.snapshot.metadata, ROW_TRACKING):
         _refuse_rows_without_ids(table)
+    about = Concerned.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with staged(table, (), NOTHING) as stage:
-            call(lambda raw: run(raw, others, True), stage.raw, Concerned.at(table))
-    _alter(table, lambda raw: run(raw, properties, must_exist and not ours), hooks, validated=False)
+            call(lambda raw: run(raw, others, True), stage.raw, about)
+    known = must_exist and not ours
+    _alter(table, lambda raw: run(raw, properties, known), hooks, about=about, features=features)
 
 
 def _alter(
-    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], hooks: Hooks, *, validated: bool
+    table: SqlDeltaTable,
+    run: Callable[[RawDeltaTable], Any],
+    hooks: Hooks,
+    *,
+    validated: bool = False,
+    about: Concerned | None = None,
+    features: Sequence[str] = (),
 ) -> None:
     before = table._source.snapshot
     adds = table._source.adds() if validated else ()
     with staged(table, adds, EVERYTHING if validated else NOTHING) as stage:
-        call(run, stage.raw, Concerned.at(table))
+        call(run, stage.raw, about or Concerned.at(table))
         harvest = stage.harvest()
-        steps = tuple(tuple(_completed(step, before)) for step in harvest.steps)
+        steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
         stage._hand_on(hooks, replace(harvest, steps=steps))
 
 
-def _completed(actions: Sequence[Action], before: Snapshot) -> list[Action]:
+def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:
     """Actions with the features that the metadata needs and delta-rs does not see to."""
+    actions = [
+        with_row_columns(a) if isinstance(a, Metadata) and is_on(a, ROW_TRACKING) else a for a in actions
+    ]
     metadata = next((a for a in actions if isinstance(a, Metadata)), before.metadata)
     given = next((a for a in actions if isinstance(a, Protocol)), None)
     protocol = given or before.protocol
-    needed = {f for name, features in PROPERTIES.items() if is_on(metadata, name) for f in features}
+    needed = {f for name, named in PROPERTIES.items() if is_on(metadata, name) for f in named}
     if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
         # naming features ends the time in which the version implied them
         needed |= used_features(metadata) & writer_features(before.protocol)
-    if needed <= writer_features(protocol):
-        return list(actions)
-    return [*(a for a in actions if a is not given), with_writer_features(protocol, sorted(needed))]
+    raised = with_features(protocol, (*sorted(needed), *features))
+    if raised == protocol:
+        return actions
+    return [*(a for a in actions if a is not given), raised]
 
 
 def _switched_on(properties: Mapping[str, str], name: str) -> bool:

@@ -9,14 +9,15 @@ import pyarrow as pa
 from deltalake._internal import PyQueryBuilder
 
 from deltalakedb.catalog import registry
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, VersionMissingError
+from deltalakedb.exceptions import InvalidArgumentError, VersionMissingError
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.scan import conformed, known, raw_table
 from deltalakedb.table.shapes import epoch_ms
+from deltalakedb.table.source import check_version
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ _OWN: Final = pa.schema(
     ]
 )
 _MAPPING: Final = "delta.columnMapping.mode"
-_VERSION_FORM: Final = "a version is a whole number from 0 on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,8 @@ class Range:
 
     def __post_init__(self) -> None:
         for value in (self.starting_version, self.ending_version):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ArgumentTypeError(f"{value!r} is not a version", suggestion=_VERSION_FORM)
-            if value is not None and value < 0:
-                raise InvalidArgumentError(f"{value} is not a version", suggestion=_VERSION_FORM)
+            if value is not None:
+                check_version(value)
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidArgumentError(
                 "No starting version or timestamp provided for CDC",

@@ -14,6 +14,7 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.table.in_flight import WORK_FOLDER
+from deltalakedb.table.new_tables import taken_out
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.writer import create_or_replace, create_with, exists, open_existing
@@ -84,6 +85,8 @@ def convert_to_deltalake(
 
 def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
     """Convert a folder to a SQL-backed table; options as stock's function takes them."""
+    options = dict(options)
+    wishes = taken_out(options, table=address.table)
     table = open_existing(address, options.get("storage_options"))
     if table is not None and mode == "ignore":
         return
@@ -112,6 +115,7 @@ def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
         in_place=True,
         names=lambda: real_names(root, address.table),
         storage_options=given,
+        wishes=wishes,
     )
 
 
@@ -176,12 +180,14 @@ def create_table_with_add_actions(
         "commit_properties": commit_properties,
     }
     if is_deltasql(table_uri):
+        wishes = taken_out(options)
         create_or_replace(
             str(table_uri),
             mode,
             lambda target, how: stock(target, schema, add_actions, mode=how, **options),
             in_place=True,
             storage_options=storage_options,
+            wishes=wishes,
         )
         return
     stock(

@@ -11,12 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, StorageMissingError
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.paths import decode_path, resolve
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.arrow_types import arrow_schema, arrow_type
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import needs_delta_rs, scan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -29,9 +29,18 @@ STREAMED_FROM: Final = 100_000
 _MOST_CHUNKS: Final = 64
 
 
+class _Which(NamedTuple):
+    """A table that no other can be taken for: not one of the same name, nor one of a restored database."""
+
+    table_id: int
+    created_at: int
+    metadata_id: str
+    exchanges: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
-    table_id: int
+    table: _Which
     columns: tuple[str, ...]
     version: int
     timestamp: int  # a version that was taken back and made anew has another
@@ -63,7 +72,7 @@ class FileLists:
             earlier = [
                 k
                 for k in self._lists
-                if (k.table_id, k.columns) == (key.table_id, key.columns) and k.version < key.version
+                if (k.table, k.columns) == (key.table, key.columns) and k.version < key.version
             ]
         return max(earlier, key=lambda k: k.version, default=None)
 
@@ -106,7 +115,9 @@ def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.
     """Columns of every file of a version, from memory where they are there."""
     wanted = tuple(dict.fromkeys((*columns, "file_id")))
     snapshot, kept = opened.snapshot, lists_of(database)
-    key = _Key(opened.table.table_id, wanted, snapshot.version, snapshot.timestamp)
+    table = opened.table
+    which = _Which(table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
+    key = _Key(which, wanted, snapshot.version, snapshot.timestamp)
     found = kept.get(key)
     if found is None:
         found = _from_earlier(database, opened, key, kept)

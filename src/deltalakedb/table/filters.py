@@ -32,6 +32,10 @@ class ArrowFilterError(PredicateError, pa.ArrowInvalid, pa.ArrowNotImplementedEr
     """Filters that Arrow refuses, for code that expects Arrow's own errors too."""
 
 
+class ArrowColumnError(InvalidArgumentError, pa.ArrowInvalid):  # type: ignore[misc]
+    """A column that the table does not have, for code that expects Arrow's own error too."""
+
+
 def predicate_of(
     where: Any, metadata: Metadata, arrow_schema: pa.Schema | None = None, *, files_only: bool = False
 ) -> Expr | None:
@@ -157,6 +161,12 @@ def typed_filtering() -> Iterator[None]:
     """What Arrow says of a filter that does not fit the columns, as a typed error."""
     try:
         yield
+    except (ArrowFilterError, ArrowColumnError, ArgumentTypeError):
+        raise
+    except PredicateError as error:
+        raise ArrowFilterError(error.message, suggestion=error.suggestion) from error
+    except InvalidArgumentError as error:
+        raise ArrowColumnError(error.message, suggestion=error.suggestion) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ArrowFilterError(
             f"the filters do not fit the table: {error}",

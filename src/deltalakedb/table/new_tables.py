@@ -1,4 +1,4 @@
-"""What new tables get that delta-rs cannot give them: in-commit timestamps, and the fence."""
+"""What new tables get that delta-rs cannot give them: named features, in-commit timestamps, the fence."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.protocol.actions import Action, Metadata, Protocol
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.protocol.upgrades import FENCE, with_writer_features
+from deltalakedb.protocol.properties import (
+    check_properties,
+    features_named,
+    unknown_names,
+    without_feature_names,
+)
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, ROW_TRACKING, is_on, with_row_columns
+from deltalakedb.protocol.upgrades import FENCE, with_features
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
 from deltalakedb.table.places import is_local
 
@@ -27,26 +33,52 @@ class Wishes:
 
     Attributes:
         in_commit_timestamps: Whether commits carry their own time; None leaves it to the settings.
+        row_tracking: Whether rows have ids that stay.
+        features: Features that were asked for by name, or by a property that delta-rs does not act on.
         hooks: What is to follow the commit.
+        hint: What to do where delta-rs refuses the rest.
     """
 
     in_commit_timestamps: bool | None = None
+    row_tracking: bool = False
+    features: tuple[str, ...] = ()
     hooks: Hooks = DEFAULT
+    hint: str | None = None
 
+
+_HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 
 #: nothing special
 PLAIN: Final = Wishes()
 
 
-def taken_out(options: dict[str, Any]) -> Wishes:
-    """Take out of stock's options what delta-rs would refuse, or do on the scratch table."""
+def taken_out(options: dict[str, Any], *, table: str | None = None) -> Wishes:
+    """Take out of stock's options what delta-rs would refuse, or do on the scratch table.
+
+    Raises:
+        InvalidArgumentError: A property cannot have the value that is given.
+        UnsupportedFeatureError: A feature is asked for that could not be written here.
+    """
     hooks = Hooks.of(options.pop("post_commithook_properties", None))
-    asked = None
-    if (given := options.get("configuration")) and IN_COMMIT_TIMESTAMPS in given:
-        rest = {k: v for k, v in given.items() if k != IN_COMMIT_TIMESTAMPS}
-        options["configuration"] = rest or None
-        asked = str(given[IN_COMMIT_TIMESTAMPS]).lower() == "true"
-    return Wishes(asked, hooks)
+    given = options.get("configuration")
+    if not given:
+        return Wishes(hooks=hooks)
+    check_properties(given, table=table)
+    features = features_named(given, also=OURS, table=table)
+    rest = without_feature_names(given)
+    timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
+    options["configuration"] = rest or None
+    return Wishes(
+        None if timed is None else _is_true(timed),
+        _is_true(tracked),
+        features,
+        hooks,
+        _HINT if unknown_names(rest) else None,
+    )
+
+
+def _is_true(value: str | None) -> bool:
+    return str(value).strip().lower() == "true"
 
 
 def quiet(options: dict[str, Any]) -> dict[str, Any]:
@@ -79,19 +111,29 @@ def granted(
         found = setting == "always" or (setting == "remote" and not is_local(location))
         # a table that is replaced goes on telling its times as before
         found = found or (before is not None and is_on(before, IN_COMMIT_TIMESTAMPS))
-    features = [_FEATURE] if found else []
+    features = [
+        *wishes.features,
+        *([_FEATURE] if found else []),
+        *(["rowTracking"] if wishes.row_tracking else []),
+    ]
     if config.catalog.fence and before is None:
         features.append(FENCE)
     if not features:
         return tuple(actions)
-    return tuple(
-        with_writer_features(a, features)
-        if isinstance(a, Protocol)
-        else _timed(a, before)
-        if isinstance(a, Metadata) and found
-        else a
-        for a in actions
-    )
+    return tuple(_granted(a, features, wishes, before, timed=found) for a in actions)
+
+
+def _granted(
+    action: Action, features: Sequence[str], wishes: Wishes, before: Metadata | None, *, timed: bool
+) -> Action:
+    if isinstance(action, Protocol):
+        return with_features(action, features)
+    if not isinstance(action, Metadata):
+        return action
+    if wishes.row_tracking:
+        switched = {**action.configuration, ROW_TRACKING: "true"}
+        action = with_row_columns(replace(action, configuration=switched))
+    return _timed(action, before) if timed else action
 
 
 def _timed(metadata: Metadata, before: Metadata | None) -> Metadata:

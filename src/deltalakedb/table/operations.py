@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -86,10 +86,17 @@ class Stage:
         adds: The files that delta-rs sees, in this order.
         reads: What the operation's result depends on.
         unlent: Paths of entries that stand for no file.
+        shown: The table as delta-rs is to see it, where that is not as it is.
     """
 
     def __init__(
-        self, table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+        self,
+        table: SqlDeltaTable,
+        adds: Iterable[Add],
+        reads: ReadSet,
+        *,
+        unlent: Collection[str] = (),
+        shown: Snapshot | None = None,
     ) -> None:
         snapshot = table._source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=OURS)
@@ -99,7 +106,7 @@ class Stage:
         failpoint("data.before")
         self.scratch = Scratch.for_writing(table._root, table=table.name)
         try:
-            self.scratch.lay(snapshot, adds, unlent=unlent)
+            self.scratch.lay(shown or snapshot, adds, unlent=unlent)
             self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
         except BaseException:
             self.scratch.remove()
@@ -120,10 +127,15 @@ def _open(folder: str) -> RawDeltaTable:
 
 @contextmanager
 def staged(
-    table: SqlDeltaTable, adds: Iterable[Add], reads: ReadSet, *, unlent: Collection[str] = ()
+    table: SqlDeltaTable,
+    adds: Iterable[Add],
+    reads: ReadSet,
+    *,
+    unlent: Collection[str] = (),
+    shown: Snapshot | None = None,
 ) -> Iterator[Stage]:
     """A stage that is cleared away whatever happens."""
-    stage = Stage(table, adds, reads, unlent=unlent)
+    stage = Stage(table, adds, reads, unlent=unlent, shown=shown)
     try:
         yield stage
     finally:

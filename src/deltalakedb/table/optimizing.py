@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.files import ADD_COLUMNS, add_from_row, read_some
-from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.reads import NOTHING
@@ -19,6 +18,7 @@ from deltalakedb.table.operations import call, plus, recounted, refuse_row_ids, 
 from deltalakedb.table.overlay import unread
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.source import SqlSource
+from deltalakedb.table.unmapped import Unmapped, is_mapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.operations import Stage
     from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.staging import Harvest
 
 _TARGET: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
@@ -39,7 +40,7 @@ def compact(
     table: SqlDeltaTable,
     filters: Any,
     target_size: Any,
-    run: Callable[[Stage, Any], str],
+    run: Callable[[Stage, Any, Any], str],
     *,
     hooks: Hooks = DEFAULT,
 ) -> str:
@@ -49,13 +50,13 @@ def compact(
         table: The open table.
         filters: Partition filters.
         target_size: The size to aim at; None for the table's own.
-        run: Calls delta-rs on the scratch table, with the target size.
+        run: Calls delta-rs on the scratch table, with the target size and the filters.
         hooks: What is to follow the commit.
 
     Returns:
         delta-rs's metrics as JSON, counting all files of the table that the filters leave.
     """
-    _rewritable(table)
+    refuse_row_ids(table)
     target = _target(table) if target_size is None else target_size
     where = table._predicate_or_all(filters)
     adds: list[Add] = []
@@ -63,38 +64,58 @@ def compact(
     left_out = 0
     if isinstance(target, int) and target > 0:
         adds, between, left_out = _to_compact(table, where, target)
-    with staged(table, adds, NOTHING, unlent=between) as stage:
-        metrics = json.loads(call(lambda s: run(s, target), stage, Concerned.at(table)))
+    plain = _plain(table)
+    with staged(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
+        wanted = plain.filters(filters) if plain else filters
+        metrics = json.loads(call(lambda s: run(s, target, wanted), stage, Concerned.at(table)))
         more = left_out - len(between)
-        stage._hand_on(hooks, recounted(stage.harvest(), more, *_COUNTED))
+        stage._hand_on(hooks, recounted(_told(stage, plain), more, *_COUNTED))
     return json.dumps(plus(metrics, more, *_COUNTED))
 
 
 def z_order(
-    table: SqlDeltaTable, filters: Any, run: Callable[[Stage], str], *, hooks: Hooks = DEFAULT
+    table: SqlDeltaTable,
+    columns: Any,
+    filters: Any,
+    run: Callable[[Stage, Any, Any], str],
+    *,
+    hooks: Hooks = DEFAULT,
 ) -> str:
-    """Rewrite the files of the partitions that the filters leave, in the order of a curve through columns."""
-    _rewritable(table)
+    """Rewrite the files of the partitions that the filters leave, in the order of a curve through columns.
+
+    Args:
+        table: The open table.
+        columns: The columns of the curve.
+        filters: Partition filters.
+        run: Calls delta-rs on the scratch table, with the columns and the filters.
+        hooks: What is to follow the commit.
+
+    Returns:
+        delta-rs's metrics as JSON.
+    """
+    refuse_row_ids(table)
     # nothing is read whose change would matter: rows stay what they are
     with unread(table._source):
         rows = _ordered(table, table._predicate_or_all(filters), ADD_COLUMNS)
-    with staged(table, map(add_from_row, rows), NOTHING) as stage:
-        metrics = call(run, stage, Concerned.at(table))
-        stage._hand_on(hooks)
+    plain = _plain(table)
+    with staged(table, map(add_from_row, rows), NOTHING, shown=plain.snapshot if plain else None) as stage:
+        if plain is not None:
+            columns = plain.names(columns) if isinstance(columns, list) else columns
+            filters = plain.filters(filters)
+        metrics = call(lambda s: run(s, columns, filters), stage, Concerned.at(table))
+        stage._hand_on(hooks, _told(stage, plain))
     return metrics
 
 
-def _rewritable(table: SqlDeltaTable) -> None:
-    """Refuse tables whose files delta-rs cannot write anew."""
-    refuse_row_ids(table)
-    mode = table._source.snapshot.metadata.configuration.get("delta.columnMapping.mode") or "none"
-    if mode.lower() != "none":
-        raise UnsupportedFeatureError(
-            "the files of a table with column mapping (columnMapping) cannot be put together here",
-            table=table.name,
-            suggestion="run OPTIMIZE with an engine that writes mapped columns; other operations work",
-            features=("columnMapping",),
-        )
+def _plain(table: SqlDeltaTable) -> Unmapped | None:
+    """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
+    snapshot = table._source.snapshot
+    return Unmapped(snapshot) if is_mapped(snapshot.metadata) else None
+
+
+def _told(stage: Stage, plain: Unmapped | None) -> Harvest:
+    harvest = stage.harvest()
+    return harvest if plain is None else harvest.each(plain.told)
 
 
 def _to_compact(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import InvalidArgumentError, SchemaError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    DeltaError,
+    InvalidArgumentError,
+    OperationError,
+    SchemaError,
+    UnsupportedOperationError,
+)
 from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.file_set import FileSet
 from deltalakedb.table.parquet_options import parquet_options
@@ -16,7 +22,7 @@ from deltalakedb.table.roots import root_at
 from deltalakedb.table.write_plan import casts_for, plan_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import deltalake
 
@@ -142,7 +148,7 @@ def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterato
         if isinstance(source, pa.Table)
         else source
     )
-    for batch in batches:
+    for batch in _read(batches):
         if (count := batch.num_rows) == 0:
             continue
         if (size := batch.nbytes) <= _PIECE_BYTES:
@@ -151,6 +157,19 @@ def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterato
         step = max(1, count * _PIECE_BYTES // size)
         for start in range(0, count, step):
             yield batch.slice(start, step)
+
+
+def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The data's batches; what its maker raises comes out as what stock makes of it, and stays the cause."""
+    try:
+        yield from batches
+    except DeltaError:
+        raise
+    except Exception as error:
+        raise OperationError(
+            f"the data could not be read: {type(error).__name__}: {error}",
+            suggestion="nothing was written; look at what makes the batches",
+        ) from error
 
 
 def _cast(

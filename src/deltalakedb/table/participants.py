@@ -13,10 +13,10 @@ from deltalakedb.exceptions import TableExistsError, TableMissingError
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.overlay import Overlay
@@ -133,6 +133,19 @@ class Participants:
         if isinstance(participant.table, NewTable):
             del self._places[participant.table.location]
             self._orphans += participant.files
+            participant.handle._outlive(None, rolled_back=False)
+
+    def release(self, commits: Mapping[str, Committed] | None) -> None:
+        """Let go of what users hold of the tables: the transaction is over.
+
+        Args:
+            commits: What it became, by table; None where it was rolled back.
+        """
+        for each in self:
+            made = None if commits is None or each.name is None else commits.get(each.name)
+            version = made.version if made is not None else None if each.read is None else each.read.version
+            kept = commits is not None and each.name is not None
+            each.handle._outlive(version if kept else None, rolled_back=commits is None)
 
     def _leave(self, participant: Participant) -> None:
         del self._names[participant.name or ""]

@@ -102,8 +102,8 @@ class RawOperations:
             self._ready(),
             partition_filters,
             target_size,
-            lambda stage, target: stage.raw.compact_optimize(
-                partition_filters,
+            lambda stage, target, filters: stage.raw.compact_optimize(
+                filters,
                 target,
                 max_concurrent_tasks,
                 max_spill_size,
@@ -132,10 +132,11 @@ class RawOperations:
         """Order rows along a curve through columns."""
         return optimizing.z_order(
             self._ready(),
+            z_order_columns,
             partition_filters,
-            lambda stage: stage.raw.z_order_optimize(
-                z_order_columns,
-                partition_filters,
+            lambda stage, columns, filters: stage.raw.z_order_optimize(
+                columns,
+                filters,
                 target_size,
                 max_concurrent_tasks,
                 max_spill_size,

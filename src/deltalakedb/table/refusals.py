@@ -46,17 +46,20 @@ _LENT = rf"(?:/{LENT}\d*)?"
 _BESIDE = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
 _ELSEWHERE = re.compile(rf"(?:file://)?[^\s'\"(]*\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
+#: how delta-rs tells that a stream of data raised an error itself
+_DATA_BROKE = "Python exception:"
 #: columns that a suggestion names at most
 _SHOWN = 20
 
 
 class Concerned(NamedTuple):
-    """The table that an operation is about, as far as it is known."""
+    """The table that an operation is about, as far as it is known; and what to do where that is known."""
 
     name: str | None = None
     location: str | None = None
     version: int | None = None
     metadata: Metadata | None = None
+    hint: str | None = None
 
     @classmethod
     def at(cls, table: SqlDeltaTable) -> Concerned:
@@ -85,7 +88,7 @@ def refusals(about: Concerned) -> Iterator[None]:
         if (ours := _OURS.get(type(error))) is None:
             raise
         raise ours(
-            text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about)
+            text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about, text)
         ) from error
     except BaseException as panic:
         if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
@@ -103,8 +106,12 @@ def without_scratch(text: str, location: str | None) -> str:
     return _COLOUR.sub("", text)
 
 
-def _suggestion(kind: type[DeltaSqlError], about: Concerned) -> str | None:
+def _suggestion(kind: type[DeltaSqlError], about: Concerned, text: str) -> str | None:
     """What the table asks of rows and expressions, where one of them may be the reason."""
+    if about.hint is not None and kind is OperationError:
+        return about.hint
+    if _DATA_BROKE in text:
+        return "nothing was written; look at what makes the batches"
     if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):
         return None
     names = [f.name for f in parse_schema(about.metadata.schema_string).fields]

@@ -16,7 +16,7 @@ from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

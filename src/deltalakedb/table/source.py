@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from deltalakedb.catalog import commits, files, snapshots
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, LogError, VersionMissingError
+from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Commit, Snapshot
     from deltalakedb.protocol.predicate import Expr
+
+
+#: no version and no limit reaches it: databases count in 64 bits
+LARGEST: Final = 2**63
 
 
 class Source(Protocol):
@@ -151,8 +155,8 @@ def check_version(version: object) -> None:
     """Refuse what cannot be a version."""
     if isinstance(version, bool) or not isinstance(version, int):
         raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
-    if version < 0:
-        raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version}")
+    if not 0 <= version < LARGEST:
+        raise ArgumentRangeError(f"a version is a whole number from 0 to 2⁶³, not {version}")
 
 
 def from_log(

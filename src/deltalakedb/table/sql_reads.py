@@ -10,7 +10,7 @@ from arro3.core import RecordBatchReader, Table
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.table import add_actions, change_feed, scan
-from deltalakedb.table.arrow_types import arrow_schema
+from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import (
     both,
@@ -202,10 +202,12 @@ class SqlReads(DeltaTable):
         if partitions is not None:
             note = "`partitions` is deprecated; use `filters` instead"
             warnings.warn(note, DeprecationWarning, stacklevel=2)
-        where = both(self._pruning(partitions), self._where(filters))
+        with typed_filtering():
+            where = both(self._pruning(partitions), self._where(filters))
         rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
-        if isinstance(columns, list):
-            scan.known(columns, rows.schema)
+        with typed_filtering():
+            if isinstance(columns, list):
+                scan.known(columns, rows.schema)
         with typed_reading(self.name, self.version()), typed_filtering():
             expression = filters
             if isinstance(filters, list | tuple):

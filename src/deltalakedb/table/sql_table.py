@@ -13,6 +13,7 @@ from deltalake.table import ProtocolVersions
 from deltalakedb.catalog import outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
+    ArgumentRangeError,
     ArgumentTypeError,
     InvalidArgumentError,
     UnsupportedOperationError,
@@ -22,12 +23,13 @@ from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
+from deltalakedb.table.outliving import Outliving
 from deltalakedb.table.places import normal_location, url_of
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
-from deltalakedb.table.source import Source, SqlSource, check_version, from_log
+from deltalakedb.table.source import LARGEST, Source, SqlSource, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.work import Sink, Work
 
 
-class SqlDeltaTable(SqlReads):
+class SqlDeltaTable(Outliving, SqlReads):
     """A table opened from a catalog by one query; files, statistics and history come when asked for.
 
     Made by ``DeltaTable("deltasql://…")``; never needs `_delta_log`.
@@ -63,7 +65,7 @@ class SqlDeltaTable(SqlReads):
         skip_stats: bool = False,
     ) -> None:
         warn_ignored(without_files, log_buffer_size, skip_stats)
-        address = parse_uri(table_uri if isinstance(table_uri, Address) else str(table_uri))
+        address = parse_uri(table_uri).absolute()
         if address.table is None:
             raise InvalidArgumentError(
                 f"{address.to_uri()} is a catalog's address, not a table's",
@@ -295,8 +297,8 @@ class SqlDeltaTable(SqlReads):
         """Commits up to the open version, newest first, as their writers described them."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise ArgumentTypeError(f"a limit is a whole number, not {limit!r}")
-        if limit is not None and limit < 0:
-            raise InvalidArgumentError(f"a limit is a whole number from 0 on, not {limit}")
+        if limit is not None and not 0 <= limit < LARGEST:
+            raise ArgumentRangeError(f"a limit is a whole number from 0 to 2⁶³, not {limit}")
         out = []
         for commit in self._source.history(limit):
             info = {} if commit.info is None else commit.info.to_dict()
@@ -312,6 +314,8 @@ class SqlDeltaTable(SqlReads):
     # ---- as an object ----------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        if "_source" not in vars(self):
+            return f"DeltaTable({self.address!r})"  # its transaction is over: nothing is looked up for this
         return f"DeltaTable({self.address!r}, version={self.version()})"
 
     def __eq__(self, other: object) -> bool:

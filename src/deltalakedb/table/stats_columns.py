@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.schema import PrimitiveType
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +68,8 @@ def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Se
         out.nulls[leaf.path] = pa.array([None if b is None else b.null_count for b in found], pa.int64())
         if leaf in bounded:
             kind = arrow_type(leaf.type)
-            out.lows[leaf.path] = _array([None if b is None else _exact(b.min) for b in found], kind)
-            out.highs[leaf.path] = _array([None if b is None else _exact(b.max) for b in found], kind)
+            out.lows[leaf.path] = arrow_column([None if b is None else _exact(b.min) for b in found], kind)
+            out.highs[leaf.path] = arrow_column([None if b is None else _exact(b.max) for b in found], kind)
     return out
 
 
@@ -82,22 +82,6 @@ def _exact(value: Any) -> Any:
         return value
     digits = "".join(map(str, value.as_tuple().digits)).strip("0")
     return None if len(digits) in _ROUNDED else value
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column; one that the type cannot hold is null."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return pa.array([v if _fits(v, kind) else None for v in values], kind)
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return False
-    return True
 
 
 def _by_arrow(texts: pa.ChunkedArray, leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:

@@ -120,7 +120,7 @@ class Transaction(TransactionView):
             table = self.table(name, storage_options=storage_options)
         except TableMissingError:
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options)
+            wishes = taken_out(options, table=name)
             self._create(
                 name,
                 location,
@@ -144,7 +144,7 @@ class Transaction(TransactionView):
     ) -> SqlDeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=name)
         self._create(
             name,
             location,
@@ -252,6 +252,7 @@ class Transaction(TransactionView):
             with self._in_flight:
                 undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
+            self._tables.release(self.commits)
             return self.commits
         with self._in_flight:
             self._flush()
@@ -275,6 +276,7 @@ class Transaction(TransactionView):
             if change.steps
         }
         self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
+        self._tables.release(self.commits)
         with after_commit("its tables could not be found again"):
             settled = self._settled(done.values(), bool(names))
             group = self.uuid if len(settled) > 1 else None

@@ -68,6 +68,9 @@ class TransactionView(abc.ABC):
     ) -> SqlDeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
 
+        After a commit it is an ordinary table, at the version that the transaction made or read; after a
+        rollback every use of it is an InvalidArgumentError.
+
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. What it holds never changes, so nobody conflicts
@@ -172,5 +175,6 @@ class TransactionView(abc.ABC):
 
     def _end(self, state: str) -> None:
         self._state = state
+        self._tables.release(None)
         self._session = None
         self._stack.close()

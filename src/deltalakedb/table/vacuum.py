@@ -13,9 +13,10 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     UnsupportedOperationError,
 )
-from deltalakedb.log.cleanup import DAY_MS, retention_ms
+from deltalakedb.log.cleanup import retention_ms
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.in_flight import in_flight_since

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -15,7 +16,6 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.table.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

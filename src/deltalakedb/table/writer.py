@@ -14,6 +14,7 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
+    CatalogNotFoundError,
     ConflictError,
     InvalidArgumentError,
     SchemaError,
@@ -30,7 +31,7 @@ from deltalakedb.table.direct import append
 from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import place_for
+from deltalakedb.table.places import normal_location, place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.source import SqlSource
@@ -83,7 +84,7 @@ def write_deltalake(
         configuration: The new table's properties.
         schema_mode: How the data may change the schema.
         storage_options: Options for the object store.
-        predicate: Replace only what matches, with ``mode="overwrite"``.
+        predicate: With ``mode="overwrite"``, replace only what matches; every new row must match.
         target_file_size: The size of data files to aim at.
         writer_properties: How Parquet is written.
         commit_properties: Custom metadata and application transactions.
@@ -123,7 +124,8 @@ def write_deltalake(
         write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
-    if mode == "append" and _append_remembered(address, data, options | hooks, storage_options):
+    plain = mode == "append" and predicate is None
+    if plain and _append_remembered(address, data, options | hooks, storage_options):
         return
     table = open_existing(address, storage_options)
     if table is not None:
@@ -134,12 +136,12 @@ def write_deltalake(
             _remember(table, table._source.opened)
     else:
         options |= hooks
-        wishes = taken_out(options)
+        wishes = taken_out(options, table=address.table)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: stock(target, data, mode=mode, **quiet(options)),
+            lambda target: stock(target, data, mode=mode, predicate=predicate, **quiet(options)),
             storage_options=storage_options,
             wishes=wishes,
         )
@@ -157,7 +159,9 @@ def _append_remembered(
         return False
     table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
     table._use_options(storage_options)
-    table._check_location(address.location)
+    if address.location and normal_location(address.location) != opened.table.location:
+        memory.forget(database, address.table)  # the name may belong to another table by now
+        return False
     try:
         rest = append(table, data, options, hooks=wishes.hooks)
     except (ConflictError, SchemaError, TableMissingError):
@@ -187,14 +191,12 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     check_mode(mode)
-    wishes = taken_out(options)
-    if predicate is not None and mode != "overwrite":
-        raise InvalidArgumentError("a predicate goes with mode='overwrite' only", table=table.name)
+    wishes = taken_out(options, table=table.name)
     if mode == "ignore":
         return
     if mode == "error":
         raise exists(table)
-    if predicate is not None:
+    if predicate is not None and mode == "overwrite":
         where = table._predicate_or_all(predicate)
 
         def replace_matching(target: str) -> None:
@@ -202,10 +204,12 @@ def write_to(
 
         rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)), hooks=wishes.hooks)
         return
-    if mode == "append" and (data := append(table, data, options, hooks=wishes.hooks)) is None:
+    direct = mode == "append" and predicate is None
+    if direct and (data := append(table, data, options, hooks=wishes.hooks)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    run = partial(stock, data=data, mode=mode, **quiet(options))
+    # beside an append, a predicate is what every new row must meet
+    run = partial(stock, data=data, mode=mode, predicate=predicate, **quiet(options))
     # stock leaves the properties of an existing table alone
     _without_files(table, mode, run, Wishes(hooks=wishes.hooks))
 
@@ -289,7 +293,7 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
         options = None if storage_options is None else dict(storage_options)
         table = address.catalog.with_table(address.table)
         return SqlDeltaTable(table, storage_options=options)._pass_by()
-    except TableMissingError:
+    except (TableMissingError, CatalogNotFoundError):
         return None
 
 
@@ -312,6 +316,7 @@ def create_with(
 
     ``free`` says that its name will be free by then, ``names`` what the files are really called.
     """
+    database.ensure()
     place = place_for(database, name, location)
     registry.refuse_taken(database, name, place, free=free)
     root = root_at(place, storage_options, database.engine.config)
@@ -323,7 +328,7 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder), Concerned(name, place))
+        call(operation, str(scratch.folder), Concerned(name, place, hint=wishes.hint))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place(names() if names is not None else {})

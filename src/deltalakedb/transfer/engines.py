@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.imports import ImportRow
     from deltalakedb.catalog.leases import Lease
     from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.report import ImportProgress
 
@@ -51,4 +52,10 @@ class LoadEngine(Protocol):
 
     def load(self, task: LoadTask) -> None:
         """Load what is missing; returns when every batch has its receipt."""
+        ...
+
+    def log_digest(
+        self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
+    ) -> FileDigest | None:
+        """The digest of the files that live at a version by the log; None leaves that to the caller."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
@@ -17,6 +17,7 @@ from deltalakedb.transfer.verify import check_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
     from deltalakedb.transfer.report import ImportProgress, ImportReport
@@ -31,6 +32,10 @@ def import_table(
     batch_size: int | None = None,
     rate_limit: int | None = None,
     catch_up: bool = False,
+    engine: EngineName = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[ImportProgress], None] | None = None,
 ) -> ImportReport:
@@ -50,6 +55,11 @@ def import_table(
         rate_limit: File actions a second at most; by default as the settings say, 0 for no limit.
         catch_up: Where the table was imported before, bring in the commits that others made since, and do
             nothing where there are none.
+        engine: Who loads it: ``"local"`` is this process, ``"spark"`` a cluster; ``"auto"`` takes Spark where
+            a session is given or active, above 500,000 live files, or where the memory would not suffice.
+        spark: A Spark session to use.
+        master: A master URL to start a session with, such as ``local[*]``.
+        remote: A Spark Connect server, such as ``sc://host:port``.
         storage_options: Options for the object store.
         progress: Called now and then with how far it is.
 
@@ -67,11 +77,15 @@ def import_table(
     """
     address, location = target_of(path, uri)
     check_level(verify)
+    from deltalakedb.transfer.choosing import EngineWish  # Arrow's functions cost time to import
+
+    wish = EngineWish(engine, spark, master, remote)
     limit = get_config().import_.rate_limit if rate_limit is None else rate_limit
     if limit < 0:
         raise InvalidArgumentError(f"rate_limit must be 0 or more, not {limit}")
     options = get_config().storage_options_for(location, storage_options)
     database = Database.open(address)
+    database.ensure()
     name = address.table or ""
     if catch_up:
         try:
@@ -92,6 +106,7 @@ def import_table(
         batch_size=batch_size,
         rate_limit=limit,
         progress=progress,
+        wish=wish,
     )
     report = run.whole()
     if verify == "data":

@@ -106,7 +106,7 @@ class LiveFiles:
             for rows in self._hashed(plan, tail.touched):
                 made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
                 tick()
-            made.add_rows(_hashed(add) for add in tail.live.values())
+            made.add_rows(hashed(add) for add in tail.live.values())
         return made
 
     def _hashed(self, plan: Plan, touched: set[FileKey]) -> Iterator[HashedRows]:
@@ -122,7 +122,7 @@ class LiveFiles:
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
                 adds = (a for a in actions if isinstance(a, Add))
-                yield [_hashed(a) for a in adds if file_key(a) not in touched]
+                yield [hashed(a) for a in adds if file_key(a) not in touched]
 
     def _scalar(self, plan: Plan, tail: _Tail, wanted: frozenset[int]) -> Iterator[Add]:
         if plan.checkpoint is None:
@@ -163,7 +163,8 @@ class _Tail:
                     self.live.pop(key, None)
 
 
-def _hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:
+def hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:
+    """A file as a digest wants it."""
     values = encode_json(dict(add.partition_values))
     return (
         path_hash(add.path),

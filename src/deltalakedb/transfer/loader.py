@@ -24,13 +24,15 @@ from deltalakedb.transfer.report import ImportProgress
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.imports import BatchKind
+    from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.transfer.engines import LoadTask
+    from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.windows import PreparedWindow
 
 #: what an error says in its context about the checkpoint that it is about
@@ -48,9 +50,17 @@ class LocalEngine:
         """Load every batch that has no receipt yet."""
         _Load(task).run()
 
+    def open(self, task: LoadTask) -> None:
+        """Load only what every batch of the base stands on: the state of the first version."""
+        _Load(task).open()
+
+    def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]) -> None:  # noqa: ARG002
+        """None: the log is read where the comparison is made."""
+        return
+
 
 @dataclass(slots=True)
-class _Pace:
+class Pace:
     """Progress and the rate limit of one run."""
 
     task: LoadTask
@@ -95,15 +105,17 @@ class _Load:
         self._listing = list_log(task.reader.store)
         done = imports.receipts(task.database, task.row.import_id)
         self._batch = len(done)
-        self._next_seq = done[-1].next_file_seq if done else 0
+        self._next_seq = max((r.next_file_seq for r in done), default=0)
         self._bases = [r for r in done if r.kind == "base"]
         tails = [r for r in done if r.kind == "tail"]
         first = self._plan.first_version
         self._version = tails[-1].ends + 1 if tails else first + (self._plan.base != "none")
-        rows = self._bases[-1].next_file_seq if self._bases else 0
+        #: where the base's batches begin that are loaded; a cluster loads them in any order
+        self._begun = {r.begins for r in self._bases if r.ends >= r.begins}
+        rows = sum(r.ends - r.begins + 1 for r in self._bases)
         steps = rows + self._version - first - (self._plan.base != "none")
         total = self._plan.base_rows + self._plan.version - first + (self._plan.base == "none")
-        self._pace = _Pace(task, total, steps, sum(r.actions for r in done))
+        self._pace = Pace(task, total, steps, sum(r.actions for r in done))
 
     def run(self) -> None:
         """State, base and tail, as far as each is missing."""
@@ -117,14 +129,21 @@ class _Load:
 
     # ---- the base ----
 
-    def _base(self) -> None:
+    def open(self) -> None:
+        """The state of the first version, where it is missing."""
         if not self._bases:
             self._first_state()
-        rows = 0 if len(self._bases) <= 1 else self._bases[-1].next_file_seq
+
+    def _base(self) -> None:
+        self.open()
+        size, after = self._plan.batch_size, 0
+        while after in self._begun:
+            after += size
         with self._task.database.read() as session:
             encoders = Encoders.of(session, self._table_id)
         try:
-            for window in ahead(prepare(w, encoders) for w in self._windows(rows)):
+            missing = (w for w in self._windows(after) if w.begin not in self._begun)
+            for window in ahead(prepare(w, encoders) for w in missing):
                 self._write_window(window, encoders)
         except LogCorruptError as error:
             error.context[TORN] = self._plan.first_version
@@ -154,7 +173,7 @@ class _Load:
             imports.require(self._task.database, session, self._task.lease)
             apply_state(session, self._table_id, version, state)
             write_commits(session, self._table_id, [commit])
-            receipt = self._receipt(session, "base", 0, -1, 0, Counts(), 0, began)
+            receipt = self._receipt(session, 0, "base", 0, -1, 0, Counts(), 0, began)
             failpoint("import.batch_written")
         self._note(receipt, 0)
 
@@ -165,8 +184,9 @@ class _Load:
             counts, actions = write_window(
                 session, self._table_id, self._plan.first_version, window, encoders
             )
+            number = base_batch(self._plan, window.begin)
             receipt = self._receipt(
-                session, "base", window.begin, window.end - 1, actions, counts, window.end, began
+                session, number, "base", window.begin, window.end - 1, actions, counts, window.end, began
             )
             failpoint("import.batch_written")
         self._note(receipt, window.end - window.begin)
@@ -186,6 +206,7 @@ class _Load:
             write_commits(session, self._table_id, [commit for commit, _ in loaded])
             receipt = self._receipt(
                 session,
+                self._batch,
                 "tail",
                 versions.start,
                 versions.stop - 1,
@@ -225,6 +246,7 @@ class _Load:
     def _receipt(
         self,
         session: Session,
+        batch: int,
         kind: BatchKind,
         begins: int,
         ends: int,
@@ -233,28 +255,14 @@ class _Load:
         next_seq: int,
         began: float,
     ) -> Receipt:
-        receipt = Receipt(
-            self._batch,
-            kind,
-            begins,
-            ends,
-            actions,
-            counts.num_files,
-            counts.size_bytes,
-            counts.num_records,
-            counts.files_without_count,
-            next_seq,
-            session.now_ms(),
-            int((time.monotonic() - began) * 1000),
-            peak_bytes(),
-        )
+        receipt = receipt_of(session, batch, kind, (begins, ends), actions, counts, next_seq, began)
         imports.write_receipt(session, self._row.import_id, receipt)
         return receipt
 
     def _note(self, receipt: Receipt, steps: int) -> None:
         failpoint("import.batch_done")
         self._batch += 1
-        self._next_seq = receipt.next_file_seq
+        self._next_seq = max(self._next_seq, receipt.next_file_seq)
         if receipt.kind == "base":
             self._bases.append(receipt)
         self._pace.step(steps, receipt.actions)
@@ -303,6 +311,38 @@ class _Changes:
         file_id, records = self.rows.add(add, version)
         self._live[key] = (file_id, add.size, records)
         self.counts.change(1, add.size, records)
+
+
+def base_batch(plan: ImportPlan, begin: int) -> int:
+    """The number of the batch that begins at a position of the base; number 0 is the state."""
+    return 1 + begin // plan.batch_size
+
+
+def receipt_of(
+    session: Session,
+    batch: int,
+    kind: BatchKind,
+    between: tuple[int, int],
+    actions: int,
+    counts: Counts,
+    next_seq: int,
+    began: float,
+) -> Receipt:
+    """The receipt of a batch whose loading began at some moment."""
+    return Receipt(
+        batch,
+        kind,
+        *between,
+        actions,
+        counts.num_files,
+        counts.size_bytes,
+        counts.num_records,
+        counts.files_without_count,
+        next_seq,
+        session.now_ms(),
+        int((time.monotonic() - began) * 1000),
+        peak_bytes(),
+    )
 
 
 def _rest(seconds: float) -> None:

@@ -21,6 +21,7 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History, ImportPlan
     from deltalakedb.transfer.report import ImportReport
@@ -101,6 +102,10 @@ def import_tables(
     catch_up: bool = True,
     parallel: int | None = None,
     dry_run: bool = False,
+    engine: EngineName = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int, TableOutcome], None] | None = None,
 ) -> ManyReport:
@@ -116,6 +121,10 @@ def import_tables(
         catch_up: Bring in the new commits of tables that were imported before; else they stay as they are.
         parallel: Tables at a time; by default as the settings say.
         dry_run: Only plan.
+        engine: As in ``import_table``; the tables share the session.
+        spark: As in ``import_table``.
+        master: As in ``import_table``.
+        remote: As in ``import_table``.
         storage_options: Options for the object store.
         progress: Called with the number of tables done, of all tables, and the newest outcome.
 
@@ -138,12 +147,19 @@ def import_tables(
     else:
         wanted = [Found(normal_location(path), name) for name, path in sorted(source.items())]
     database = Database.open(address)
+    if spark is None and master is None and remote is None and engine != "local":
+        from deltalakedb.transfer.choosing import active_session  # Arrow's functions cost time to import
+
+        spark = active_session()  # which the threads would not find
+    who: dict[str, Any] = {"engine": engine, "spark": spark, "master": master, "remote": remote}
 
     def one(found: Found) -> TableOutcome:
         target = address.with_table(found.name).to_uri(redact=False)
         try:
             if dry_run:
-                plan = plan_import(found.path, target, history=history, storage_options=storage_options)
+                plan = plan_import(
+                    found.path, target, history=history, storage_options=storage_options, **who
+                )
                 return TableOutcome(found.name, found.path, "planned", plan=plan)
             if not catch_up and _is_there(database, found):
                 return TableOutcome(found.name, found.path, "unchanged")
@@ -154,6 +170,7 @@ def import_tables(
                 verify=verify,
                 catch_up=True,
                 storage_options=storage_options,
+                **who,
             )
         except DeltaSqlError as error:
             return TableOutcome(found.name, found.path, "failed", error=error)

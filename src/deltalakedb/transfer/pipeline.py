@@ -13,6 +13,7 @@ from deltalakedb.catalog import audit, imports, indexes, registry
 from deltalakedb.catalog.values import Head
 from deltalakedb.exceptions import CatalogError, LogCorruptError, LogError, ProtocolError, VerificationError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.holding import Heartbeat, held
 from deltalakedb.transfer.loader import TORN, LocalEngine
@@ -56,12 +57,13 @@ class Pipeline:
         batch_size: int | None,
         rate_limit: int,
         progress: Callable[[ImportProgress], None] | None,
-        engine: LoadEngine | None = None,
+        wish: EngineWish,
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._history, self._level, self._batch_size = history, level, batch_size
         self._rate_limit, self._progress = rate_limit, progress
-        self._engine = engine or LocalEngine()
+        self._wish, self._choice = wish, Choice("local")
+        self._engine: LoadEngine = LocalEngine()
         self._name = address.table or ""
         self._phases: dict[str, float] = {}
         self._torn: set[int] = set()
@@ -101,6 +103,8 @@ class Pipeline:
             phases=dict(self._phases),
             passed_over=plan.passed_over,
             peak_memory_bytes=peak_bytes(),
+            engine=self._engine.name,
+            note=self._choice.note,
         )
 
     # ---- phases ----
@@ -138,7 +142,9 @@ class Pipeline:
         found = imports.find_open(self._database, self._name, self._location)
         if found is not None:
             self._resumed = True
-            return found, ImportPlan.from_dict(found.plan)
+            plan = ImportPlan.from_dict(found.plan)
+            self._choose(plan)
+            return found, plan
         plan = make_plan(
             self._reader,
             self._address,
@@ -147,6 +153,7 @@ class Pipeline:
             batch_size=self._batch_size,
             torn=self._torn,
         )
+        plan = self._choose(plan)
         row = imports.begin(
             self._database,
             lease,
@@ -161,6 +168,13 @@ class Pipeline:
         )
         failpoint("import.planned")
         return row, plan
+
+    def _choose(self, plan: ImportPlan) -> ImportPlan:
+        """Decide on the engine, by the size of what is to be loaded; one that runs already stays."""
+        if self._engine.name == "local":
+            self._choice = self._wish.decide(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
+            self._engine = self._wish.make(self._choice)
+        return replace(plan, engine=self._engine.name, note=self._choice.note)
 
     def _load(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> tuple[ImportRow, ImportPlan]:
         self._tune(self._database.dialect.before_load)
@@ -201,6 +215,7 @@ class Pipeline:
             plan.version,
             memory_bound(),
             Heartbeat(self._database, lease),
+            self._engine,
         )
         report = verify_loaded(subject, self._level)
         self._tell(ImportProgress("verifying", 1, 1))

@@ -19,6 +19,7 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.uri import Address
 
 History: TypeAlias = Literal["auto", "checkpoint", "full"]
@@ -63,6 +64,8 @@ class ImportPlan:
         memory_bytes: An estimate of the memory it takes.
         database_bytes: An estimate of how much larger the database will be.
         passed_over: Checkpoints that cannot be read and were passed over for an older one.
+        engine: Who loads it: ``local``, or ``spark``.
+        note: What is to be said about the choice.
     """
 
     table: str
@@ -84,6 +87,8 @@ class ImportPlan:
     memory_bytes: int
     database_bytes: int
     passed_over: tuple[int, ...] = ()
+    engine: str = "local"
+    note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -107,6 +112,10 @@ def plan_import(
     *,
     history: History = "auto",
     batch_size: int | None = None,
+    engine: EngineName = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ImportPlan:
     """Look at a table's log and say what an import would do. Nothing is changed, no database is opened.
@@ -116,15 +125,24 @@ def plan_import(
         uri: The ``deltasql://`` address it would have.
         history: As in ``import_table``.
         batch_size: As in ``import_table``.
+        engine: As in ``import_table``; nothing is started.
+        spark: As in ``import_table``.
+        master: As in ``import_table``.
+        remote: As in ``import_table``.
         storage_options: Options for the object store.
 
     Example:
         >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
         12
     """
+    from deltalakedb.transfer.choosing import EngineWish  # its engines know plans
+
+    wish = EngineWish(engine, spark, master, remote)
     address, location = target_of(path, uri)
     reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
     made = make_plan(reader, address, location, history=history, batch_size=batch_size)
+    choice = wish.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
+    made = replace(made, engine=choice.name, note=choice.note)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
     files = list(reader.files())

@@ -52,6 +52,8 @@ class ImportReport:
         phases: Seconds by phase.
         passed_over: Torn checkpoints that were passed over for an older one.
         peak_memory_bytes: The most memory the process held.
+        engine: Who loaded it: ``local``, or ``spark``.
+        note: What is to be said about that choice.
     """
 
     table: str
@@ -69,6 +71,8 @@ class ImportReport:
     phases: Mapping[str, float] = field(default_factory=dict)
     passed_over: tuple[int, ...] = ()
     peak_memory_bytes: int = 0
+    engine: str = "local"
+    note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""

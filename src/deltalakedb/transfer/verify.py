@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import digests, files, registry
 from deltalakedb.catalog.database import Database
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.transfer.choosing import EngineName
+    from deltalakedb.transfer.engines import LoadEngine
 
 __all__ = ["Difference", "Level", "VerifyReport", "verify_loaded", "verify_table"]
 
@@ -43,10 +45,18 @@ class Subject:
     version: int
     memory_bytes: int
     tick: Callable[[], None] = lambda: None
+    engine: LoadEngine | None = None
 
 
 def verify_table(
-    uri: str, level: Level = "digest", *, storage_options: Mapping[str, str] | None = None
+    uri: str,
+    level: Level = "digest",
+    *,
+    engine: EngineName = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> VerifyReport:
     """Compare a table's log with the catalog, at the newest version that is published. Nothing is changed.
 
@@ -55,6 +65,11 @@ def verify_table(
         level: ``counts`` (files, bytes, metadata), ``digest`` (every live file), ``full`` (every field at
             every version that both sides hold, and the bytes of every commit) or ``data`` (the rows, read
             through the catalog and by stock ``deltalake``).
+        engine: Who reads the log: as in ``import_table``. Spark makes the digest of the log; what differs,
+            and the levels above ``digest``, are looked at by this process.
+        spark: As in ``import_table``.
+        master: As in ``import_table``.
+        remote: As in ``import_table``.
         storage_options: Options for the object store.
 
     Returns:
@@ -64,7 +79,10 @@ def verify_table(
         >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
         True
     """
+    from deltalakedb.transfer.choosing import EngineWish  # its engines compare too
+
     check_level(level)
+    wish = EngineWish(engine, spark, master, remote)
     address = parse_uri(uri)
     if address.table is None:
         raise AddressError(
@@ -82,6 +100,7 @@ def verify_table(
         table.head.first_version,
         table.published_version,
         memory_bound(),
+        engine=wish.make(wish.decide(num_files=table.head.num_files)),
     )
     extra = []
     if reader.store.exists(commit_path(table.head.version + 1)):
@@ -172,7 +191,11 @@ def _digested(subject: Subject, level: Level, log: LiveFiles, findings: Findings
     with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
         # the database works on its own side while the log is read here
         asked = pool.submit(digests.table_digest, subject.database, subject.table_id, version)
-        theirs = log.digest(tick=subject.tick)
+        theirs = None
+        if subject.engine is not None:
+            theirs = subject.engine.log_digest(subject.reader, version, tick=subject.tick)
+        if theirs is None:
+            theirs = log.digest(tick=subject.tick)
         ours = asked.result()
     differing = ours.differing(theirs)
     respelled = _compare_files(subject, log, differing, findings) if differing else 0

@@ -137,7 +137,8 @@ def write_window(
             first, many = (table_id << SEQ_BITS) | rows.next_seq, part.counts.num_files
             rows.next_seq += many
             ids = pa.array(np.arange(first, first + many))
-            write_columns(session, table_id, {"file_id": ids, **part.columns}, constants, part.levels)
+            write_columns(session, table_id, {"file_id": ids, **part.columns}, constants, ())
+            rows.count(part.levels)
             counts.add(part.counts)
             actions += many
         else:

@@ -203,6 +203,10 @@ class Engine(abc.ABC):
         """
         raise NotImplementedError(f"{self.dialect.name} does nothing at once")
 
+    def is_absent(self) -> bool:
+        """Whether connecting would create the database, which only those who write may do."""
+        return False
+
     def identity(self) -> object:
         """What the database is, where it could be deleted or exchanged under a process that has it open."""
         return None

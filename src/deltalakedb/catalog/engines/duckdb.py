@@ -204,6 +204,10 @@ class DuckdbEngine(Engine):
         self._forget()
         self._gate = ForkGate(self.close, str(self.path))
 
+    def is_absent(self) -> bool:
+        """Whether there is no file yet."""
+        return not self.path.exists()
+
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()

@@ -138,6 +138,10 @@ class SqliteEngine(Engine):
         )
         self._gate = ForkGate(self.close, str(self.path))
 
+    def is_absent(self) -> bool:
+        """Whether there is no file yet."""
+        return not self.path.exists()
+
     def identity(self) -> object:
         """The file, whatever its name; None where there is none."""
         try:

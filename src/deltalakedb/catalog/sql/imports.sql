@@ -43,6 +43,17 @@ SELECT batch, kind, begins, ends, actions, num_files, size_bytes, num_records, f
        milliseconds, memory_bytes
 FROM dl_import_batches WHERE import_id = ? ORDER BY batch;
 
+-- name: claim receipt
+-- only: postgres
+-- an empty one; nothing happens where the batch has one, and a twin waits here until the first has ended
+INSERT INTO dl_import_batches (import_id, batch, kind, begins, ends, actions, num_files, size_bytes, num_records,
+  files_without_count, next_file_seq, written_at, milliseconds, memory_bytes)
+VALUES (?, ?, 'base', 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING;
+
+-- name: unclaim receipt
+-- only: postgres
+DELETE FROM dl_import_batches WHERE import_id = ? AND batch = ?;
+
 -- name: drop receipts
 DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 

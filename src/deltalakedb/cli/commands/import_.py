@@ -45,6 +45,9 @@ def command(
     catch_up: bool,
     batch_size: int | None,
     rate: int | None,
+    engine: str,
+    master: str | None,
+    remote: str | None,
     dry_run: bool,
 ) -> None:
     """Take over the plain Delta table at PATH as TABLE. Nothing of it is moved or changed.
@@ -59,13 +62,15 @@ def command(
       deltasql import /srv/lake/orders sales.orders --dry-run
       deltasql import /srv/lake/orders sales.orders --history full --verify full
       deltasql import /srv/lake/orders sales.orders --catch-up
+      deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
     """
     address = invocation.table_address(table)
     uri = address.to_uri(redact=False)
     which, level = cast("History", history), cast("Level", verify)
+    who: dict[str, Any] = {"engine": engine, "master": master, "remote": remote}
     with use_config(invocation.settings()):
         if dry_run:
-            plan = plan_import(path, uri, history=which, batch_size=batch_size)
+            plan = plan_import(path, uri, history=which, batch_size=batch_size, **who)
             document = {**plan.to_dict(), "address": address.to_uri(), "dry_run": True}
             invocation.output.result(
                 document, lambda screen: _view_plan(screen, plan), brief=[address.to_uri()]
@@ -86,6 +91,7 @@ def command(
                 batch_size=batch_size,
                 rate_limit=rate,
                 progress=tell,
+                **who,
             )
     document = {**done.to_dict(), "address": address.to_uri(), "dry_run": False}
     invocation.output.result(
@@ -105,6 +111,8 @@ def _view_plan(screen: Screen, plan: ImportPlan) -> None:
             ("time", f"about {plan.seconds:.0f} s"),
             ("memory", f"about {render.size(plan.memory_bytes)}"),
             ("database", f"about {render.size(plan.database_bytes)} larger"),
+            ("engine", plan.engine),
+            ("note", plan.note),
             ("torn checkpoints", ", ".join(map(str, plan.passed_over)) or None),
         ]
     )
@@ -123,6 +131,8 @@ def _view(screen: Screen, done: ImportReport, address: str) -> None:
             ("files", render.count(done.num_files)),
             ("size", render.size(done.size_bytes)),
             ("verified", None if checked is None else f"{checked.level}, {checked.digest or 'equal'}"),
+            ("engine", None if done.engine == "local" else done.engine),
+            ("note", done.note),
             ("torn checkpoints", ", ".join(map(str, done.passed_over)) or None),
             ("took", _phases(done.phases, done.seconds)),
             ("address", address),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.many import ManyReport, TableOutcome
     from deltalakedb.transfer.plan import History
@@ -48,6 +49,9 @@ def command(
     verify: str,
     parallel: int | None,
     no_catch_up: bool,
+    engine: str,
+    master: str | None,
+    remote: str | None,
     dry_run: bool,
 ) -> int:
     """Take over every Delta table below ROOT, a folder or a bucket's prefix.
@@ -85,6 +89,9 @@ def command(
             catch_up=not no_catch_up,
             parallel=parallel,
             dry_run=dry_run,
+            engine=cast("EngineName", engine),
+            master=master,
+            remote=remote,
             progress=tell,
         )
     document = {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import LEVEL, common
+from deltalakedb.cli.options import LEVEL, common, engines
 from deltalakedb.transfer.verify import verify_table
 
 if TYPE_CHECKING:
@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--level", type=LEVEL, default="digest", show_default=True, help="How thorough to be.")
+@engines
 @common
 @click.pass_obj
-def command(invocation: Invocation, tables: tuple[str, ...], level: str) -> int:
+def command(
+    invocation: Invocation,
+    tables: tuple[str, ...],
+    level: str,
+    engine: str,
+    master: str | None,
+    remote: str | None,
+) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
     Levels: counts (files, bytes, metadata), digest (every live file), full (every field at every version,
     and the bytes of every commit), data (the rows, through the catalog and by stock deltalake). Without a
-    table all are compared. Exit code 3 where a difference is found.
+    table all are compared. Exit code 3 where a difference is found. With --engine spark the log's digest is
+    made by a Spark job; what differs is then looked at here.
 
     \b
     Examples:
@@ -43,7 +52,8 @@ def command(invocation: Invocation, tables: tuple[str, ...], level: str) -> int:
         raise click.UsageError("the tables lie in several catalogs: compare one at a time")
     with invocation.open_catalog(address) as catalog:
         names = [t.table or "" for t in targets] or [t.name for t in catalog.tables()]
-        reports = [verify_table(catalog.table_uri(name), cast("Level", level)) for name in names]
+        who: dict[str, Any] = {"engine": engine, "master": master, "remote": remote}
+        reports = [verify_table(catalog.table_uri(name), cast("Level", level), **who) for name in names]
     invocation.output.result(
         {"ok": all(r.ok for r in reports), "level": level, "tables": [r.to_dict() for r in reports]},
         lambda screen: _view(screen, reports),

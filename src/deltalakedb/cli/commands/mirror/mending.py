@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal, cast
 
 import click
@@ -14,6 +15,7 @@ from deltalakedb.cli.options import changing, common
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.mirror.resolve import Resolved
 
 
 @click.command("repair")
@@ -57,7 +59,9 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
 def rebuild(invocation: Invocation, table: str, location: str) -> None:
     """Make the whole log of a table from the catalog, into a place without one.
 
-    Data files are not copied: put the new _delta_log beside them.
+    Data files are not copied: put the new _delta_log beside them. Where bytes of old commits were pruned, it
+    begins with a checkpoint of the first version from which on they are there; readers and writers go on from
+    it.
 
     \b
     Examples:
@@ -67,7 +71,10 @@ def rebuild(invocation: Invocation, table: str, location: str) -> None:
         first, last = catalog.mirror.rebuild(name, location)
     invocation.output.result(
         {"table": name, "location": location, "first_version": first, "version": last},
-        lambda screen: screen.line(f"Versions {first} to {last} of {name} are in {location}/_delta_log."),
+        lambda screen: screen.line(
+            f"Versions {first} to {last} of {name} are in {location}/_delta_log"
+            + (f", beginning with a checkpoint of version {first}." if first else ".")
+        ),
     )
 
 
@@ -107,7 +114,7 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
     """Decide a divergence: somebody else's commit stands in the log where we committed too.
 
     Only commits of ours that nobody outside ever saw move. Those that cannot stand beside theirs are lost
-    and named: exit code 4.
+    and named: exit code 4. With --dry-run every commit is named, with what would become of it.
 
     \b
     Examples:
@@ -116,38 +123,44 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
     """
     del keep_theirs  # the only way there is: it has to be said
     with invocation.open_table(table) as (catalog, name):
-        (state,) = catalog.mirror.status(name)
-        waiting = render.many(state.versions_behind, "commit")
-        if dry_run:
-            invocation.output.result(
-                {"table": name, "dry_run": True, "waiting": state.versions_behind},
-                lambda screen: screen.line(
-                    f"{waiting} of {name} would be tried again on top of the log's; one that removed a file "
-                    "which is gone there cannot be, and is named when it is lost."
-                ),
-            )
-            return ExitCode.OK
-        if not invocation.confirm(f"Take over the log of {name}, and make {waiting} of ours again on top?"):
-            invocation.output.note("Nothing was changed.")
-            return ExitCode.ERROR
-        done = catalog.mirror.resolve(name)
-
-    def view(screen: Screen) -> None:
-        screen.line(f"{render.many(len(done.theirs), 'commit')} of others taken over.")
-        for old, new in done.ours.items():
-            screen.line(f"  our version {old} is now version {new}")
-        for old, why in done.lost.items():
-            screen.line(f"  ✗ our version {old} is lost: {why}", "red")
-
+        if not dry_run:
+            (state,) = catalog.mirror.status(name)
+            waiting = render.many(state.versions_behind, "commit")
+            if not invocation.confirm(
+                f"Take over the log of {name}, and make {waiting} of ours again on top?"
+            ):
+                invocation.output.note("Nothing was changed.")
+                return ExitCode.ERROR
+        done = catalog.mirror.resolve(name, dry_run=dry_run)
     document = {
         "table": name,
-        "dry_run": False,
+        "dry_run": dry_run,
         "theirs": list(done.theirs),
         "ours": {str(old): new for old, new in done.ours.items()},
         "lost": {str(old): why for old, why in done.lost.items()},
+        "commits": [asdict(c) | {"timestamp": render.iso(c.timestamp)} for c in done.commits],
     }
-    invocation.output.result(document, view, brief=[f"lost {v}: {why}" for v, why in done.lost.items()])
+    invocation.output.result(
+        document,
+        lambda screen: _view_resolved(screen, done),
+        brief=[f"lost {v}: {why}" for v, why in done.lost.items()],
+    )
     return ExitCode.CONFLICT if done.lost else ExitCode.OK
+
+
+def _view_resolved(screen: Screen, done: Resolved) -> None:
+    verb = "would be taken over" if done.dry_run else "taken over"
+    screen.line(f"{render.many(len(done.theirs), 'commit')} of others {verb}.")
+    for ours in done.commits:
+        when = render.iso(ours.timestamp) or "at an unknown time"
+        what = (
+            f"our version {ours.version} ({ours.operation or 'unknown operation'}, {when}, {ours.txn_uuid})"
+        )
+        if (why := done.lost.get(ours.version)) is not None:
+            screen.line(f"  ✗ {what} {'would be' if done.dry_run else 'is'} lost: {why}", "red")
+        else:
+            now = "would become" if done.dry_run else "is now"
+            screen.line(f"  {what} {now} version {done.ours[ours.version]}")
 
 
 @click.command("policy")

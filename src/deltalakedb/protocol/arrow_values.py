@@ -1,15 +1,16 @@
-"""Delta types as Arrow types, the way delta-rs maps them."""
+"""Delta's primitive types in Arrow, and columns of their values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import deltalake
 import pyarrow as pa
 
 from deltalakedb.protocol.schema import PrimitiveType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deltalakedb.protocol.schema import DataType
 
 _PRIMITIVES = {
@@ -37,7 +38,17 @@ def arrow_type(kind: DataType) -> pa.DataType | None:
     return _PRIMITIVES.get(kind.name)
 
 
-def arrow_schema(schema_string: str, *, large: bool = False) -> pa.Schema:
-    """The Arrow schema of a table, as delta-rs itself gives it."""
-    schema = deltalake.Schema.from_json(schema_string)
-    return pa.schema(schema.to_arrow(as_large_types=large))
+def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column; one that the type cannot hold is null."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return pa.array([v if _fits(v, kind) else None for v in values], kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
