@@ -62,7 +62,7 @@ def rows_of(database: Database, name: str) -> dict[str, list[tuple[Any, ...]]]:
             ]
             by = "file_id >> 40" if table == "dl_file_json" else "table_id"
             sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {by} = ? ORDER BY {', '.join(columns)}"
-            found[table] = session.rows(sql, row)
+            found[table] = [r for r in session.rows(sql, row) if "create table" not in r]
     return found
 
 
