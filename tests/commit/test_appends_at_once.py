@@ -30,7 +30,16 @@ ROWS = pa.table({"id": [1, 2], "name": ["a", None], "day": ["x", "y"]})
 _OWN = {"path", "path_hash", "modification_time", "timestamp", "head_timestamp", "recorded_at", "txn_uuid"}
 _OWN |= {"sha256", "head_sha256", "info", "bytes", "shape", "published_at", "table_name", "audit_id"}
 _OWN |= {"table_id", "file_id"}
-_TABLES = ("dl_heads", "dl_commits", "dl_outbox", "dl_levels", "dl_files", "dl_file_json", "dl_audit")
+#: what the newest commit wrote; delta-rs, which made the tables, does not always spell statistics alike
+_TABLES = {
+    "dl_heads": "table_id = ?",
+    "dl_commits": "table_id = ? AND version = 2",
+    "dl_outbox": "table_id = ?",
+    "dl_levels": "table_id = ?",
+    "dl_files": "table_id = ?",
+    "dl_file_json": "file_id IN (SELECT file_id FROM dl_files WHERE table_id = ? AND add_version = 2)",
+    "dl_audit": "table_id = ? AND version = 2",
+}
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 ORDER BY 1"
 
 
@@ -51,18 +60,17 @@ def names(table_uri: TableUri) -> list[str]:
 
 
 def rows_of(database: Database, name: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything that the catalog has of a table, but for what is every commit's own."""
+    """What the catalog has of a table, but for what is every commit's own."""
     found = {}
     with database.read() as session:
         row = session.row("SELECT table_id FROM dl_tables WHERE name = ?", (name,))
         assert row is not None
-        for table in _TABLES:
-            columns = [
-                c for (c,) in session.rows(_COLUMNS, (table,)) if c not in _OWN | {"table_id", "file_id"}
-            ]
-            by = "file_id >> 40" if table == "dl_file_json" else "table_id"
-            sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {by} = ? ORDER BY {', '.join(columns)}"
-            found[table] = [r for r in session.rows(sql, row) if "create table" not in r]
+        for table, where in _TABLES.items():
+            # the commitInfo tells how long it took, in more digits or fewer
+            own = _OWN | {"size_bytes"} if table == "dl_commits" else _OWN
+            columns = [c for (c,) in session.rows(_COLUMNS, (table,)) if c not in own]
+            sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {where} ORDER BY {', '.join(columns)}"
+            found[table] = session.rows(sql, row)
     return found
 
 

@@ -242,21 +242,11 @@ class FileRows:
 
 
 def write_levels(session: Session, table_id: int, levels: Sequence[Level]) -> None:
-    """Add new files to the width levels of a table."""
-    if not levels:
-        return
+    """Add new files to the width levels of a table, where planning drives indexes by them."""
     dialect = session.engine.dialect
-    sql = statements("files", dialect.name)
-    # always in one order, so that two who load the same table cannot wait for each other
-    rows = sorted((table_id, *level) for level in levels)
-    if dialect.unique_keys:
-        session.update_many(sql["upsert level"], rows)
-        return
-    have = {(r[0], r[1]) for r in session.rows(sql["levels"], (table_id,))}
-    changed = [(n, lo, lo, hi, hi, t, slot, lv) for t, slot, lv, n, lo, hi in rows if (slot, lv) in have]
-    session.update_many(sql["update level"], changed)
-    fresh = [r for r in rows if (r[1], r[2]) not in have]
-    session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
+    if levels and dialect.indexed:
+        sql = statements("files", dialect.name)["upsert level"]
+        session.update_many(sql, [(table_id, *level) for level in levels])
 
 
 def live_files(

@@ -82,17 +82,16 @@ class _LocalFile:
         with Translated("write", self._final):
             self.file.flush()
             handle = self.file.fileno()
+            stat = os.fstat(handle)
+            # Nobody looks for the file before its commit, which waits until it is on disk. So it has its name
+            # before it is flushed: the disk's journal then takes both in one go.
+            os.rename(self._hidden, self._final)  # noqa: PTH104
             if self._fsync and self._flushes is None:
                 os.fsync(handle)
-            stat = os.fstat(handle)
-            # nobody looks for the file before its commit, which waits for all that is on its way to the disk
             later = os.dup(handle) if self._fsync and self._flushes is not None else None
             self.file.close()
-            try:
-                os.rename(self._hidden, self._final)  # noqa: PTH104
-            finally:
-                if later is not None and self._flushes is not None:
-                    self._flushes.file(later, self._final)
+        if later is not None and self._flushes is not None:
+            self._flushes.file(later, self._final)
         return stat.st_size, stat.st_mtime_ns // 1_000_000
 
     def discard(self) -> None:

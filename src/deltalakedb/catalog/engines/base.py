@@ -42,8 +42,6 @@ class Dialect:
     indexed: bool
     #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
-    #: tables have their keys, so that an upsert finds the row to change
-    unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
     #: md5 is a function of SQL, so that digests need not be fetched

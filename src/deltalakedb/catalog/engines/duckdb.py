@@ -69,7 +69,6 @@ DIALECT = Dialect(
     },
     indexed=False,
     side_table=False,
-    unique_keys=False,
     lock_rows="",
     hashes=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB

@@ -58,7 +58,6 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
-    unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
     hashes=True,
     at_once=True,

@@ -59,7 +59,6 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
-    unique_keys=True,
     lock_rows="",
     hashes=False,
     before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -131072"),
