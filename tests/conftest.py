@@ -62,8 +62,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that need Spark in one worker, so that a run starts one session."""
+    room = Path(__file__).parent / "spark"
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(room):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

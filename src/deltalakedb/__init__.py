@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
+    from deltalakedb.config import Config
     from deltalakedb.lake import Catalog, open_log
     from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.writer import write_deltalake
     from deltalakedb.transfer.export import ExportReport, export_table
     from deltalakedb.transfer.findings import VerifyReport
+    from deltalakedb.transfer.follow import FollowReport, follow_table
     from deltalakedb.transfer.importer import import_table
     from deltalakedb.transfer.many import ManyReport, import_tables
     from deltalakedb.transfer.plan import ImportPlan, plan_import
@@ -51,8 +53,10 @@ else:
         "deltalake",
         {
             "Catalog": "deltalakedb.lake",
+            "Config": "deltalakedb.config",
             "DeltaTable": "deltalakedb.table.delta_table",
             "ExportReport": "deltalakedb.transfer.export",
+            "FollowReport": "deltalakedb.transfer.follow",
             "ImportPlan": "deltalakedb.transfer.plan",
             "ImportProgress": "deltalakedb.transfer.report",
             "ImportReport": "deltalakedb.transfer.report",
@@ -63,6 +67,7 @@ else:
             "VerifyReport": "deltalakedb.transfer.findings",
             "convert_to_deltalake": "deltalakedb.table.convert",
             "export_table": "deltalakedb.transfer.export",
+            "follow_table": "deltalakedb.transfer.follow",
             "import_status": "deltalakedb.transfer.status",
             "import_table": "deltalakedb.transfer.importer",
             "import_tables": "deltalakedb.transfer.many",
@@ -81,10 +86,12 @@ __all__ = [
     "Catalog",
     "ColumnProperties",
     "CommitProperties",
+    "Config",
     "DataType",
     "DeltaTable",
     "ExportReport",
     "Field",
+    "FollowReport",
     "ImportPlan",
     "ImportProgress",
     "ImportReport",
@@ -104,6 +111,7 @@ __all__ = [
     "convert_to_deltalake",
     "enable_nanosecond_timestamps",
     "export_table",
+    "follow_table",
     "import_status",
     "import_table",
     "import_tables",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,12 +26,13 @@ from pydantic import (
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from deltalakedb.config_layers import Layer, arguments, environment, explain, file_layer, variable
+from deltalakedb.exceptions import ArgumentTypeError
 from deltalakedb.redaction import MASK
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 __all__ = [
     "AsyncConfig",
@@ -42,7 +44,7 @@ __all__ = [
     "PoolConfig",
 ]
 __all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
-__all__ += ["get_config", "set_config", "use_config"]
+__all__ += ["as_config", "get_config", "set_config", "use_config"]
 
 
 def _as_option(value: Any) -> Any:
@@ -360,6 +362,23 @@ def get_config() -> Config:
         if _of_process is None:
             _of_process = Config.load()
         return _of_process
+
+
+def as_config(given: Config | Mapping[str, Any] | None) -> Config | None:
+    """Settings that a caller gave, as an object or as a dict of its sections.
+
+    Raises:
+        ConfigError: A value of the dict is wrong or a key unknown.
+        ArgumentTypeError: It is neither.
+    """
+    if given is None or isinstance(given, Config):
+        return given
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(
+            f"config must be a Config or a dict of its sections, not {type(given).__name__}",
+            suggestion="such as Config(pool={'max_size': 2})",
+        )
+    return Config(**given)
 
 
 def set_config(config: Config | None) -> None:

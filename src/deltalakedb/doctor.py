@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import commits, migrations, outbox, registry
+from deltalakedb.catalog import commits, indexes, migrations, outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     CatalogAccessError,
@@ -134,6 +134,7 @@ def _catalog(database: Database) -> Iterator[Check]:
     yield Check("schema", "ok", f"version {version}")
     yield _rights(database)
     yield _durability(database)
+    yield from _indexes(database)
 
 
 def _durability(database: Database) -> Check:
@@ -144,9 +145,28 @@ def _durability(database: Database) -> Check:
     return Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
 
 
+def _indexes(database: Database) -> Iterator[Check]:
+    """Nothing, unless an import that was given up left files without indexes."""
+    try:
+        lost = indexes.abandoned(database)
+    except DeltaSqlError as error:
+        yield _failed("indexes", error)
+        return
+    if not lost:
+        return
+    names = ", ".join(row.name for row in lost)
+    yield Check(
+        "indexes",
+        "warning",
+        f"the interrupted import of {names} left the files without indexes: writes and plans are slow",
+        "run the import again or take it back with `deltasql rollback`; the next process that writes "
+        "builds them too",
+    )
+
+
 def _rights(database: Database) -> Check:
     try:
-        with database.write() as session:
+        with database.engine.write() as session:  # changes nothing, so it builds no lost indexes either
             session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
             raise _RolledBackError
     except _RolledBackError:
@@ -171,6 +191,7 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
     for table in rows:
         yield _state(table)
         yield _lag(database, table)
+        yield from _checkpoints(database, table)
         try:
             yield from _log(database, table)
         except DeltaSqlError as error:
@@ -185,6 +206,9 @@ def _state(table: Table) -> Check:
             "ahead, `deltasql mirror resolve` decides where both sides committed"
         )
         return Check("state", "failed", f"frozen: {reason}", hint, table.name, "frozen")
+    if table.state == registry.FOLLOWING:
+        detail = f"a read-only copy at version {table.head.version} of a table that others write"
+        return Check("state", "ok", detail, table=table.name)
     if table.state != "active":
         return Check("state", "warning", table.state, table=table.name)
     return Check("state", "ok", f"active, version {table.head.version}", table=table.name)
@@ -195,7 +219,7 @@ def _lag(database: Database, table: Table) -> Check:
     if not lag.versions:
         return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
     error = outbox.last_error(database, table.table_id)
-    detail = f"{lag.versions} of {table.head.version + 1} versions are not in _delta_log yet"
+    detail = f"versions that are not in _delta_log yet: {lag.versions} of {table.head.version + 1}"
     go_on = "`deltasql mirror run` publishes them, and so does the next write"
     hint = go_on if error is None else f"mend that; {go_on}"
     status = outbox.status_of(database, table.name)
@@ -204,6 +228,14 @@ def _lag(database: Database, table: Table) -> Check:
         why = f": {error}" if error else ""
         return Check("published", "failed", detail + why, hint, table.name, "late")
     return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
+
+
+def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
+    status = outbox.status_of(database, table.name)
+    if status is not None and status.checkpoint_error is not None:
+        detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
+        hint = f"readers outside get slower: mend that, then `deltasql checkpoint {table.name}`"
+        yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint, table.name)
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
@@ -250,6 +282,9 @@ def _strangers(table: Table, store: Store) -> Check:
     # a commit of ours may have been published since the head was read; then the head has moved as well
     if not store.exists(name):
         return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
+    if table.state == registry.FOLLOWING:
+        hint = "`deltasql import --follow` brings new commits in; is it running?"
+        return Check("writers", "warning", "the log is ahead of the copy", hint, table.name)
     hint = (
         "let writers use the table's deltasql:// address instead of the folder's path; "
         "`deltasql mirror recover` takes their commits over"

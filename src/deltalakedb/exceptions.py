@@ -11,7 +11,8 @@
         │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
         ├── PredicateError                a filter that cannot be understood               (ValueError)
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
-        │   └── FetchLimitError           more to fetch from an object store than the settings allow
+        │   ├── FetchLimitError           more to fetch from an object store than the settings allow
+        │   └── TableFollowedError        a read-only copy of a table that others write
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there: reading creates none       (TableNotFoundError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
@@ -95,6 +96,7 @@ __all__ = [
     "StorageMissingError",
     "StorageUnavailableError",
     "TableExistsError",
+    "TableFollowedError",
     "TableFrozenError",
     "TableMissingError",
     "TableNotFoundError",
@@ -273,6 +275,10 @@ class TableExistsError(DeltaSqlError, FileExistsError):
 
 class TableFrozenError(DeltaSqlError):
     """The table is frozen: it is read as before, but writes are refused until somebody decides."""
+
+
+class TableFollowedError(UnsupportedOperationError):
+    """The table is a read-only copy of one that others write: nothing may be changed through it."""
 
 
 class VersionMissingError(DeltaSqlError, ValueError):

@@ -40,11 +40,13 @@ POINTS: Final = {
     "import.verified": "the load is verified, the table is not visible",
     "import.before_finalize": "the rows that make it visible are written, not committed",
     "import.finalized": "the table is visible, nobody has been told",
+    "follow.before_bringing": "a followed log has new commits, none of them is in the copy",
     "import.undoing": "part of what an import loaded is deleted again",
     "export.before_log": "the data files of an export are there, its log is not",
     "export.verified": "an export is verified, the catalog still has the table",
     "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
     "checkpoint.after_note": "the catalog has a note of the checkpoint, its version has no checksum file",
+    "vacuum.deleting": "a vacuum has said in a commit what it deletes, part of it is gone",
     "cleanup.between_files": "one file of those that the retention lets go is deleted, the rest is not",
 }
 

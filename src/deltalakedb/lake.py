@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from deltalakedb.catalog import files, names, outbox, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
-from deltalakedb.config import use_config
+from deltalakedb.config import as_config, use_config
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
@@ -49,7 +49,8 @@ class Catalog:
 
     Args:
         uri: A ``deltasql://`` address without a table.
-        config: Settings; by default those of the process.
+        config: Settings, as a ``Config`` or a dict of its sections (``{"pool": {"max_size": 2}}``); by
+            default those of the process.
         create: Create the catalog now where there is none. Otherwise the first write does, and whoever only
             looks gets a CatalogNotFoundError.
 
@@ -60,7 +61,13 @@ class Catalog:
         ['sales.orders']
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None, create: bool = False) -> None:
+    def __init__(
+        self,
+        uri: str | Address,
+        *,
+        config: Config | Mapping[str, Any] | None = None,
+        create: bool = False,
+    ) -> None:
         address = parse_uri(uri).absolute()
         if address.is_table:
             raise InvalidArgumentError(
@@ -68,7 +75,7 @@ class Catalog:
                 suggestion=f"use {address.catalog.to_uri()}, or open the table with DeltaTable(…)",
             )
         self._address = address
-        self._database = Database.open(address, config)
+        self._database = Database.open(address, as_config(config))
         try:
             self._database.ensure(create=create)
         except CatalogNotFoundError:
@@ -261,7 +268,11 @@ class Catalog:
             older_than_hours: Younger files stay, as do those of operations that are at work.
             dry_run: Only look.
         """
-        names = [t.name for t in self.tables()] if name is None else [name]
+        if name is not None:
+            registry.refuse_followed(registry.find(self._database, name))
+        # the owners of a followed table may be writing files that the catalog does not know yet
+        mine = (t.name for t in self.tables() if t.state != registry.FOLLOWING)
+        names = list(mine) if name is None else [name]
         return [
             collect(
                 self._database,

@@ -23,6 +23,7 @@ CHECKPOINT_AGE_VERSIONS: Final = "checkpoint_age_versions"
 COMMIT_CONFLICTS_TOTAL: Final = "commit_conflicts_total"
 COMMIT_DURATION_SECONDS: Final = "commit_duration_seconds"
 COMMIT_REPLAYS_TOTAL: Final = "commit_replays_total"
+FOLLOW_LAG_VERSIONS: Final = "follow_lag_versions"
 IMPORT_PROGRESS_RATIO: Final = "import_progress_ratio"
 OPEN_DURATION_SECONDS: Final = "open_duration_seconds"
 PLAN_DURATION_SECONDS: Final = "plan_duration_seconds"
@@ -67,6 +68,7 @@ SIGNALS: Final[Mapping[str, Signal]] = {
             ("operation", "engine", "outcome"),
         ),
         Signal(COMMIT_REPLAYS_TOTAL, "counter", "Commits that an earlier call had made already", ("engine",)),
+        Signal(FOLLOW_LAG_VERSIONS, "gauge", "versions of a followed log that its copy lacks", ("table",)),
         Signal(IMPORT_PROGRESS_RATIO, "gauge", "Share of an import that is done, 0 to 1", ("table",)),
         Signal(OPEN_DURATION_SECONDS, "histogram", "Opening a table at a version", ("engine", "outcome")),
         Signal(PLAN_DURATION_SECONDS, "histogram", "Finding the files of a read", ("engine", "outcome")),

@@ -207,14 +207,11 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
         raise _wrong("the address holds a control character, a line break or half a surrogate pair")
     if raw != raw.strip():
         raise _wrong("the address begins or ends with a space")
-    if raw[:10].lower() == "deltasql:/" and raw[10:11] != "/":
-        raise AddressError(
-            "the address has lost a slash, as it does inside a Path: what it means cannot be told any more",
-            suggestion='give the address as a text, DeltaTable("deltasql://…"), never as Path("deltasql://…")',
-        )
     if raw[:11].lower() != "deltasql://":
         scheme, colon, _ = raw.partition(":")
         shown = f", not {scheme}:" if colon and _WORD.fullmatch(scheme) else ""
+        if raw[:10].lower() == "deltasql:/":
+            shown = ": it has lost a slash, as it does in a Path; give it as a text"
         raise _wrong(f"the address does not begin with deltasql://{shown}")
     # a text with references to variables means something else when these change
     return _Parser(raw).address() if "$" in raw else _parsed(raw)

@@ -10,8 +10,12 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
+from deltalakedb.aio.spark import MergeBuilder as AioMergeBuilder
+from deltalakedb.aio.spark import SparkTransaction as AioSparkTransaction
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
+from deltalakedb.spark.merging import MergeBuilder
+from deltalakedb.spark.transactions import SparkTransaction
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
 
@@ -24,11 +28,23 @@ FACES: dict[str, tuple[Any, Any]] = {
     "Transaction": (aio.Transaction, Transaction),
     "Mirror": (aio.Mirror, Mirror),
     "TxnLog": (aio.TxnLog, TxnLogReader),
+    "SparkTransaction": (AioSparkTransaction, SparkTransaction),
+    "MergeBuilder": (AioMergeBuilder, MergeBuilder),
 }
 #: where a transaction takes its tables' work: not for users
 INSIDE = {("Transaction", "submit"), ("Transaction", "ready")}
 #: these hand back something that is awaited, iterated over or entered
-AT_ONCE = {"scan", "load_cdf", "deletion_vectors", "files", "tombstones", "merge", "transaction", "snapshot"}
+AT_ONCE = {
+    "scan",
+    "load_cdf",
+    "deletion_vectors",
+    "files",
+    "tombstones",
+    "merge",
+    "transaction",
+    "snapshot",
+    "spark",
+}
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any]]:
@@ -52,7 +68,7 @@ def test_every_method_awaits(face: str) -> None:
     asynchronous, _ = FACES[face]
     for name in (n for n in dir(asynchronous) if not n.startswith("_")):
         method = inspect.getattr_static(asynchronous, name)
-        if isinstance(method, property) or (face == "TableMerger" and name.startswith("when_")):
+        if isinstance(method, property) or name.startswith(("when", "with")):
             continue
         at_once = name in AT_ONCE and not (face == "TxnLog" and name == "snapshot")
         assert inspect.iscoroutinefunction(getattr(asynchronous, name)) is not at_once, name

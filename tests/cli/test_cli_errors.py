@@ -137,6 +137,15 @@ def test_a_taken_location_is_told_with_its_owner(deltasql: Deltasql, orders: str
     assert "belongs to the table 'orders'" in deltasql(*line, code=1).stderr
 
 
+def test_a_property_that_cannot_be_is_refused_also_by_a_dry_run(deltasql: Deltasql, tmp_path: Path) -> None:
+    words = ["create", "t", "--schema", "id:long", "--location", str(tmp_path / "t")]
+    for more in ([], ["--dry-run"]):
+        told = deltasql(*words, "--property", "delta.checkpointInterval=abc", *more, code=2).stderr
+        assert "delta.checkpointInterval" in told
+        assert "a whole number above zero" in told
+    assert not (tmp_path / "t").exists()
+
+
 def test_a_dry_run_creates_nothing(deltasql_json: DeltasqlJson, orders: str, tmp_path: Path) -> None:
     made = deltasql_json("create", "new", "--schema", "a:int", "--location", "new", "--dry-run")
     assert (made["created"], made["dry_run"]) == (False, True)

@@ -88,7 +88,7 @@ def test_run_publishes_what_waits(
     append_silently(catalog_uri, 2, 3)
     assert logged(root) == [0, 1]
     done = deltasql_json("mirror", "run")
-    left = ("failed", "diverged", "frozen", "backing_off", "paused_tables", "late")
+    left = ("failed", "diverged", "frozen", "backing_off", "paused_tables", "late", "no_checkpoint")
     nothing: dict[str, list[str]] = {key: [] for key in left}
     assert done == {"published": 2, "checkpoints": 0, **nothing}
     assert outside_ids(root) == [0, 1, 2, 3]
@@ -292,7 +292,14 @@ def test_a_checkpoint_is_written_on_demand(
     made: dict[str, Any] = deltasql_json("checkpoint", "t")
     assert (made["version"], made["kind"], made["num_add_files"]) == (1, "classic", 2)
     assert [(root / p).exists() for p in made["paths"]] == [True]
-    assert "at version 1" in deltasql("checkpoint", "t").stdout
+    assert made["created"] is True
+    again = " ".join(deltasql("checkpoint", "t").stdout.split())
+    assert again.startswith("There was already a classic checkpoint of t at version 1")
+    assert again.endswith("It was left as it is.")
+    several = " ".join(deltasql("checkpoint", "t", "--kind", "multipart").stdout.split())
+    assert several.startswith("So few files make a classic checkpoint")
+    assert "There was already" in several
+    assert deltasql_json("checkpoint", "t", "--kind", "multipart")["created"] is False
     assert deltasql("checkpoint", "t", "--quiet").stdout.strip() == made["paths"][0]
     assert "v2Checkpoint" in deltasql("checkpoint", "t", "--kind", "v2", code=1).stderr
 
@@ -307,11 +314,57 @@ def test_prune_clean_and_compact(deltasql: Deltasql, deltasql_json: DeltasqlJson
     deltasql("checkpoint", "t")
     asked = deltasql_json("mirror", "prune", "t", "--dry-run")
     assert (asked["upto"], asked["commits"], asked["dry_run"]) == (0, 1, True)
-    assert "1 commit of t lost their bytes" in deltasql("mirror", "prune", "t").stdout
+    assert "The bytes of 1 commit of t deleted, up to version" in deltasql("mirror", "prune", "t").stdout
     assert deltasql_json("mirror", "prune", "t")["commits"] == 0
     assert deltasql_json("mirror", "clean", "t")["deleted"] == []
+    would = deltasql_json("mirror", "compact", "t", "0", "1", "--dry-run")
+    assert (would["dry_run"], (root / would["path"]).exists()) == (True, False)
     made = deltasql_json("mirror", "compact", "t", "0", "1")
     assert (root / made["path"]).is_file()
     assert "already" in deltasql("mirror", "compact", "t", "0", "1").stdout
     assert "not a range" in deltasql("mirror", "compact", "t", "0", "9", code=2).stderr
     assert outside_ids(root) == [0, 1]
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "-1", "0", "soon"])
+def test_a_pause_that_is_no_length_of_time_is_refused(deltasql: Deltasql, root: Path, interval: str) -> None:
+    told = deltasql("mirror", "run", "--watch", "--interval", interval, code=2).stderr
+    assert "interval" in told
+
+
+def test_clean_shows_first_what_it_would_delete(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.table("t").alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+        append(catalog, 2)
+    deltasql("checkpoint", "t")
+    before = sorted(p.name for p in (root / "_delta_log").iterdir())
+    would = deltasql_json("mirror", "clean", "t", "--dry-run")
+    assert (would["dry_run"], len(would["deleted"])) == (True, 3)
+    told = deltasql("mirror", "clean", "t", "--dry-run").stdout
+    assert "3 log files would be deleted" in told
+    assert all(path in told for path in would["deleted"])
+    assert sorted(p.name for p in (root / "_delta_log").iterdir()) == before
+    assert deltasql_json("mirror", "clean", "t")["deleted"] == would["deleted"]
+    assert logged(root) == [3]
+    assert outside_ids(root) == [0, 1, 2]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_shown(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, tmp_path: Path
+) -> None:
+    wanted = {"delta.checkpointInterval": "1", "delta.deletedFileRetentionDuration": "foo"}
+    deltalake.DeltaTable.create(tmp_path / "u", ids(0).schema, configuration=wanted)
+    with Catalog(catalog_uri) as catalog:
+        catalog.register("u", tmp_path / "u")
+        catalog.write("u", ids(1), mode="append")
+    told = deltasql("mirror", "status", "u", code=75).stdout
+    assert "no checkpoint: ConfigError: the property delta.deletedFileRetentionDuration" in " ".join(
+        told.split()
+    )
+    (row,) = deltasql_json("mirror", "status", "u", code=75)["tables"]
+    assert row["checkpoint_attempts"] == 1
+    assert "the checkpoint of u cannot be written" in deltasql("mirror", "run", code=75).stdout
+    assert deltasql_json("mirror", "run", code=75)["no_checkpoint"] == ["u"]
+    assert deltasql_json("mirror", "status", "u", code=75)["tables"][0]["checkpoint_attempts"] == 1

@@ -54,7 +54,7 @@ def documented_views() -> dict[str, list[str]]:
 
 
 def test_every_view_is_documented_with_its_columns_in_order(catalog_uri: str, engine_name: str) -> None:
-    with Catalog(catalog_uri) as catalog:
+    with Catalog(catalog_uri, create=True) as catalog:
         names = catalog.query(SYSTEM_TABLES[engine_name])["name"].to_pylist()
         found = {
             name: catalog.query(f"SELECT * FROM {name} LIMIT 0").column_names

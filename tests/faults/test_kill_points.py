@@ -117,7 +117,7 @@ def test_a_writer_killed_anywhere_leaves_all_or_nothing(
     points = [
         p
         for p in POINTS
-        if not p.startswith(("checkpoint.", "cleanup.", "import.", "export."))
+        if not p.startswith(("checkpoint.", "cleanup.", "import.", "export.", "vacuum."))
         and (operation == "both" or p not in OF_TWO)
     ]
     for number, point in enumerate([*points, None], start=1):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+import deltalakedb
 from deltalakedb.config import (
     Config,
     ImportConfig,
@@ -18,7 +19,7 @@ from deltalakedb.config import (
     set_config,
     use_config,
 )
-from deltalakedb.exceptions import ConfigError
+from deltalakedb.exceptions import ArgumentTypeError, ConfigError
 from deltalakedb.uri import parse_uri
 
 SECRET = "hunter2"
@@ -366,3 +367,15 @@ def test_equal_settings_have_one_fingerprint(monkeypatch: pytest.MonkeyPatch) ->
     changed = Config(pool={"max_size": 3}).fingerprint()
     monkeypatch.setenv("DELTASQL_POOL__MAX_SIZE", "3")
     assert Config().fingerprint() == changed != plain
+
+
+def test_settings_of_a_catalog_may_be_a_dict(tmp_path: Path) -> None:
+    assert deltalakedb.Config is Config
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db"
+    for given, size in (({}, Config().pool.max_size), ({"pool": {"max_size": 2}}, 2)):
+        with deltalakedb.Catalog(uri, config=given) as catalog:
+            assert catalog._config.pool.max_size == size
+    with pytest.raises(ConfigError, match="colour"):
+        deltalakedb.Catalog(uri, config={"colour": "red"})
+    with pytest.raises(ArgumentTypeError, match="list"):
+        deltalakedb.Catalog(uri, config=[])  # type: ignore[arg-type]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.config import Config
+from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.mirror.reconciler import ReconcilerThread
 from support.lake import ids
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
@@ -196,3 +197,11 @@ def test_a_long_backlog_is_drained_in_order_and_in_bounded_memory(
     assert logged(root) == list(range(BACKLOG + 1))
     assert commit_file(root, BACKLOG).read_text().startswith(f'{{"commitInfo":{{"n":{BACKLOG},')
     assert peak < BACKLOG * COMMIT_BYTES / 2, f"{peak} bytes were held at a time"
+
+
+@pytest.mark.parametrize("interval", [float("nan"), float("inf"), -1, 0, "5", None, True])
+def test_a_pause_between_passes_must_be_a_length_of_time(catalog: Catalog, interval: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="interval"):
+        catalog.mirror.thread(interval=interval)
+    with pytest.raises(InvalidArgumentError, match="interval"):
+        catalog.mirror.run(stop=threading.Event(), interval=interval)

@@ -20,7 +20,13 @@ from deltalakedb.table.sql_table import SqlDeltaTable
 MODULES = ["deltalake", *(m.name for m in pkgutil.walk_packages(deltalake.__path__, "deltalake."))]
 #: ours in the place of stock's
 REPLACED = {"DeltaTable", "__version__", "convert_to_deltalake", "create_table_with_add_actions"}
-REPLACED |= {"QueryBuilder", "try_get_deltatable", "try_get_table_and_table_uri", "write_deltalake"}
+REPLACED |= {
+    "DeltaStorageHandler",
+    "QueryBuilder",
+    "try_get_deltatable",
+    "try_get_table_and_table_uri",
+    "write_deltalake",
+}
 
 
 def ours_of(module: str) -> Any:

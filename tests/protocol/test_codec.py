@@ -133,7 +133,7 @@ def test_harmless_oddities_are_tolerated(data: bytes) -> None:
         b'{"add":{"path":"a","size":1,"partitionValues":{"p":[]}}}',
         b'{"add":{"path":"a","size":1,"deletionVector":"x"}}',
         b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"readerFeatures":"x"}}',
-        b'{"metaData":{"id":"x"}}',
+        b'{"metaData":{"schemaString":"{}"}}',
         b'{"add":{"path":"a","size":1},"remove":{"path":"b"}}',
         b'{"add":{"path":"\xff","size":1}}',
         b'{"add":{"path":"\\ud800","size":1}}',

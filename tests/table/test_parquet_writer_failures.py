@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb.exceptions import DeltaError, SchemaError, StorageError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    DeltaError,
+    OperationError,
+    SchemaError,
+    StorageError,
+    UnsupportedOperationError,
+)
 from deltalakedb.table.parquet import write_files
 from support.appends import data_files, direct_append, empty_table
 
@@ -60,8 +66,9 @@ def test_data_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
         raise RuntimeError("the source broke off")
 
     reader = pa.RecordBatchReader.from_batches(BIG.schema, batches())
-    with pytest.raises(RuntimeError, match="broke off"):
+    with pytest.raises(OperationError, match="broke off") as caught:
         write_files(reader, root=str(tmp_path / "t"), snapshot=snapshot, target_file_size=300_000)
+    assert isinstance(caught.value.__cause__, RuntimeError)
     assert any(p.name.startswith("part-") for p in seen)
     assert data_files(tmp_path / "t") == []
 

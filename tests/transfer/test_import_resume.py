@@ -79,6 +79,7 @@ def test_one_import_may_be_killed_again_and_again(source: Path, catalog_uri: str
     uri = f"{catalog_uri}?table=t"
     for _ in range(BATCHES):
         Child(run_import, str(source), uri, folder=tmp_path, points="import.batch_done=kill@1").died()
+        assert not import_status(uri)[0].at_work
     Child(run_import, str(source), uri, folder=tmp_path, points="import.finalized=kill").died()
     assert DeltaTable(uri).version() == 7
     with pytest.raises(TableExistsError):
@@ -97,6 +98,7 @@ def test_two_imports_of_a_table_exclude_each_other(source: Path, catalog_uri: st
     with pytest.raises(CatalogBusyError) as caught:
         run_import(str(source), uri)
     assert str(first.pid) in caught.value.message
+    assert import_status(uri)[0].at_work
     with pytest.raises(CatalogBusyError):
         rollback_import(uri)
     with pytest.raises(TableExistsError) as other:

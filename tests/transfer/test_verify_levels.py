@@ -14,7 +14,8 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.protocol.digest import FileDigest
+from deltalakedb.protocol.digest import BUCKETS, FileDigest
+from deltalakedb.transfer import live
 from deltalakedb.transfer import verify as verify_module
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.uri import parse_uri
@@ -140,8 +141,7 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
     database = Database.open(parse_uri(uri))
     table_id = Catalog(catalog_uri).describe("t").table_id
     here = FileDigest()
-    for rows in digests._pages(database, table_id, 1, digests._HASHED):
-        here.add_rows((h, p, d, s, m, v, stats or "") for h, p, d, s, m, v, stats, _ in rows)
+    here.add_rows(live.hashed(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
     asked = digests.table_digest(database, table_id, 1)
     log = LiveFiles(FileTxnLogReader(root), 1, memory_bytes=1 << 30).digest()
     assert here.differing(asked) == here.differing(log) == []

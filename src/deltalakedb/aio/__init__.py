@@ -17,7 +17,7 @@ from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableO
 from deltalakedb.aio.threads import Threads
 from deltalakedb.aio.wrapping import awaits_function, awaits_with_table
 from deltalakedb.table import convert, writer
-from deltalakedb.transfer import export, importer, many, plan, rollback, status, verify
+from deltalakedb.transfer import export, follow, importer, many, plan, rollback, status, verify
 
 __all__ = [
     "Batches",
@@ -32,6 +32,7 @@ __all__ = [
     "TxnLog",
     "convert_to_deltalake",
     "export_table",
+    "follow_table",
     "import_status",
     "import_table",
     "import_tables",
@@ -46,6 +47,7 @@ __all__ = [
 write_deltalake = awaits_with_table(writer.write_deltalake, DeltaTable)
 convert_to_deltalake = awaits_function(convert.convert_to_deltalake)
 open_log = awaits_function(lake.open_log, lambda log: TxnLog._of(log, Threads()))
+follow_table = awaits_function(follow.follow_table)
 import_table = awaits_function(importer.import_table)
 import_tables = awaits_function(many.import_tables)
 import_status = awaits_function(status.import_status)

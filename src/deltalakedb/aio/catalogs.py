@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from deltalakedb.aio.spark import SparkTransaction
 from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
 from deltalakedb.aio.threads import Threads, run_to_the_end
@@ -97,6 +98,7 @@ class Transaction(Wrapped[SyncTransaction]):
     rename_table = awaits(SyncTransaction.rename_table)
     drop_table = awaits(SyncTransaction.drop_table)
     execute = awaits(SyncTransaction.execute)
+    spark = gives(SyncTransaction.spark, SparkTransaction)
     commit = awaits(SyncTransaction.commit)
     rollback = awaits(SyncTransaction.rollback)
 
@@ -130,7 +132,13 @@ class Catalog(Wrapped[SyncCatalog]):
         ...         await tx.write("sales.orders", orders)
     """
 
-    def __init__(self, uri: str | Address, *, config: Config | None = None, create: bool = False) -> None:
+    def __init__(
+        self,
+        uri: str | Address,
+        *,
+        config: Config | Mapping[str, Any] | None = None,
+        create: bool = False,
+    ) -> None:
         super().__init__(lambda: SyncCatalog(uri, config=config, create=create), Threads())
         self._uri = parse_uri(uri).to_uri()
 

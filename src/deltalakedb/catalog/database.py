@@ -36,6 +36,8 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._checked = False
+        #: no import that was given up left the files without indexes
+        self._indexed = False
         self._identity: object = None
         #: how often another file was found in the place of the one that was open; what was read before says
         #: nothing of it
@@ -77,6 +79,10 @@ class Database:
     def write(self) -> Iterator[Session]:
         """A session inside one transaction."""
         self.ensure()
+        if not self._indexed:
+            from deltalakedb.catalog import indexes  # which imports this module's neighbours
+
+            self._indexed = indexes.mend_if_possible(self)
         with self.engine.write() as session:
             yield session
 
@@ -111,17 +117,21 @@ class Database:
         with self._lock:
             if self._checked and self.engine.identity() != self._identity:
                 self.engine.close()
-                self._checked = False
+                self._checked = self._indexed = False
                 self.exchanges += 1
             if not self._checked:
                 migrations.ensure(self.engine, create=create)
                 self._identity = self.engine.identity()
                 self._checked = True
 
+    def leave_indexes(self) -> None:
+        """Build no indexes before a write: whoever calls this goes on with the load that does without."""
+        self._indexed = True
+
     def close(self) -> None:
         """Give back every connection; the next use opens them again and checks the schema anew."""
         self.engine.close()
-        self._checked = False
+        self._checked = self._indexed = False
 
     def __enter__(self) -> Self:
         return self

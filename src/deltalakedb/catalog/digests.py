@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from deltalakedb.catalog.files import ADD_COLUMNS, FILE_SCHEMA, add_from_row
@@ -11,7 +12,7 @@ from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, plan_page
 from deltalakedb.protocol.digest import FileDigest, bucket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 #: rows fetched at once
 PAGE = 20_000
-
-_HASHED = ("path_hash", "path", "dv_id", "size", "modification_time", "partition_values", "stats", "file_id")
 
 
 def table_digest(database: Database, table_id: int, version: int) -> FileDigest:
@@ -32,9 +31,16 @@ def table_digest(database: Database, table_id: int, version: int) -> FileDigest:
             for row in session.rows(database.sql("files", "bucket digests"), (*bounds, version, version)):
                 made.add_sums(*(int(v) for v in row))
         return made
-    for rows in _pages(database, table_id, version, _HASHED):
-        made.add_rows((h, p, d, s, m, v, stats or "") for h, p, d, s, m, v, stats, _ in rows)
-    return made
+    after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
+    while True:
+        with database.read() as session:
+            rows = session.rows(database.sql("files", "digest texts"), (after, last, version, version, PAGE))
+        if rows:
+            ids, hashes, sizes, texts = zip(*rows, strict=True)
+            made.add_texts(np.array(hashes, np.int64), np.array(sizes, np.int64), texts)
+            after = ids[-1]
+        if len(rows) < PAGE:
+            return made
 
 
 def files_in(database: Database, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
@@ -79,26 +85,6 @@ def small_rows(database: Database, table_id: int) -> list[Row]:
     """Metadata, protocol, txns and domains: kind, name, first version, version it ended with, JSON."""
     with database.read() as session:
         return session.rows(database.sql("files", "small rows"), (table_id,) * 4)
-
-
-def _pages(database: Database, table_id: int, version: int, columns: Sequence[str]) -> Iterator[list[Row]]:
-    after = (table_id << FILE_ID_BITS) - 1
-    while True:
-        plan = plan_page(
-            table_id=table_id,
-            version=version,
-            after=after,
-            limit=PAGE,
-            columns=columns,
-            facts=_facts(database),
-        )
-        with database.read() as session:
-            rows = session.rows(plan.sql, plan.params)
-        if rows:
-            yield rows
-        if len(rows) < PAGE:
-            return
-        after = rows[-1][-1]
 
 
 def _facts(database: Database) -> EngineFacts:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import audit, registry
-from deltalakedb.catalog.file_rows import SEQ_BITS
 from deltalakedb.catalog.leases import Lease, still_held
-from deltalakedb.catalog.ratify import set_head
+from deltalakedb.catalog.ratify import set_head, write_commits
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import Head, LockedTable, Table
 from deltalakedb.exceptions import CatalogBusyError, TableExistsError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
+    from deltalakedb.catalog.ratify import Ratification
 
 Phase = Literal["loading", "verifying", "finalized", "failed", "undone"]
 BatchKind = Literal["base", "tail"]
@@ -106,6 +106,17 @@ class Receipt:
     memory_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit's row says of files that were read line by line, and of the commit's bytes."""
+
+    data_change: bool
+    added: int
+    removed: int
+    sha256: str | None = None
+    size: int | None = None
+
+
 def find_open(database: Database, name: str, location: str) -> ImportRow | None:
     """The unfinished import of this table; TableExistsError where name or location are in another's hands."""
     with database.read() as session:
@@ -140,11 +151,21 @@ def of_table(database: Database, table_id: int) -> ImportRow | None:
     return None if row is None else _row(row)
 
 
+def lease_name(location: str) -> str:
+    """The name of the lease on what lies at a location."""
+    return f"import:{location}"
+
+
+def list_in(session: Session) -> list[ImportRow]:
+    """All imports, newest first."""
+    return [_row(r) for r in session.rows(statements("imports", session.engine.dialect.name)["all"])]
+
+
 def list_imports(database: Database, name: str | None = None) -> list[ImportRow]:
     """All imports, or those under a name, newest first."""
     with database.read() as session:
         if name is None:
-            return [_row(r) for r in session.rows(database.sql("imports", "all"))]
+            return list_in(session)
         return [_row(r) for r in session.rows(database.sql("imports", "by name"), (name,))]
 
 
@@ -316,13 +337,28 @@ def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
     session.insert("dl_import_batches", _RECEIPT_COLUMNS, [values])
 
 
+def note_large_commit(session: Session, table_id: int, commit: Ratification, facts: CommitFacts) -> None:
+    """Write the row of a commit whose bytes stay in the log alone: only their digest is kept."""
+    write_commits(session, table_id, [commit])
+    values = (facts.data_change, facts.added, facts.removed, facts.sha256, facts.size)
+    sql = statements("imports", session.engine.dialect.name)["set commit facts"]
+    session.run(sql, (*values, table_id, commit.version))
+
+
 def has_other_files(database: Database, session: Session, table_id: int) -> bool:
     """Whether the catalog holds files of other tables."""
     return session.row(database.sql("imports", "other files"), (table_id,)) is not None
 
 
 def show_table(
-    database: Database, session: Session, row: ImportRow, head: Head, *, next_file_seq: int, shape: str
+    database: Database,
+    session: Session,
+    row: ImportRow,
+    head: Head,
+    *,
+    next_file_seq: int,
+    shape: str,
+    following: bool = False,
 ) -> None:
     """Make an imported table visible: its rows in the registry, its head, and its published watermark."""
     registry.refuse_taken_in(session, row.name, row.location)
@@ -338,54 +374,18 @@ def show_table(
     newest = session.row(database.sql("commits", "one"), (row.table_id, head.version))
     digest = None if newest is None else newest[10]
     set_head(session, LockedTable(table, next_file_seq, metadata, protocol, shape=shape, digest=digest))
+    if following:
+        session.run(database.sql("tables", "set state"), (registry.FOLLOWING, None, now, row.table_id))
+        session.run(database.sql("tables", "set frozen"), (True, row.table_id))
 
 
-def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
-    """Delete everything that an unfinished import loaded, in pieces; how many files it had at the most."""
-    files = 0
-    for receipt in reversed(receipts(database, row.import_id)):
-        files = max(files, receipt.next_file_seq)
-        if receipt.kind == "base":
-            undo_batch(database, row, receipt, lease)
-    start = (row.table_id << SEQ_BITS) | 0
-    end = ((row.table_id + 1) << SEQ_BITS) - 1
-    with database.write() as session:
-        require(database, session, lease)
-        _drop_between(database, session, start, end)
-        _drop_all(database, session, row)
-        session.run(database.sql("imports", "drop receipts"), (row.import_id, 0))
-    return files
-
-
-def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Lease) -> None:
-    """Delete one batch that is the newest, and its receipt, in one transaction."""
-    dialect = database.dialect.name
-    with database.write() as session:
-        require(database, session, lease)
-        if receipt.kind == "tail":
-            for statement in statements("unratify", dialect).values():
-                if not statement.only or dialect in statement.only:
-                    session.run(statement, (row.table_id, receipt.begins))
-        elif receipt.ends < receipt.begins:  # the first version's state, on which everything else stood
-            _drop_all(database, session, row)
-        else:
-            first = (row.table_id << SEQ_BITS) | receipt.begins
-            last = (row.table_id << SEQ_BITS) | (receipt.next_file_seq - 1)
-            _drop_between(database, session, first, last)
-        session.run(database.sql("imports", "drop receipts"), (row.import_id, receipt.batch))
-
-
-def _drop_all(database: Database, session: Session, row: ImportRow) -> None:
-    for statement in statements("drop", database.dialect.name).values():
-        if not statement.only or database.dialect.name in statement.only:
-            session.run(statement, (row.table_id,))
-
-
-def _drop_between(database: Database, session: Session, first: int, last: int) -> None:
-    for name in ("drop side rows between", "drop files between"):
-        statement = database.sql("imports", name)
-        if not statement.only or database.dialect.name in statement.only:
-            session.run(statement, (first, last))
+def note_follower(database: Database, row: ImportRow, source_version: int) -> None:
+    """Leave a word on when a followed log was looked at, and how far it was."""
+    with database.relaxed_write() as session:
+        now = session.now_ms()
+        details = {**row.details, "looked_at": now, "seen_version": source_version}
+        values = (row.phase, now, row.finished_at, row.digest, None, encode_json(details), row.import_id)
+        session.run(database.sql("imports", "set phase"), values)
 
 
 def _row(row: Row) -> ImportRow:

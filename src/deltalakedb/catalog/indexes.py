@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import imports
 from deltalakedb.catalog.migrations import migrations
+from deltalakedb.exceptions import CatalogError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.imports import ImportRow
     from deltalakedb.catalog.leases import Lease
     from deltalakedb.catalog.statements import Statement
 
+logger = logging.getLogger(__name__)
+
 #: a load of so many files pays for building the indexes afterwards
 _WORTHWHILE = 200_000
 _PREFIX = "CREATE INDEX "
 _TABLE = " ON dl_files "
+#: those that only planning asks for; the rest finds files by path and version
+_PLANNING = ("dl_files_part", "dl_files_slot")
 
 
 def defer(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
@@ -37,20 +45,85 @@ def defer(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
     return replace(row, deferred_indexes=True)
 
 
-def restore(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
-    """Build the file indexes that a load did without; those that are there already stay."""
+def restore(database: Database, row: ImportRow, lease: Lease, *, planning: bool = True) -> ImportRow:
+    """Build the file indexes that a load did without; those that are there already stay.
+
+    Args:
+        database: The catalog.
+        row: The import.
+        lease: The right to import, checked in the transaction of every index.
+        planning: Those for planning too; without them the import stays marked as one that lacks indexes.
+    """
     if not row.deferred_indexes:
+        return row
+    _build(database, lambda session: imports.require(database, session, lease), planning=planning)
+    if not planning:
         return row
     with database.write() as session:
         imports.require(database, session, lease)
-        for tuning in database.dialect.before_index:
-            session.run(tuning)
-        for statement in _file_indexes():
-            session.run(str(statement).replace(_PREFIX, f"{_PREFIX}IF NOT EXISTS ", 1))
-        for tuning in database.dialect.after_index:
-            session.run(tuning)
         _note(database, session, row, deferred=False)
     return replace(row, deferred_indexes=False)
+
+
+def abandoned(database: Database) -> list[ImportRow]:
+    """Imports that took the indexes away and at which nobody is at work any more."""
+    if not database.dialect.indexed:
+        return []
+    with database.engine.read() as session:
+        if session.row(database.sql("imports", "any deferred")) is None:
+            return []
+        now = session.now_ms()
+        found = []
+        for row in imports.list_in(session):
+            held = session.row(database.sql("leases", "one"), (imports.lease_name(row.location),))
+            if row.deferred_indexes and (held is None or held[2] <= now):
+                found.append(row)
+    return found
+
+
+def mend(database: Database) -> int:
+    """Build the indexes again that abandoned imports took away; how many imports those were."""
+    lost = abandoned(database)
+    if not lost:
+        return 0
+    names = ", ".join(row.name for row in lost)
+    logger.warning("building the indexes that the interrupted import of %s took away", names)
+    _build(database, lambda _: None, planning=True)
+    with database.engine.write() as session:
+        for row in lost:
+            _note(database, session, row, deferred=False)
+    return len(lost)
+
+
+def mend_if_possible(database: Database) -> bool:
+    """Mend before a write of somebody else; whether there is nothing left to be mended.
+
+    Whoever may not build indexes writes without them: that is slow, and never wrong.
+    """
+    if not database.dialect.indexed:
+        return True
+    with database.engine.read() as session:
+        if session.row(database.sql("imports", "any deferred")) is None:
+            return True
+    try:
+        return mend(database) > 0
+    except CatalogError as error:
+        logger.warning("the indexes of an interrupted import cannot be built: %s", error.message)
+        return True
+
+
+def _build(database: Database, check: Callable[[Session], None], *, planning: bool) -> None:
+    """One transaction for each index, so that others get their turn in between."""
+    for statement in _file_indexes():
+        if not planning and _name(statement).startswith(_PLANNING):
+            continue
+        with database.engine.write() as session:
+            check(session)
+            for tuning in database.dialect.before_index:
+                session.run(tuning)
+            session.run(str(statement).replace(_PREFIX, f"{_PREFIX}IF NOT EXISTS ", 1))
+            for tuning in database.dialect.after_index:
+                session.run(tuning)
 
 
 def _note(database: Database, session: Session, row: ImportRow, *, deferred: bool) -> None:

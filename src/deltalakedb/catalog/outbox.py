@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
+#: what keeps a due checkpoint from being written, by table
+_CHECKPOINT = "mirror.checkpoint."
 #: commits that wait longer than this are an alarm
 ALARM_SECONDS = 60.0
 
@@ -139,7 +142,7 @@ def refuse_unpublished(database: Database, table: Table) -> None:
     """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
     if behind := lag(database, table.table_id).versions:
         raise UnsupportedOperationError(
-            f"{behind} commits of the table are not in its _delta_log yet and would be lost",
+            f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
             table=table.name,
             suggestion="publish them first, or drop with force=True",
         )
@@ -173,6 +176,9 @@ class MirrorStatus:
         table_id: Its id.
         retry_in: Seconds until a reconciler tries again; None where nothing failed.
         ahead: Versions in the log that the catalog does not know; None where nobody looked.
+        checkpoint_error: Why the checkpoint that is due could not be written; None where nothing failed.
+        checkpoint_attempts: How often that failed.
+        checkpoint_retry_in: Seconds until it is tried again.
     """
 
     table: str
@@ -191,6 +197,9 @@ class MirrorStatus:
     table_id: int
     retry_in: float | None = None
     ahead: int | None = None
+    checkpoint_error: str | None = None
+    checkpoint_attempts: int = 0
+    checkpoint_retry_in: float | None = None
 
     @property
     def alarm(self) -> bool:
@@ -201,6 +210,11 @@ class MirrorStatus:
     def backing_off(self) -> bool:
         """Whether a failed table is left alone for a while."""
         return self.retry_in is not None and self.retry_in > 0
+
+    @property
+    def checkpoint_backing_off(self) -> bool:
+        """Whether a checkpoint that failed is left alone for a while."""
+        return self.checkpoint_retry_in is not None and self.checkpoint_retry_in > 0
 
     def to_dict(self) -> dict[str, object]:
         """The status as plain data."""
@@ -213,7 +227,11 @@ def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
         now = session.now_ms()
         everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
         rows = session.rows(database.sql("outbox", "status"), (name,))
-    return [_status(row, now, everywhere=everywhere) for row in rows]
+        noted: dict[str, str] = dict(
+            session.rows(database.sql("tables", "settings like"), (f"{_CHECKPOINT}%",))
+        )
+    found = (_status(row, now, everywhere=everywhere) for row in rows)
+    return [_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found]
 
 
 def status_of(database: Database, name: str) -> MirrorStatus | None:
@@ -243,6 +261,30 @@ def _status(row: Row, now: int, *, everywhere: bool) -> MirrorStatus:
     )
 
 
+def _with_trouble(status: MirrorStatus, note: str | None, now: int) -> MirrorStatus:
+    if note is None:
+        return status
+    error, attempts, due = decode_json(note)
+    return replace(
+        status,
+        checkpoint_error=error,
+        checkpoint_attempts=attempts,
+        checkpoint_retry_in=max(0, due - now) / 1000,
+    )
+
+
+def _note(table_id: int) -> str:
+    return f"{_CHECKPOINT}{table_id}"
+
+
+def checkpoint_failed(database: Database, status: MirrorStatus, error: str, *, retry_in_ms: int) -> None:
+    """Note that a checkpoint could not be written, and when to try again."""
+    with database.relaxed_write() as session:
+        value = [error[:2000], status.checkpoint_attempts + 1, session.now_ms() + retry_in_ms]
+        session.run(database.sql("tables", "delete setting"), (_note(status.table_id),))
+        session.run(database.sql("tables", "insert setting"), (_note(status.table_id), encode_json(value)))
+
+
 def behind(database: Database) -> list[str]:
     """Names of tables with something to publish now, the longest waiting first."""
     with database.read() as session:
@@ -268,6 +310,7 @@ def unfreeze(database: Database, table: Table, reason: str, *, note: str | None 
 
 
 def set_checkpoint(database: Database, table_id: int, version: int) -> None:
-    """Note the newest checkpoint."""
+    """Note the newest checkpoint, and forget that one could not be written."""
     with database.relaxed_write() as session:
+        session.run(database.sql("tables", "delete setting"), (_note(table_id),))
         session.run(database.sql("outbox", "set checkpoint"), (version, table_id, version))

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.catalog import audit
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
-from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    TableExistsError,
+    TableFollowedError,
+    TableMissingError,
+)
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -52,6 +57,22 @@ def find(database: Database, name: str) -> Table:
         if row is None:
             raise missing(database, session, name)
     return _table(row)
+
+
+#: the state of a table that others own: its rows follow the log, and nothing is written through them
+FOLLOWING = "following"
+
+
+def refuse_followed(table: Table) -> None:
+    """Refuse to change a table that others own, or a file of it."""
+    if table.state == FOLLOWING:
+        raise TableFollowedError(
+            "the table is a read-only copy: others write it, and the catalog follows",
+            table=table.name,
+            version=table.head.version,
+            suggestion=f"write to {table.location} as its owners do; to own it here, `deltasql rollback` the "
+            "copy and import the table without --follow",
+        )
 
 
 def find_location(database: Database, location: str) -> Table | None:

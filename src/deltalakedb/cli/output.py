@@ -6,11 +6,18 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -25,6 +32,17 @@ if TYPE_CHECKING:
 
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
+
+
+class Advance(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, done: int, total: int, now: str = ..., /) -> None:
+        """Say how much is done of how much, and what is being done where that has changed."""
+
+
+def _unseen(done: int, total: int, now: str = "") -> None:
+    """Nobody looks."""
 
 
 class _Stdout(Console):
@@ -114,10 +132,10 @@ class Output(ABC):
         """Tell people something beside the result."""
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
-        """A function to call with what is done and what there is to do."""
+    def progress(self, label: str) -> Iterator[Advance]:
+        """A function to call with what is done, what there is to do, and another label where it changes."""
         del label
-        yield lambda _done, _total: None
+        yield _unseen
 
 
 class TextOutput(Output):
@@ -154,30 +172,35 @@ class TextOutput(Output):
             _stderr().print(Text(clean(text), style="dim"))
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
+    def progress(self, label: str) -> Iterator[Advance]:
         """A bar on a terminal, a line for every tenth anywhere else; both on stderr."""
         console = _stderr()
         if self.quiet:
-            yield lambda _done, _total: None
+            yield _unseen
         elif console.is_terminal:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
             )
             with Progress(*columns, console=console, transient=True) as bar:
-                task = bar.add_task(label, total=None)
-                yield lambda done, total: bar.update(task, completed=done, total=total)
-        else:
-            tenths = -1
+                task = bar.add_task(clean(label), total=None)
 
-            def line(done: int, total: int) -> None:
-                nonlocal tenths
-                now = 10 * done // max(total, 1)
-                if now > tenths:
-                    tenths = now
-                    console.print(f"{label}: {done} of {total}")
+                def move(done: int, total: int, now: str = label) -> None:
+                    bar.update(task, completed=done, total=total, description=clean(now))
+
+                yield move
+        else:
+            tenths, before = -1, label
+
+            def line(done: int, total: int, now: str = label) -> None:
+                nonlocal tenths, before
+                reached = 10 * done // max(total, 1)
+                if reached > tenths or now != before:
+                    tenths, before = reached, now
+                    console.print(f"{clean(now)}: {done} of {total}")
 
             yield line
 

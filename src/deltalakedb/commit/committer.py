@@ -277,8 +277,10 @@ def _made(
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
     if locked.frozen and change.steps and change.copy is None and not change.again:
+        state, reason = _state(session, table)
+        registry.refuse_followed(replace(table, state=state))
         raise TableFrozenError(
-            f"the table is frozen: {_reason(session, table)}",
+            f"the table is frozen: {reason}",
             table=table.name,
             version=table.head.version,
             suggestion=FROZEN_HINT,
@@ -298,7 +300,8 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
         raise _Stop(found)
 
 
-def _reason(session: Session, table: Table) -> str | None:
+def _state(session: Session, table: Table) -> tuple[str, str | None]:
+    """A frozen table's state, and why it is in it."""
     sql = statements("tables", session.engine.dialect.name)["by name"]
     row = session.row(sql, (table.name,))
-    return None if row is None else row[4]
+    return ("frozen", None) if row is None else (row[3], row[4])

@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from deltalake.fs.fs_handler import *  # noqa: F403
-
 from deltalakedb._stock import names_of
+from deltalakedb.table.storage_handler import DeltaStorageHandler as DeltaStorageHandler
 
-if not TYPE_CHECKING:
-    __getattr__ = names_of(__name__, "deltalake.fs.fs_handler")
+if TYPE_CHECKING:
+    from deltalakedb.table.storage_handler import DeltaStorageHandler as DeltaStorageHandler
+else:
+    __getattr__ = names_of(
+        __name__, "deltalake.fs.fs_handler", {"DeltaStorageHandler": "deltalakedb.table.storage_handler"}
+    )

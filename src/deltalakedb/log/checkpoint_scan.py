@@ -82,7 +82,10 @@ class CheckpointScan:
         self._store = store
         self._paths = [meta.path for meta in checkpoint.files]
         self._paths += sorted(named_sidecars(store, checkpoint))
-        self._rows = [_count(store, path) for path in self._paths]
+        measured = [_measure(store, path) for path in self._paths]
+        self._rows = [rows for rows, _ in measured]
+        #: bytes of its rows before compression, as its writer tells
+        self.raw_bytes = sum(size for _, size in measured)
 
     @property
     def rows(self) -> int:
@@ -120,12 +123,15 @@ class CheckpointScan:
                 yield from read(self._store, path, skip)
 
 
-def _count(store: Store, path: str) -> int:
+def _measure(store: Store, path: str) -> tuple[int, int]:
+    """The rows of a file, and their bytes before compression."""
     if path.endswith(".json"):
         with as_torn(path), store.open(path) as file:
-            return sum(1 for _ in file)
+            sizes = [len(line) for line in file]
+        return len(sizes), sum(sizes)
     with open_parquet(store, path) as file:
-        return int(file.metadata.num_rows)
+        groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
+        return int(file.metadata.num_rows), sum(group.total_byte_size for group in groups)
 
 
 def _parquet_parts(store: Store, path: str, skip: int) -> Iterator[tuple[Part, int]]:

@@ -107,6 +107,7 @@ def clean_log(
     retention: int,
     times: Mapping[int, int] | None = None,
     needed_from: int | None = None,
+    dry_run: bool = False,
 ) -> CleanupPlan:
     """Delete what the retention lets go, and sidecars that no checkpoint names any more.
 
@@ -118,9 +119,10 @@ def clean_log(
         retention: As `retention_ms` gives it.
         times: As `plan_cleanup`.
         needed_from: As `plan_cleanup`.
+        dry_run: Only look.
 
     Returns:
-        What was deleted, and why not more.
+        What was deleted, or would be, and why not more.
     """
     hint = last_checkpoint(store)
     if hint is not None:
@@ -134,13 +136,14 @@ def clean_log(
         needed_from=needed_from,
         whole=lambda checkpoint: is_whole(store, checkpoint),
     )
-    for meta in plan.delete:
+    for meta in () if dry_run else plan.delete:
         store.delete(meta.path)
         failpoint("cleanup.between_files")
     if plan.checkpoint is None:
         return plan
-    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS)))
-    for meta in orphans:
+    gone = {meta.path for meta in plan.delete}
+    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS), gone))
+    for meta in () if dry_run else orphans:
         store.delete(meta.path)
     return CleanupPlan(plan.checkpoint, plan.delete + orphans, plan.reason)
 
@@ -157,12 +160,14 @@ def _before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
     return tuple(meta for _, meta in sorted(gone, key=lambda pair: (pair[0], pair[1].path)))
 
 
-def _orphans(store: Store, older_than_ms: int) -> Iterable[ObjectMeta]:
+def _orphans(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterable[ObjectMeta]:
     sidecars = [meta for meta in store.list(SIDECAR_FOLDER) if meta.modified_ms < older_than_ms]
     if not sidecars:
         return []
     named: set[str] = set()
     for meta in store.list(LOG_FOLDER):
+        if meta.path in gone:
+            continue
         if (name := parse_name(meta.name)) is not None and name.kind in ("checkpoint", "v2"):
             try:
                 named |= named_sidecars(store, Checkpoint(name.version, (meta,)))

@@ -60,13 +60,14 @@ def compact(commits: Iterable[tuple[int, bytes]]) -> bytes:
     )
 
 
-def write_compaction(store: Store, start: int, end: int) -> str | None:
+def write_compaction(store: Store, start: int, end: int, *, dry_run: bool = False) -> str | None:
     """Compact published commits into one file beside them; its path, or None where there is one already.
 
     Args:
         store: The table's root.
         start: The first version.
         end: The last version, above the first.
+        dry_run: Write nothing; the commits are read and must be fit for it.
 
     Raises:
         StorageMissingError: A commit is not there.
@@ -81,4 +82,4 @@ def write_compaction(store: Store, start: int, end: int) -> str | None:
     if store.exists(path):
         return None
     data = compact((version, store.get(commit_path(version))) for version in range(start, end + 1))
-    return path if store.put_new(path, data) else None
+    return path if dry_run or store.put_new(path, data) else None

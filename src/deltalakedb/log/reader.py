@@ -18,12 +18,13 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
 from deltalakedb.log.commit_info import find_commit_info
+from deltalakedb.log.large_commits import is_large, large_commit_info
 from deltalakedb.log.listing import LogListing, list_log, merged
 from deltalakedb.log.names import checksum_path, commit_path
 from deltalakedb.log.states import StateBuilder
 from deltalakedb.log.times import Enablement, enablement, file_times, newest_at
 from deltalakedb.protocol.codec import decode_commit, decode_json
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.log import Commit, Snapshot
 from deltalakedb.storage import Store, open_store
 
@@ -142,6 +143,7 @@ class FileTxnLogReader:
         with self._lock:
             state, version = self._state(version, files=False)
             protocol, metadata = state.require()
+            check_schema(metadata, table=self.location, version=version)
             return Snapshot(version, self.timestamp_of(version), protocol, metadata)
 
     def files(self, version: int | None = None) -> Iterator[Add]:
@@ -294,8 +296,10 @@ class FileTxnLogReader:
                     raise
                 listing, version = self._known(version)
                 state = self._states.build(listing, version, files=files)
-            protocol, _ = state.require()
+            protocol, metadata = state.require()
             check_readable(protocol, table=self.location)
+            if version == listing.versions[-1]:  # an older one may have been without
+                check_schema(metadata, table=self.location, version=version)
         return state, version
 
     def _enablement(self, listing: LogListing) -> Enablement | None:
@@ -334,6 +338,9 @@ class FileTxnLogReader:
         return self._own_times[version]
 
     def _commit_info(self, version: int) -> CommitInfo | None:
+        listing = self._listing
+        if listing is not None and is_large(listing.commits.get(version)):
+            return large_commit_info(self._store, commit_path(version))
         return find_commit_info(self.commit_bytes(version), source=commit_path(version))
 
     def _no_commit(self, version: int, cause: Exception | None = None) -> bytes:

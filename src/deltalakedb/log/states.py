@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.log.checkpoint import iter_checkpoint
+from deltalakedb.log.large_commits import is_large, iter_state
 from deltalakedb.protocol.actions import Add, Cdc, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from deltalakedb.log.listing import Checkpoint, LogListing
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.storage import ObjectMeta, Store
 
 #: all that a state without its files is made of
@@ -96,9 +100,13 @@ class StateBuilder:
         # while it changes, the state is no version's
         self._kept.pop(files, None)
         for meta in commits:
-            actions = decode_commit(self._store.get(meta.path), source=meta.path)
+            actions: Iterable[Action]
+            if is_large(meta) and not files:
+                actions = iter_state(self._store, meta.path)
+            else:
+                actions = decode_commit(self._store.get(meta.path), source=meta.path)
             goal.state.commit(
-                actions if files else [a for a in actions if not isinstance(a, Add | Remove | Cdc)]
+                list(actions) if files else [a for a in actions if not isinstance(a, Add | Remove | Cdc)]
             )
         self._kept[files] = goal
         return goal.state

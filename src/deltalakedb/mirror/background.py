@@ -1,4 +1,4 @@
-"""Publishing in the background: one thread per process, drained before the process ends."""
+"""Publishing in the background: two threads per process, drained before the process ends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import queue
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.mirror.reconciler import DUE, reconcile
+from deltalakedb.mirror.reconciler import DUE, drain, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.mirror.checkpointer import Checkpoints
@@ -25,20 +26,80 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A table to look after, and how its writer wants it."""
+
+    database: Database
+    table: str
+    checkpoints: Checkpoints
+    storage_options: Mapping[str, str] | None
+
+
+class _Worker:
+    """A thread that does jobs one after the other; asked twice before it begins, it is done once."""
+
+    def __init__(self, name: str, work: Callable[[_Job], None]) -> None:
+        self._name = name
+        self._work = work
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._waiting: dict[tuple[int, str], _Job] = {}
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+
+    def soon(self, job: _Job) -> None:
+        """Do a job soon, as it was asked for last."""
+        with self._lock:
+            self._waiting[id(job.database), job.table] = job
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        self._wake.put(None)
+
+    def flush(self, deadline: float) -> bool:
+        """Wait until nothing is left to do; False where that took too long."""
+        with self._idle:
+            while self._waiting or self._busy:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._idle.wait(left):
+                    return False
+        return True
+
+    def _run(self) -> None:
+        while True:
+            self._wake.get()
+            with self._lock:
+                if not self._waiting:
+                    continue
+                job = self._waiting.pop(next(iter(self._waiting)))
+                self._busy = True
+            try:
+                self._work(job)
+            except DeltaSqlError as error:
+                logger.warning("%s waits to be published: %s", job.table, error.message)
+            except Exception:
+                logger.exception("publishing %s failed", job.table)
+            finally:
+                with self._idle:
+                    self._busy = False
+                    self._idle.notify_all()
+
+
 class BackgroundPublisher:
-    """Publishes tables that were committed to, each as soon as the one before is done."""
+    """Publishes tables that were committed to, each as soon as the one before is done.
+
+    Checkpoints have a thread of their own: they take long, and other tables need not wait for them.
+    """
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._waiting: dict[tuple[int, str], tuple[Database, Checkpoints, Mapping[str, str] | None]] = {}
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._busy = False
-        self._thread: threading.Thread | None = None
+        self._publisher = _Worker("deltasql-publisher", self._publish)
+        self._checkpointer = _Worker("deltasql-checkpointer", _checkpoint)
 
     def soon(
         self,
@@ -50,44 +111,25 @@ class BackgroundPublisher:
         """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""
         if self._pid != os.getpid():
             self._forget()
-        with self._lock:
-            self._waiting[id(database), name] = database, checkpoints, storage_options
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="deltasql-publisher", daemon=True)
-                self._thread.start()
-        self._wake.put(None)
+        self._publisher.soon(_Job(database, name, checkpoints, storage_options))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
-        """Wait until nothing is left to publish; False where that took too long."""
+        """Wait until nothing is left to publish or to write; False where that took too long."""
         if self._pid != os.getpid():
             return True
         deadline = time.monotonic() + timeout
-        with self._idle:
-            while self._waiting or self._busy:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._idle.wait(left):
-                    return False
-        return True
+        return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
 
-    def _work(self) -> None:
-        while True:
-            self._wake.get()
-            with self._lock:
-                if not self._waiting:
-                    continue
-                key, (database, checkpoints, options) = next(iter(self._waiting.items()))
-                del self._waiting[key]
-                self._busy = True
-            try:
-                reconcile(database, key[1], checkpoints=checkpoints, storage_options=options)
-            except DeltaSqlError as error:
-                logger.warning("%s waits to be published: %s", key[1], error.message)
-            except Exception:
-                logger.exception("publishing %s failed", key[1])
-            finally:
-                with self._idle:
-                    self._busy = False
-                    self._idle.notify_all()
+    def _publish(self, job: _Job) -> None:
+        _, due = drain(
+            job.database, job.table, checkpoints=job.checkpoints, storage_options=job.storage_options
+        )
+        if due:
+            self._checkpointer.soon(job)
+
+
+def _checkpoint(job: _Job) -> None:
+    seal(job.database, job.table, job.checkpoints, job.storage_options)
 
 
 PUBLISHER = BackgroundPublisher()

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, files, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, TableFrozenError
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, InvalidArgumentError, TableFrozenError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
@@ -63,6 +64,7 @@ def checkpoint(
         storage_options: Options for the object store.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
@@ -114,15 +116,22 @@ def _checksum(database: Database, name: str, version: int) -> VersionChecksum:
     )
 
 
-def clean(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> CleanupPlan:
+def clean(
+    database: Database,
+    name: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> CleanupPlan:
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
     Nothing goes while commits wait to be published: what is not in the log yet cannot be covered.
     """
     table = registry.find(database, name)
+    registry.refuse_followed(table)
     if waiting := outbox.lag(database, table.table_id).versions:
         raise InvalidArgumentError(
-            f"{waiting} commits are not published yet",
+            f"commits that are not published yet: {waiting}",
             table=name,
             suggestion="run `deltasql mirror run` first",
         )
@@ -135,6 +144,7 @@ def clean(database: Database, name: str, *, storage_options: Mapping[str, str] |
             now_ms=time.time_ns() // 1_000_000,
             retention=retention_ms(opened.snapshot.metadata),
             times=times,
+            dry_run=dry_run,
         )
 
 
@@ -172,11 +182,13 @@ class Checkpoints:
         write: Write them.
         cleanup: Clean up; None leaves it to the table's ``delta.enableExpiredLogCleanup``.
         interval: Look only where a multiple of this was published just now; None always looks.
+        force: Try again although a try failed a moment ago.
     """
 
     write: bool = True
     cleanup: bool | None = None
     interval: int | None = None
+    force: bool = False
 
     def may_be_due(self, versions: Sequence[int]) -> bool:
         """Whether a checkpoint may be due after some versions were published."""
@@ -194,26 +206,39 @@ def checkpoint_if_due(
     *,
     storage_options: Mapping[str, str] | None = None,
     cleanup: bool | None = None,
+    force: bool = False,
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint where published versions have passed a multiple of the table's interval.
 
-    Also where the settings say that the commits since the last one are too large, or too old.
+    Also where the settings say that the commits since the last one are too large, or too old. A failure is
+    noted, and shown by the table's status; for a while nobody tries again.
 
     Args:
         database: The catalog.
         name: The table.
         storage_options: Options for the object store.
         cleanup: Clean the log up afterwards; None goes by ``delta.enableExpiredLogCleanup``.
+        force: Try although a try failed a moment ago.
     """
     status = outbox.status_of(database, name)
-    if status is None or status.paused or status.state == "frozen":
+    if status is None or status.paused or status.state != "active":
+        return None
+    if status.checkpoint_backing_off and not force:
         return None
     opened = snapshots.open_table(database, name)
     every = interval_of(opened.snapshot.metadata)
     passed = status.published_version // every > max(status.checkpoint_version, 0) // every
     if not passed and not _tail_is_due(database, status):
         return None
-    written = checkpoint(database, name, storage_options=storage_options)
+    try:
+        written = checkpoint(database, name, storage_options=storage_options)
+    except CatalogBusyError:
+        raise  # somebody else is writing it
+    except Exception as error:
+        told = error.message if isinstance(error, DeltaSqlError) else str(error)
+        note, wait = f"{type(error).__name__}: {told}", wait_ms(status.checkpoint_attempts)
+        outbox.checkpoint_failed(database, status, note, retry_in_ms=wait)
+        raise
     if not database.engine.config.publish.keep_bytes:
         prune(database, name)
     if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
@@ -221,6 +246,8 @@ def checkpoint_if_due(
             clean(database, name, storage_options=storage_options)
         except InvalidArgumentError as error:
             logger.info("the log of %s is cleaned up later: %s", name, error.message)
+        except DeltaSqlError as error:
+            logger.warning("the log of %s was not cleaned up: %s", name, error.message)
     return written
 
 

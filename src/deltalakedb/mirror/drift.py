@@ -188,5 +188,5 @@ def _compared(
     elif mine.files != other.files:
         lost, extra = len(mine.files - other.files), len(other.files - mine.files)
         yield Finding(
-            kind, version, f"it lacks {lost} files that the catalog has, and has {extra} that it lacks"
+            kind, version, f"files that only the catalog has: {lost}; files that only the log has: {extra}"
         )

@@ -56,11 +56,17 @@ class Mirror:
     def publish(self, name: str) -> Pass:
         """Publish everything that waits of one table, now."""
         registry.find(self._database, name)
-        done = reconciler.reconcile(self._database, name)
+        done = reconciler.reconcile(self._database, name, checkpoints=reconciler.FORCED)
         return done.with_left(outbox.status(self._database, name))
 
     def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
-        """Publish everything that waits of all tables: once, or again and again until told to stop."""
+        """Publish everything that waits of all tables: once, or again and again until told to stop.
+
+        Args:
+            stop: Set it to end; without one there is a single pass.
+            interval: Seconds between two passes.
+        """
+        reconciler.checked_interval(interval)
         if stop is None:
             return reconciler.run_once(self._database)
         return reconciler.watch(self._database, stop=stop, interval=interval)
@@ -92,22 +98,36 @@ class Mirror:
         """Write a checkpoint of the newest published version."""
         return checkpointer.checkpoint(self._database, name, kind=kind, storage_options=self._options(name))
 
-    def clean(self, name: str) -> CleanupPlan:
-        """Delete log files whose retention has ended and that a published checkpoint covers."""
-        return checkpointer.clean(self._database, name, storage_options=self._options(name))
+    def clean(self, name: str, *, dry_run: bool = False) -> CleanupPlan:
+        """Delete log files whose retention has ended and that a published checkpoint covers.
+
+        Args:
+            name: The table.
+            dry_run: Only tell which.
+        """
+        options = self._options(name)
+        return checkpointer.clean(self._database, name, storage_options=options, dry_run=dry_run)
 
     def prune(self, name: str, *, dry_run: bool = False) -> Pruned:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
         return prune(self._database, name, dry_run=dry_run)
 
-    def compact(self, name: str, start: int, end: int) -> str | None:
-        """Write a log compaction file over some published versions; its path, or None where it was there."""
+    def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
+        """Write a log compaction file over some published versions; its path, or None where it was there.
+
+        Args:
+            name: The table.
+            start: The first version.
+            end: The last version, above the first.
+            dry_run: Only tell what would be written.
+        """
         table = registry.find(self._database, name)
+        registry.refuse_followed(table)
         if not 0 <= start < end <= table.published_version:
             raise InvalidArgumentError(
                 f"versions {start} to {end} are not a range of published versions", table=name
             )
-        return write_compaction(open_store(table.location, self._options(name)), start, end)
+        return write_compaction(open_store(table.location, self._options(name)), start, end, dry_run=dry_run)
 
     def verify(self, name: str, *, replay: bool = True) -> DriftReport:
         """Compare a table's log with the catalog at every version."""

@@ -125,7 +125,9 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
 
     Raises:
         TableFrozenError: The log is ahead and the policy is to freeze.
+        TableFollowedError: The table is others': its log is always ahead.
     """
+    registry.refuse_followed(table)
     try:
         if not is_ahead(database, table, storage_options):
             return False
@@ -180,5 +182,7 @@ def adopt(
         done.append(version)
         version += 1
     if done:
-        logger.warning("%s: %d commits of other writers were taken over", name, len(done))
+        # whoever imports expects them
+        level = logging.INFO if origin == "import" else logging.WARNING
+        logger.log(level, "%s: commits of other writers that were taken over: %d", name, len(done))
     return Adopted(tuple(done))

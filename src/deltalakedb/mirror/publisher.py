@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import random
 import threading
 import time
 import warnings
@@ -17,6 +16,7 @@ from deltalakedb.catalog import commits, outbox
 from deltalakedb.exceptions import FROZEN_HINT, DeltaSqlError, DivergedWarning, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.groups import tell
 from deltalakedb.mirror.holes import fill
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
-
-#: wait before the first retry of a failed publish; doubles with every attempt
-_FIRST_RETRY_MS = 1_000
-_LONGEST_RETRY_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +192,13 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
         "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
     )
     telemetry.emit("publish_total", 1, outcome="failed")
-    wait = min(_FIRST_RETRY_MS * 2 ** min(commit.attempts, 20), _LONGEST_RETRY_MS)
-    wait = int(wait * random.uniform(0.8, 1.2))  # noqa: S311 - so that several do not try in step
     try:
         outbox.mark_failed(
             database,
             table.table_id,
             commit.version,
             f"{type(error).__name__}: {error.message}",
-            retry_in_ms=wait,
+            retry_in_ms=wait_ms(commit.attempts),
         )
     except DeltaSqlError as second:
         logger.warning("the failure could not be noted in the catalog: %s", second.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from dataclasses import dataclass, replace
@@ -10,7 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import outbox, registry
-from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, TableMissingError
+from deltalakedb.exceptions import (
+    ArgumentTypeError,
+    CatalogBusyError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    TableMissingError,
+)
 from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
 from deltalakedb.mirror.publisher import publish
 
@@ -27,6 +34,7 @@ _AT_ONCE = 200
 #: checkpoints that are due are written, and the tables' properties decide the rest
 DUE = Checkpoints()
 NONE = Checkpoints(write=False)
+FORCED = Checkpoints(force=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class Pass:
         paused: Tables with waiting commits whose publishing stands still on purpose.
         backing_off: Tables that failed before and are left alone until their next try.
         late: Tables whose commits have waited for too long.
+        no_checkpoint: Tables whose due checkpoint could not be written.
     """
 
     published: int = 0
@@ -52,6 +61,7 @@ class Pass:
     paused: tuple[str, ...] = ()
     backing_off: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    no_checkpoint: tuple[str, ...] = ()
 
     def __add__(self, other: Pass) -> Pass:
         def both(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,6 +76,7 @@ class Pass:
             both(self.paused, other.paused),
             both(self.backing_off, other.backing_off),
             both(self.late, other.late),
+            both(self.no_checkpoint, other.no_checkpoint),
         )
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
@@ -79,6 +90,9 @@ class Pass:
                 s.table for s in active if s.backing_off and not s.paused and s.table not in self.failed
             ),
             late=tuple(s.table for s in found if s.alarm),
+            no_checkpoint=tuple(
+                dict.fromkeys((*self.no_checkpoint, *(s.table for s in active if s.checkpoint_backing_off)))
+            ),
         )
 
 
@@ -101,10 +115,12 @@ def run_once(
     ages = database.engine.config.publish.checkpoint_after_s > 0
     for status in found if checkpoints else ():
         seen = {} if looked_at is None or ages else looked_at
-        if seen.get(status.table_id) != status.published_version:
-            written = _checkpoint(database, status.table)
-            done += Pass(checkpoints=written or 0)
-            if written is not None:
+        if status.checkpoint_backing_off or seen.get(status.table_id) == status.published_version:
+            continue
+        tried = _checkpoint(database, status.table)
+        if tried is not None:
+            done += tried
+            if not tried.no_checkpoint:
                 seen[status.table_id] = status.published_version
     return done.with_left(found)
 
@@ -116,11 +132,23 @@ def reconcile(
     checkpoints: Checkpoints = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Pass:
-    """Publish everything that waits of one table, in order, in bounded memory."""
+    """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
+    done, due = drain(database, name, checkpoints=checkpoints, storage_options=storage_options)
+    return done + seal(database, name, checkpoints, storage_options) if due else done
+
+
+def drain(
+    database: Database,
+    name: str,
+    *,
+    checkpoints: Checkpoints = DUE,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[Pass, bool]:
+    """Publish everything that waits of one table; what was done, and whether a checkpoint may be due."""
     try:
         table = registry.find(database, name)
     except TableMissingError:
-        return Pass()  # dropped a moment ago
+        return Pass(), False  # dropped a moment ago
     options = database.engine.config.storage_options_for(table.location, storage_options)
     done, due = Pass(), False
     while True:
@@ -128,14 +156,18 @@ def reconcile(
         done += Pass(published=len(result.versions))
         due = due or checkpoints.may_be_due(result.versions)
         if result.error is not None:
-            return done + Pass(failed=(name,))
+            return done + Pass(failed=(name,)), False
         if result.diverged:
-            return done + Pass(diverged=(name,))
+            return done + Pass(diverged=(name,)), False
         if len(result.versions) < _AT_ONCE:
-            break
-    if due:
-        done += Pass(checkpoints=_checkpoint(database, name, checkpoints, storage_options) or 0)
-    return done
+            return done, due
+
+
+def seal(
+    database: Database, name: str, checkpoints: Checkpoints, storage_options: Mapping[str, str] | None = None
+) -> Pass:
+    """Write a table's checkpoint where one is due."""
+    return _checkpoint(database, name, checkpoints, storage_options) or Pass()
 
 
 def _checkpoint(
@@ -143,21 +175,26 @@ def _checkpoint(
     name: str,
     asked: Checkpoints = DUE,
     storage_options: Mapping[str, str] | None = None,
-) -> int | None:
-    """Write a table's checkpoint where one is due; how many were written, or None where it must wait."""
+) -> Pass | None:
+    """Write a table's checkpoint where one is due; None where somebody else is at it."""
     try:
         location = registry.find(database, name).location
         options = database.engine.config.storage_options_for(location, storage_options)
-        written = checkpoint_if_due(database, name, storage_options=options, cleanup=asked.cleanup)
-        return int(written is not None)
+        written = checkpoint_if_due(
+            database, name, storage_options=options, cleanup=asked.cleanup, force=asked.force
+        )
+        return Pass(checkpoints=int(written is not None))
     except TableMissingError:
-        return 0  # dropped a moment ago
+        return Pass()  # dropped a moment ago
     except CatalogBusyError as error:
         logger.info("the checkpoint of %s must wait: %s", name, error.message)
         return None
     except DeltaSqlError as error:
         logger.warning("the checkpoint of %s must wait: %s", name, error.message)
-        return None
+    except Exception:
+        # other tables must not wait for it
+        logger.exception("the checkpoint of %s must wait", name)
+    return Pass(no_checkpoint=(name,))
 
 
 def report_lag(found: Sequence[MirrorStatus]) -> None:
@@ -175,8 +212,20 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
             )
 
 
+def checked_interval(seconds: float) -> float:
+    """Seconds between two passes; InvalidArgumentError where that is no length of time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ArgumentTypeError(f"the interval must be a number of seconds, not {seconds!r}")
+    if not 0 < seconds < math.inf:
+        raise InvalidArgumentError(
+            f"the interval cannot be {seconds!r}", suggestion="give a number of seconds above 0, such as 5"
+        )
+    return float(seconds)
+
+
 def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
     """Reconcile until told to stop; trouble with the database is waited out with growing patience."""
+    interval = checked_interval(interval)
     done, trouble = Pass(), 0  # what was left is that of the last pass
     looked_at: dict[int, int] = {}
     while not stop.is_set():
@@ -188,6 +237,7 @@ def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -
                 paused=last.paused,
                 backing_off=last.backing_off,
                 late=last.late,
+                no_checkpoint=last.no_checkpoint,
             )
             trouble = 0
         except DeltaSqlError as error:
@@ -210,7 +260,7 @@ class ReconcilerThread:
 
     def __init__(self, database: Database, *, interval: float = 1.0) -> None:
         self._database = database
-        self._interval = interval
+        self._interval = checked_interval(interval)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -64,6 +64,7 @@ def repair(
 
     A well-formed commit of somebody else is no damage: it is left alone, and reported.
     """
+    registry.refuse_followed(registry.find(database, name))
     report = verify(database, name, storage_options=storage_options, replay=False)
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
     left = tuple(f for f in report.findings if f not in broken)
@@ -88,7 +89,7 @@ def repair(
             data = commits.commit_bytes(database, table, finding.version)
             _put(store, finding, data, None if row is None else row.timestamp)
             done.append(finding.version)
-    logger.warning("%s: %d commit files were rewritten from the catalog", name, len(done))
+    logger.warning("%s: commit files rewritten from the catalog: %d", name, len(done))
     return Repaired(tuple(done), left, dry_run=False)
 
 
@@ -154,7 +155,7 @@ def recover(database: Database, name: str, *, storage_options: Mapping[str, str]
     _acknowledge(database, table, open_store(table.location, storage_options))
     adopted = adopt(database, name, storage_options, origin="recover")
     if table.state == "frozen":
-        outbox.unfreeze(database, table, f"recovered {len(adopted.versions)} versions from the log")
+        outbox.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
     return adopted
 
 

@@ -90,7 +90,7 @@ def resolve(
         theirs = sorted(r.version for r in made if r.origin == "adopt")
         done = _made_before(ours, [(r.version, r.txn_uuid) for r in reversed(made) if r.origin != "adopt"])
         again, lost = _again(database, name, ours, done, theirs)
-        reason = f"{len(again)} commits from version {first} on were made again, {len(lost)} were lost"
+        reason = f"commits from version {first} on: {len(again)} made again, {len(lost)} lost"
         outbox.unfreeze(database, table, reason, note=_note(table))
     publish(database, registry.find(database, name), storage_options=storage_options)
     return Resolved(tuple(theirs), again, lost, _told(ours))
@@ -205,7 +205,7 @@ def _again(
             fitness.lost(part)
         lost.update((o.version, why) for o in part.commits)
     if lost:
-        logger.error("%s: %d commits could not be made again: %s", name, len(lost), lost)
+        logger.error("%s: commits that could not be made again: %d, %s", name, len(lost), lost)
     return made, lost
 
 

@@ -132,13 +132,16 @@ class Format(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata(Fields):
-    """A table's identity, schema, partition columns and properties."""
+    """A table's identity, schema, partition columns and properties.
+
+    Some pipelines set a table up before they know its schema: ``schema_string`` is empty until then.
+    """
 
     id: str
     name: str | None = None
     description: str | None = None
     format: Format = field(default_factory=Format)
-    schema_string: str
+    schema_string: str = ""
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str | None] = field(default_factory=dict)
     created_time: int | None = None
@@ -153,7 +156,7 @@ class Metadata(Fields):
         "created_time": "createdTime",
         "configuration": "configuration",
     }
-    _required = frozenset({"id", "schema_string"})
+    _required = frozenset({"id"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

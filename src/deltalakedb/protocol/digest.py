@@ -7,7 +7,7 @@ the low bits of its path's hash choose.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = ["BUCKETS", "SEPARATOR", "FileDigest", "bucket_of"]
+
+#: numpy's whole numbers
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 BUCKETS: Final = 4096
 #: between the fields of a file; SQL spells it chr(31)
@@ -45,21 +48,26 @@ class FileDigest:
 
     def add_rows(self, rows: Iterable[Sequence[object]]) -> None:
         """Count files in: path hash, path, dv id, size, modification time, partition values, stats."""
-        buckets: list[int] = []
+        hashes: list[int] = []
         sizes: list[int] = []
-        digests: list[bytes] = []
-        md5, mask = hashlib.md5, BUCKETS - 1
+        texts: list[bytes] = []
         for hashed, path, dv_id, size, modified, values, stats in rows:
             text = f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}"
-            digests.append(md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest())
-            buckets.append(hashed & mask)  # type: ignore[operator]
+            texts.append(text.encode("utf-8", "surrogatepass"))
+            hashes.append(hashed)  # type: ignore[arg-type]
             sizes.append(size)  # type: ignore[arg-type]
-        if not buckets:
+        self.add_texts(np.array(hashes, np.int64), np.array(sizes, np.int64), texts)
+
+    def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
+        """Count files in whose other fields are one text each: path to stats, a separator between them."""
+        if not len(hashes):
             return
-        lanes = np.frombuffer(b"".join(digests), dtype=">u4").reshape(-1, 4)
-        at = np.array(buckets)
+        md5 = hashlib.md5
+        digests = b"".join([md5(text, usedforsecurity=False).digest() for text in texts])
+        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 4)
+        at = hashes & (BUCKETS - 1)
         np.add.at(self.counts, at, 1)
-        np.add.at(self.sizes, at, np.array(sizes, np.int64))
+        np.add.at(self.sizes, at, sizes)
         np.add.at(self.first, at, lanes[:, 0].astype(np.int64))
         np.add.at(self.second, at, lanes[:, 1].astype(np.int64))
 

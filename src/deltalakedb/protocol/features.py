@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import ProtocolError, UnsupportedFeatureError
+from deltalakedb.exceptions import LogCorruptError, ProtocolError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Metadata, Protocol
 
 __all__ = [
     "MAX_READER_VERSION",
@@ -30,6 +30,7 @@ __all__ = [
     "SCAN_DROPS",
     "WRITABLE",
     "check_readable",
+    "check_schema",
     "check_writable",
     "reader_features",
     "without_features",
@@ -58,7 +59,15 @@ READABLE: Final = frozenset(
 )
 
 #: readable features that a delta-rs scan must not see
-SCAN_DROPS: Final = frozenset({"typeWidening", "typeWidening-preview", "vacuumProtocolCheck"})
+SCAN_DROPS: Final = frozenset(
+    {
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
 
 #: features of tables that may be written
 WRITABLE: Final = frozenset(
@@ -167,6 +176,21 @@ def check_readable(protocol: Protocol, *, table: str | None = None) -> None:
     if version == MAX_READER_VERSION and protocol.min_writer_version < MAX_WRITER_VERSION:
         raise _contradiction("reader version 3 needs writer version 7", table)
     _refuse(reader_features(protocol) - READABLE, "reader", "read", table)
+
+
+def check_schema(metadata: Metadata, *, table: str | None = None, version: int | None = None) -> None:
+    """Refuse a version at which the table has no schema yet: nothing can be read from it.
+
+    Raises:
+        LogCorruptError: It has none.
+    """
+    if not metadata.schema_string:
+        raise LogCorruptError(
+            "the table's metaData action lacks schemaString",
+            table=table,
+            version=version,
+            suggestion="ask for a later version, or restore the log from a copy",
+        )
 
 
 def check_writable(protocol: Protocol, *, table: str | None = None, also: Collection[str] = ()) -> None:

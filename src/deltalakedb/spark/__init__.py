@@ -1,4 +1,4 @@
-"""Spark for what outgrows one machine: sessions, reads and writes. PySpark is imported when it is needed."""
+"""Spark for what outgrows one machine. PySpark is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.dml import delete, update
+    from deltalakedb.spark.merging import MergeBuilder, merge
     from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
+    from deltalakedb.spark.transactions import SparkTransaction
+    from deltalakedb.spark.upkeep import optimize, restore, vacuum
     from deltalakedb.spark.writing import write
 
-__all__ = ["read", "session", "write"]
+__all__ = [
+    "MergeBuilder",
+    "SparkTransaction",
+    "delete",
+    "merge",
+    "optimize",
+    "read",
+    "restore",
+    "session",
+    "update",
+    "vacuum",
+    "write",
+]
 
-_HOMES = {"read": "reading", "session": "sessions", "write": "writing"}
+_HOMES = {
+    "MergeBuilder": "merging",
+    "SparkTransaction": "transactions",
+    "delete": "dml",
+    "merge": "merging",
+    "optimize": "upkeep",
+    "read": "reading",
+    "restore": "upkeep",
+    "session": "sessions",
+    "update": "dml",
+    "vacuum": "upkeep",
+    "write": "writing",
+}
 
 
 def __getattr__(name: str) -> Any:

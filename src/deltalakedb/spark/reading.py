@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.names import commit_path
+from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -80,7 +81,7 @@ def read(
 
 def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> DataFrame:
     snapshot = table._source.snapshot
-    picked = _picked(table, where)
+    picked = _picked(spark, table, where)
     if picked is None and _is_published(table):
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
         return reader.load(spark_path(table._row.location))
@@ -88,10 +89,12 @@ def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> Data
     return frame_over(spark, snapshot, adds, table._root)
 
 
-def _picked(table: SqlDeltaTable, where: str | None) -> list[Add] | None:
+def _picked(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> list[Add] | None:
     """The few of many files that may match, or None where that is not so."""
     total = table._row.head.num_files
-    if where is None or total < _MANY_FILES or (expression := table._predicate_or_all(where)) is None:
+    if where is None or total < _MANY_FILES:
+        return None
+    if (expression := condition_of(spark, table._source.snapshot, where)) is None:
         return None
     adds = list(table._source.adds(expression))
     return adds if len(adds) * _FEW <= total else None

@@ -14,14 +14,16 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
+from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.rows import tracks_rows
+from deltalakedb.protocol.upgrades import FENCE
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.lending import LENT, Absolute
 from deltalakedb.table.staging import Harvest, Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -110,7 +112,10 @@ class SparkScratch(Scratch):
         adds = list(adds)
         lent = self._lender.lend(adds)
         self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
-        actions: list[Action] = [_opening(snapshot), snapshot.protocol, snapshot.metadata]
+        # a fence keeps out writers that pass the catalog by, which delta-spark does not do here
+        protocol = without_features(snapshot.protocol, {FENCE})
+        self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
+        actions: list[Action] = [_opening(snapshot), protocol, snapshot.metadata]
         open_store(str(self.folder)).put(_FIRST, encode_commit([*actions, *domains.values(), *lent]))
         self._tracked = tracks_rows(snapshot.protocol)
 
@@ -125,7 +130,10 @@ class SparkScratch(Scratch):
             if isinstance(action, Add) and (path := self._new_vector(action)) is not None
         )
         new = set(found.new_files)
-        whole = found.each(self._untracked) if self._tracked else found
+        whole = found
+        if self._tracked:
+            known = {real.path for _, real in self._lent.values()}
+            whole = found.each(lambda action: _untracked(action, known))
         return replace(whole, new_files=(*found.new_files, *(v for v in vectors if v not in new)))
 
     def _new_vector(self, add: Add) -> str | None:
@@ -135,11 +143,11 @@ class SparkScratch(Scratch):
         path = dv_path(vector)
         return path if path is not None and (self.folder / path).exists() else None
 
-    def _untracked(self, action: Action) -> Action:
-        known = {real.path for _, real in self._lent.values()}
-        if not isinstance(action, Add) or action.path in known:
-            return action
-        return replace(action, base_row_id=None, default_row_commit_version=None)
+
+def _untracked(action: Action, known: Collection[str]) -> Action:
+    if not isinstance(action, Add) or action.path in known:
+        return action
+    return replace(action, base_row_id=None, default_row_commit_version=None)
 
 
 def check_shared(root: Root, spark: SparkSession, *, table: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import snapshots
@@ -12,6 +13,7 @@ from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.scratch import SparkScratch, check_shared
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import removes, submit
@@ -23,7 +25,7 @@ from deltalakedb.uri import Address, parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame
 
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -75,35 +77,78 @@ def write(
         >>> write(df, "deltasql://sqlite//lake/meta.db?table=orders", mode="append")
         7
     """
-    _check(mode, schema_mode=schema_mode, replace_where=replace_where, dynamic=dynamic)
-    if (app_id is None) != (version is None):
-        raise InvalidArgumentError("app_id and version go together", suggestion="give both or neither")
-    check_delta(df.sparkSession)
+    wish = Wish(
+        df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, dict(options or {})
+    )
+    wish.check()
     address = uri if isinstance(uri, Address) else parse_uri(str(uri))
     table = open_existing(address, storage_options)
-    settings = dict(options or {})
-    if app_id is not None:
-        settings |= {"txnAppId": app_id, "txnVersion": str(version)}
-    if schema_mode is not None:
-        settings["mergeSchema" if schema_mode == "merge" else "overwriteSchema"] = "true"
     if table is None:
-        settings |= configuration or {}
-        _create(df, address, _writer(df, "append", settings, partition_by), storage_options)
+        _create(address, wish, configuration or {}, storage_options)
         return 0
-    if mode == "ignore":
-        return None
-    if mode == "error":
-        raise exists(table)
     table._check_location(address.location)
-    if app_id is not None and version is not None and _done(table, app_id, version):
-        return None
-    if replace_where is not None:
-        settings["replaceWhere"] = replace_where
-    if mode == "overwrite":
-        # a session's own setting must not turn one kind of overwriting into another
-        settings.setdefault("partitionOverwriteMode", "dynamic" if dynamic else "static")
-    writer = _writer(df, mode, settings, partition_by)
-    return _write_to(table, df, lambda folder: writer.save(folder), mode, replace_where, whole=dynamic)
+    return wish.fulfil(table)
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """What somebody wants to be written, by the names of `write`."""
+
+    df: DataFrame
+    mode: str
+    partition_by: Sequence[str] | str | None = None
+    schema_mode: str | None = None
+    replace_where: str | None = None
+    dynamic: bool = False
+    app_id: str | None = None
+    version: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse what makes no sense, whatever the table."""
+        _check(
+            self.mode,
+            schema_mode=self.schema_mode,
+            replace_where=self.replace_where,
+            dynamic=self.dynamic,
+        )
+        if (self.app_id is None) != (self.version is None):
+            raise InvalidArgumentError("app_id and version go together", suggestion="give both or neither")
+        check_delta(self.df.sparkSession)
+
+    def save(self, folder: str, mode: str = "append", more: Mapping[str, str] | None = None) -> None:
+        """Have delta-spark write the rows to the table at a path."""
+        settings = dict(self.options)
+        if self.app_id is not None:
+            settings |= {"txnAppId": self.app_id, "txnVersion": str(self.version)}
+        if self.schema_mode is not None:
+            settings["mergeSchema" if self.schema_mode == "merge" else "overwriteSchema"] = "true"
+        writer = self.df.write.format("delta").mode(mode).options(**settings, **(more or {}))
+        if self.partition_by:
+            columns = [self.partition_by] if isinstance(self.partition_by, str) else self.partition_by
+            writer = writer.partitionBy(*columns)
+        writer.save(folder)
+
+    def fulfil(self, table: SqlDeltaTable) -> int | None:
+        """Write to a table that exists; its new version, None where there was nothing to do or not yet."""
+        if self.mode == "ignore":
+            return None
+        if self.mode == "error":
+            raise exists(table)
+        if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
+            return None
+        more = {} if self.replace_where is None else {"replaceWhere": self.replace_where}
+        if self.mode == "overwrite" and "partitionOverwriteMode" not in self.options:
+            # a session's own setting must not turn one kind of overwriting into another
+            more["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
+        return _write_to(
+            table,
+            self.df,
+            lambda folder: self.save(folder, self.mode, more),
+            self.mode,
+            self.replace_where,
+            whole=self.dynamic,
+        )
 
 
 def _check(mode: str, *, schema_mode: str | None, replace_where: str | None, dynamic: bool) -> None:
@@ -125,25 +170,21 @@ def _check(mode: str, *, schema_mode: str | None, replace_where: str | None, dyn
         )
 
 
-def _writer(
-    df: DataFrame, mode: str, settings: Mapping[str, str], partition_by: Sequence[str] | str | None
-) -> DataFrameWriter:
-    writer = df.write.format("delta").mode(mode).options(**settings)
-    if partition_by:
-        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-        writer = writer.partitionBy(*columns)
-    return writer
-
-
 def _create(
-    df: DataFrame, address: Address, writer: DataFrameWriter, storage_options: dict[str, str] | None
+    address: Address, wish: Wish, configuration: Mapping[str, str], storage_options: dict[str, str] | None
 ) -> None:
     database, name = Database.open(address), address.table or ""
     database.ensure()
     place = place_for(database, name, address.location)
     root = root_at(place, storage_options, database.engine.config)
-    check_shared(root, df.sparkSession, table=name)
-    create_with(database, name, place, lambda folder: writer.save(folder), storage_options=storage_options)
+    check_shared(root, wish.df.sparkSession, table=name)
+    create_with(
+        database,
+        name,
+        place,
+        lambda folder: wish.save(folder, more=configuration),
+        storage_options=storage_options,
+    )
 
 
 def _done(table: SqlDeltaTable, app_id: str, version: int) -> bool:
@@ -164,7 +205,8 @@ def _write_to(
     check_writable(snapshot.protocol, table=table.name, also=OURS)
     candidates: list[Add] = []
     reads = EVERYTHING if mode == "overwrite" else NOTHING
-    if replace_where is not None and (where := table._predicate_or_all(replace_where)) is not None:
+    where = condition_of(df.sparkSession, snapshot, replace_where)
+    if where is not None:
         candidates = list(table._source.adds(where))
         reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
     elif replace_where is not None or whole:

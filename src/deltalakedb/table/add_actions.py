@@ -38,12 +38,17 @@ def add_actions(found: pa.Table, metadata: Metadata, *, flatten: bool) -> pa.Tab
         "num_records": stats.num_records,
     }
     partitions = _partitions(found, schema, metadata)
-    groups = {"null_count": stats.nulls, "min": stats.lows, "max": stats.highs, "partition": partitions}
-    for name, group in groups.items():
+    groups: dict[str, tuple[Group, Group]] = {
+        "null_count": (stats.nulls, stats.no_nulls),
+        "min": (stats.lows, stats.no_lows),
+        "max": (stats.highs, stats.no_highs),
+        "partition": (partitions, {}),
+    }
+    for name, (group, lacking) in groups.items():
         if flatten:
             columns.update({f"{name}.{'.'.join(path)}": array for path, array in group.items()})
         elif group:
-            columns[name] = _nested(group)
+            columns[name] = _nested(group, lacking)
     fixed = {"path", "size_bytes", "modification_time"}
     arrays = {k: pa.chunked_array(v) if isinstance(v, pa.ChunkedArray) else v for k, v in columns.items()}
     fields = [pa.field(k, v.type, nullable=k not in fixed) for k, v in arrays.items()]
@@ -70,10 +75,10 @@ def _partitions(found: pa.Table, schema: StructType, metadata: Metadata) -> Grou
     return out
 
 
-def _nested(group: Group) -> pa.StructArray:
-    """Leaf arrays as the struct their paths describe."""
+def _nested(group: Group, lacking: Group, at: tuple[str, ...] = ()) -> pa.StructArray:
+    """Leaf arrays as the struct their paths describe, null where a file says nothing of it."""
     names: dict[str, Group] = {}
     for path, array in group.items():
         names.setdefault(path[0], {})[path[1:]] = array
-    arrays = [sub[()] if () in sub else _nested(sub) for sub in names.values()]
-    return pa.StructArray.from_arrays(arrays, names=list(names))
+    arrays = [sub[()] if () in sub else _nested(sub, lacking, (*at, name)) for name, sub in names.items()]
+    return pa.StructArray.from_arrays(arrays, names=list(names), mask=lacking.get(at))

@@ -208,9 +208,13 @@ def _stamped(change: Change) -> Any:
 
 
 def _feed_schema(metadata: Metadata) -> pa.Schema:
-    """What stock answers with: texts and bytes of the top level as views."""
+    """What stock answers with: partition columns last, texts and bytes of the top level as views."""
+    whole = arrow_schema(metadata.schema_string)
     fields = []
-    for field in arrow_schema(metadata.schema_string):
+    for field in [
+        *(f for f in whole if f.name not in metadata.partition_columns),
+        *(whole.field(name) for name in metadata.partition_columns),
+    ]:
         kind = field.type
         if pa.types.is_string(kind):
             field = field.with_type(pa.string_view())

@@ -40,6 +40,8 @@ def typed_reading(table: str, version: int) -> Iterator[None]:
     """Data files that are gone, as a typed error."""
     try:
         yield
+    except StorageMissingError:
+        raise
     except FileNotFoundError as error:
         raise StorageMissingError(
             f"a data file of the table is missing: {error}",
@@ -65,7 +67,8 @@ def dataset(
     """
     metadata = source.snapshot.metadata
     if needs_delta_rs(source.snapshot):
-        table = scan(source, root, where=where, columns=None, predicate=None).read_all()
+        rows = scan(source, root, where=where, columns=None, predicate=None, large=large)
+        table = rows.read_all()
         return ds.dataset(table if schema is None else table.cast(schema))
     arrow = schema or arrow_schema(metadata.schema_string, large=large)
     found = source.scan(_COLUMNS, where)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import call, candidates, staged
@@ -14,10 +17,10 @@ if TYPE_CHECKING:
 
     from deltalake._internal import RawDeltaTable
 
-    from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.reads import ReadSet
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.staging import Harvest
 
 
 def hand_in(
@@ -43,4 +46,15 @@ def hand_in(
         adds, reads = candidates(table, table._predicate_or_all(filters))
     with staged(table, adds, reads) as stage:
         call(run, stage.raw, Concerned.at(table))
-        stage._hand_on(hooks, stage.harvest().in_place())
+        harvest = stage.harvest()
+        stage._hand_on(hooks, harvest.in_place(_below_root(table, harvest)))
+
+
+def _below_root(table: SqlDeltaTable, harvest: Harvest) -> dict[str, str]:
+    """What files are called whose paths begin with a slash and mean the root, as those of pyarrow may."""
+    paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
+    return {
+        path: path.lstrip("/")
+        for path in paths
+        if path.startswith("/") and not (table._root.is_local and Path(path).exists())
+    }

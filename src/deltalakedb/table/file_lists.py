@@ -113,7 +113,7 @@ def lists_of(database: Database) -> FileLists:
 
 def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
     """Columns of every file of a version, from memory where they are there."""
-    wanted = tuple(dict.fromkeys((*columns, "file_id")))
+    wanted = with_order(columns)
     snapshot, kept = opened.snapshot, lists_of(database)
     table = opened.table
     which = _Which(table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
@@ -122,9 +122,24 @@ def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.
     if found is None:
         found = _from_earlier(database, opened, key, kept)
         if found is None:
-            found = files.scan_files(database, opened, wanted)
+            found = newest_first(files.scan_files(database, opened, wanted))
         kept.put(key, found)
     return found.select(list(columns))
+
+
+def with_order(columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns, and those that say in which order the files go."""
+    return tuple(dict.fromkeys((*columns, "add_version", "file_id")))
+
+
+def newest_first(found: pa.Table) -> pa.Table:
+    """Files in the order in which a log is read: the newest commit first, each as it was written.
+
+    Long lists, which are not held but read in pages elsewhere, stay as the database gives them.
+    """
+    if not 1 < found.num_rows <= STREAMED_FROM:
+        return found
+    return found.sort_by([("add_version", "descending"), ("file_id", "ascending")])
 
 
 def _from_earlier(database: Database, opened: OpenTable, key: _Key, kept: FileLists) -> pa.Table | None:
@@ -140,5 +155,5 @@ def _from_earlier(database: Database, opened: OpenTable, key: _Key, kept: FileLi
     if lost:
         ids = before.column("file_id").to_pylist()
         before = before.filter(arrow_array([number not in lost for number in ids], pa.bool_()))
-    found = pa.concat_tables([before, new])
+    found = pa.concat_tables([newest_first(new), before])
     return found.combine_chunks() if found.column(0).num_chunks > _MOST_CHUNKS else found

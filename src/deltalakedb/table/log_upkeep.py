@@ -68,3 +68,4 @@ def _outside(table: SqlDeltaTable, what: str) -> None:
             table=table.name,
             suggestion="do it after the transaction",
         )
+    registry.refuse_followed(table._row)

@@ -89,16 +89,16 @@ class Overlay:
         if self._removed:
             keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
-        return pa.concat_tables([found.select(list(columns)), mine])
+        return pa.concat_tables([mine, found.select(list(columns))])
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
-        """The same files as add actions."""
+        """The same files as add actions, the transaction's own first as in a log that is read."""
+        yield from self._own(where)
         if self._base is not None:
             beneath = None if self.reshaped else where
             below = list(self._base.adds(beneath))
             self._note(beneath, (a.key for a in below))
             yield from (a for a in below if _key(a) not in self._removed)
-        yield from self._own(where)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
         """Commits up to the transaction's snapshot; its own are still to come."""

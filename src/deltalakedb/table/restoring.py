@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import files, snapshots
@@ -58,6 +58,47 @@ def restore(
     Returns:
         The metrics, under the names that stock gives them.
     """
+    done = restored(
+        table,
+        target,
+        ignore_missing_files=ignore_missing_files,
+        protocol_downgrade_allowed=protocol_downgrade_allowed,
+        commit_properties=commit_properties,
+        hooks=hooks,
+    )
+    return done.metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did.
+
+    Attributes:
+        then: The version that the table is again.
+        back: The files that were brought back.
+        away: The files that were taken away.
+    """
+
+    then: Source
+    back: Sequence[Add]
+    away: Sequence[Add]
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """How many files, under stock's names."""
+        return {"numRemovedFile": len(self.away), "numRestoredFile": len(self.back)}
+
+
+def restored(
+    table: SqlDeltaTable,
+    target: Any,
+    *,
+    ignore_missing_files: bool = False,
+    protocol_downgrade_allowed: bool = False,
+    commit_properties: deltalake.CommitProperties | None = None,
+    hooks: Hooks = DEFAULT,
+) -> Restored:
+    """The same, telling all about the files."""
     now = table._source.snapshot
     check_writable(now.protocol, table=table.name, also=OURS)
     version, parameters = _asked(table, target)
@@ -71,16 +112,15 @@ def restore(
     back, away = _difference(table, source)
     if not ignore_missing_files:
         _demand(table, version, back)
-    metrics = {"numRemovedFile": len(away), "numRestoredFile": len(back)}
-    then = source.snapshot
+    done = Restored(source, back, away)
     actions: list[Action] = [
-        *notes("RESTORE", parameters, metrics, commit_properties),
-        *_state(now, then, downgrade=protocol_downgrade_allowed),
+        *notes("RESTORE", parameters, done.metrics, commit_properties),
+        *_state(now, source.snapshot, downgrade=protocol_downgrade_allowed),
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
     table._hand_on(Work(table._row, actions, now, EVERYTHING, root=table._root, hooks=hooks))
-    return metrics
+    return done
 
 
 def _asked(table: SqlDeltaTable, target: Any) -> tuple[int, dict[str, str]]:

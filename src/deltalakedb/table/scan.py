@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import weakref
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,10 +16,13 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, Unsuppor
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
-from deltalakedb.protocol.paths import resolve_all
+from deltalakedb.protocol.paths import resolve, resolve_all
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.refusals import Concerned, refusals
+from deltalakedb.table.shredding import FEATURES as SHREDDING
+from deltalakedb.table.shredding import refuse_shredded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 
 #: table features under which a data file's rows are not simply the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
-_NEEDS_DELTA_RS |= {"variantType", "variantType-preview", "variantShredding-preview"}
+_NEEDS_DELTA_RS |= {"variantType", "variantType-preview", *SHREDDING}
 
 
 def needs_delta_rs(snapshot: Snapshot) -> bool:
@@ -60,12 +66,14 @@ def raw_table(
         UnsupportedFeatureError: delta-rs does not read such a table.
         FetchLimitError: The files would have to be fetched, and are too large for that.
     """
+    adds = list(adds)
+    refuse_shredded(snapshot, adds, root)
     work = root.work_folder(reading=True)
     protocol = without_features(snapshot.protocol, SCAN_DROPS)
     try:
         path = work.path / commit_path(snapshot.version)
         lender = root.lender(work.path, reading=True)
-        files = lender.lend(list(adds))
+        files = lender.lend(adds)
         try:
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
@@ -152,16 +160,21 @@ def scan(
     where: Expr | None,
     columns: list[str] | None,
     predicate: str | None,
+    large: bool = False,
 ) -> pa.RecordBatchReader:
     """Rows through delta-rs: right for every feature that delta-rs reads."""
-    whole = arrow_schema(source.snapshot.metadata.schema_string)
+    whole = arrow_schema(source.snapshot.metadata.schema_string, large=large)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
     groups = root.groups(source.adds(where))
+    snapshot = source.snapshot
+    about = Concerned(None, root.location, snapshot.version, snapshot.metadata)
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         table = raw_table(source.snapshot, adds, root)
-        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
-        return conformed(reader, schema, table)
+        with refusals(about):
+            found = table.raw.scan(columns=columns, predicate=predicate)
+        reader = pa.RecordBatchReader.from_stream(found)
+        return _there(conformed(reader, schema, table), adds, root)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     first = rows(next(groups))
@@ -174,6 +187,17 @@ def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) 
     for batch in reader:
         yield conform(batch, schema)
     del held
+
+
+def _there(batches: Iterator[pa.RecordBatch], adds: list[Add], root: Root) -> Iterator[pa.RecordBatch]:
+    """The batches; where reading fails for a local file that is gone, the error names it."""
+    try:
+        yield from batches
+    except pa.ArrowException as error:
+        paths = [Path(resolve(root.location, add.path)) for add in adds] if root.is_local else []
+        if (gone := next((p for p in paths if not p.exists()), None)) is None:
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:

@@ -11,13 +11,13 @@ from deltalakedb.catalog import commits, files, snapshots
 from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.file_lists import STREAMED_FROM, listed
+from deltalakedb.table.file_lists import STREAMED_FROM, listed, newest_first, with_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,19 +79,18 @@ class SqlSource:
         """Files, pruned inside the database; a whole list is read once and kept."""
         if where is None:
             return listed(self.database, self.opened, columns)
-        return files.scan_files(self.database, self.opened, columns, where=where)
+        found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
+        return newest_first(found).select(list(columns))
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
         """The same files as add actions."""
-        if where is None:
-            return (files.add_from_row(r) for b in self._batches() for r in b.to_pylist())
-        return files.read_adds(self.database, self.opened, where=where)
+        return (files.add_from_row(r) for b in self._batches(where) for r in b.to_pylist())
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Every file, in pages where the list is too long to be held."""
-        if self.opened.table.head.num_files > STREAMED_FROM:
+    def _batches(self, where: Expr | None) -> Iterator[pa.RecordBatch]:
+        """Files, in pages where a whole list is too long to be held."""
+        if where is None and self.opened.table.head.num_files > STREAMED_FROM:
             return files.stream_files(self.database, self.opened, columns=files.ADD_COLUMNS)
-        return iter(listed(self.database, self.opened, files.ADD_COLUMNS).to_batches(max_chunksize=10_000))
+        return iter(self.scan(files.ADD_COLUMNS, where).to_batches(max_chunksize=10_000))
 
     def history(self, limit: int | None) -> Sequence[Commit]:
         """Commits up to this version, newest first."""
@@ -183,8 +182,14 @@ def open_older(database: Database, session: Session, name: str, version: int) ->
         opened = snapshots.open_in(database, session, name)
         options = database.engine.config.storage_options_for(opened.table.location)
         source = from_log(opened.table, version, error, options)
-    check_readable(source.snapshot.protocol, table=name)
+    check_open(source.snapshot, table=name)
     return opened.table, source
+
+
+def check_open(snapshot: Snapshot, *, table: str) -> None:
+    """Refuse a version that cannot be read rightly."""
+    check_readable(snapshot.protocol, table=table)
+    check_schema(snapshot.metadata, table=table, version=snapshot.version)
 
 
 def add_row(add: Add) -> dict[str, Any]:

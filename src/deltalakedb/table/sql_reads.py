@@ -169,18 +169,19 @@ class SqlReads(DeltaTable):
             as_large_types: Use Arrow's large types.
             file_pruning_predicate: A SQL predicate or filters by which the database picks files.
         """
-        from deltalakedb.table.dataset import dataset
+        from deltalakedb.table.dataset import dataset, typed_reading
 
         where = self._pruning(merged(partitions, file_pruning_predicate, "partitions"))
-        return dataset(
-            self._source,
-            self._root,
-            where=where,
-            schema=schema,
-            filesystem=filesystem,
-            read_options=parquet_read_options,
-            large=as_large_types,
-        )
+        with typed_reading(self.name, self.version()):
+            return dataset(
+                self._source,
+                self._root,
+                where=where,
+                schema=schema,
+                filesystem=filesystem,
+                read_options=parquet_read_options,
+                large=as_large_types,
+            )
 
     def to_pyarrow_table(
         self,
@@ -204,7 +205,8 @@ class SqlReads(DeltaTable):
             warnings.warn(note, DeprecationWarning, stacklevel=2)
         with typed_filtering():
             where = both(self._pruning(partitions), self._where(filters))
-        rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
+        with typed_reading(self.name, self.version()):
+            rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
         with typed_filtering():
             if isinstance(columns, list):
                 scan.known(columns, rows.schema)

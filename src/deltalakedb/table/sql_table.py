@@ -21,7 +21,6 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.features import check_readable
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.outliving import Outliving
 from deltalakedb.table.places import normal_location, url_of
@@ -29,7 +28,7 @@ from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
-from deltalakedb.table.source import LARGEST, Source, SqlSource, check_version, from_log
+from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
@@ -116,7 +115,7 @@ class SqlDeltaTable(Outliving, SqlReads):
             self._source = from_log(self._row, version, error, self._root.options)
         else:
             self._use(opened)
-        check_readable(self._source.snapshot.protocol, table=self.name)
+        check_open(self._source.snapshot, table=self.name)
         self._raw_found: RawTable | None = None
 
     def _advance(self) -> None:
@@ -126,7 +125,7 @@ class SqlDeltaTable(Outliving, SqlReads):
             self._open(None)
             return
         self._use(snapshots.advance(self._database, self.name, source.opened))
-        check_readable(self._source.snapshot.protocol, table=self.name)
+        check_open(self._source.snapshot, table=self.name)
         self._raw_found = None
 
     def _use(self, opened: OpenTable) -> None:
@@ -197,6 +196,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     def _refresh(self) -> None:
         """Move to the newest version before an operation, unless the user chose a version."""
         self._sink.ready()
+        registry.refuse_followed(self._row)
         if self._moves and not self._chosen:
             self._advance()
 
@@ -290,7 +290,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     def protocol(self) -> ProtocolVersions:
         """The protocol's versions and features."""
         found = self._source.snapshot.protocol
-        features = [None if f is None else list(f) for f in (found.writer_features, found.reader_features)]
+        features = [list(f) if f else None for f in (found.writer_features, found.reader_features)]
         return ProtocolVersions(found.min_reader_version, found.min_writer_version, *features)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import commit_path, parse_name
-from deltalakedb.protocol.actions import Action, Add, Cdc, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path, encode_path
@@ -151,6 +152,8 @@ class Scratch:
 
     def _real(self, action: Action) -> Action:
         """An action as the real table would have it."""
+        if isinstance(action, CommitInfo):
+            return self._placed(action)
         if isinstance(action, Protocol) and self._hidden is not None:
             return _with(action, self._hidden)
         if not isinstance(action, Add | Remove) or (found := self._lent.get(action.path)) is None:
@@ -160,6 +163,15 @@ class Scratch:
         if vector == ours.deletion_vector:
             vector = real.deletion_vector
         return replace(action, path=real.path, deletion_vector=vector)
+
+    def _placed(self, info: CommitInfo) -> CommitInfo:
+        """A commitInfo that tells the real table's place where delta-rs tells of the scratch folder."""
+        asked = info.extra.get("operationParameters")
+        if not isinstance(asked, dict) or "location" not in asked:
+            return info
+        root = self.root.location
+        place = f"{Path(root).as_uri()}/" if self.root.is_local else root
+        return replace(info, extra={**info.extra, "operationParameters": {**asked, "location": place}})
 
 
 def _with(protocol: Protocol, hidden: Protocol) -> Protocol:

@@ -35,12 +35,18 @@ Group = dict[tuple[str, ...], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class StatsColumns:
-    """Rows, null counts and bounds of files, column by column, by logical path."""
+    """Rows, null counts and bounds of files, column by column, by logical path.
+
+    The paths of whole groups and of structs, ``()`` for all of it, say where a file tells nothing of them.
+    """
 
     num_records: pa.Array
     nulls: Group
     lows: Group
     highs: Group
+    no_nulls: Group
+    no_lows: Group
+    no_highs: Group
 
 
 def stats_columns(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> StatsColumns:
@@ -61,7 +67,19 @@ def stats_columns(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> StatsColumn
 def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Sequence[Leaf]) -> StatsColumns:
     stats = [parse_stats(t) for t in texts]
     records = pa.array([None if s is None else s.num_records for s in stats], pa.int64())
-    out = StatsColumns(records, {}, {}, {})
+    low, high, counts = (
+        [{} if s is None else getattr(s, name) for s in stats]
+        for name in ("min_values", "max_values", "null_count")
+    )
+    out = StatsColumns(
+        records,
+        {},
+        {},
+        {},
+        {path: _lacking(counts, at) for path, at in _structs(leaves)},
+        {path: _lacking(low, at) for path, at in _structs(bounded)},
+        {path: _lacking(high, at) for path, at in _structs(bounded)},
+    )
     for leaf in leaves:
         name = leaf.type if isinstance(leaf.type, PrimitiveType) else PrimitiveType("string")
         found = [None if s is None else s.bounds(leaf.physical_path, name, widen=False) for s in stats]
@@ -71,6 +89,19 @@ def _one_by_one(texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Se
             out.lows[leaf.path] = arrow_column([None if b is None else _exact(b.min) for b in found], kind)
             out.highs[leaf.path] = arrow_column([None if b is None else _exact(b.max) for b in found], kind)
     return out
+
+
+def _structs(leaves: Sequence[Leaf]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The structs around leaves, the outermost included: logical and physical path of each."""
+    found = {x.path[:n]: x.physical_path[:n] for x in leaves for n in range(len(x.path))}
+    return list(found.items())
+
+
+def _lacking(groups: Sequence[Any], path: tuple[str, ...]) -> pa.Array:
+    """Where there is nothing at a path."""
+    for name in path:
+        groups = [g.get(name) if isinstance(g, dict) else None for g in groups]
+    return pa.array([not isinstance(g, dict) or not (g or path) for g in groups], pa.bool_())
 
 
 def _exact(value: Any) -> Any:
@@ -101,6 +132,9 @@ def _by_arrow(texts: pa.ChunkedArray, leaves: Sequence[Leaf], bounded: Sequence[
         {x.path: _count(_at(nulls, x)) for x in leaves},
         {x.path: _bound(_at(lows, x), x) for x in bounded},
         {x.path: _bound(_at(highs, x), x) for x in bounded},
+        {path: _absent(nulls, at) for path, at in _structs(leaves)},
+        {path: _absent(lows, at) for path, at in _structs(bounded)},
+        {path: _absent(highs, at) for path, at in _structs(bounded)},
     )
 
 
@@ -143,6 +177,12 @@ def _tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
 
 def _at(group: Any, leaf: Leaf) -> pa.Array:
     found = pc.struct_field(group, list(leaf.physical_path))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _absent(group: Any, path: tuple[str, ...]) -> pa.Array:
+    """Where there is nothing at a path."""
+    found = pc.is_null(pc.struct_field(group, list(path)) if path else group)
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.participants import Participant
     from deltalakedb.table.roots import PlacedFile, Root
@@ -203,6 +205,16 @@ class Transaction(TransactionView):
         statement = checked_statement(sql)
         self._writable()
         self._own.append(lambda session: session.run_own(statement, params))
+
+    def spark(self, spark: Any) -> SparkTransaction:
+        """Spark's operations on the transaction's tables: what needs a cluster becomes visible with the rest.
+
+        Args:
+            spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
+        """
+        self._active()
+        made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
+        return made
 
     def ready(self) -> None:
         """Refuse an operation that could not be taken."""

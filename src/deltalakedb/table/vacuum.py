@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import registry, snapshots
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
     InvalidArgumentError,
     UnsupportedOperationError,
 )
+from deltalakedb.failpoints import failpoint
 from deltalakedb.log.cleanup import retention_ms
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
@@ -98,6 +99,7 @@ def vacuum(
     found = plan(table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions)
     if dry_run:
         return list(found.files)
+    registry.refuse_followed(table._row)
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS)
     there = _existing(table, list(found.files))
     if not there:
@@ -195,6 +197,7 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, paths: list[str]) -> list[s
             for path in batch
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
+        failpoint("vacuum.deleting")
         store.delete_all(going)
         deleted += going
     return deleted

@@ -373,7 +373,7 @@ def _without_files(
 def exists(table: SqlDeltaTable) -> TableExistsError:
     """The error that says so."""
     return TableExistsError(
-        f"the table {table.name!r} exists at {table._row.location}",
+        f"the table {table.name!r} already exists at {table._row.location}",
         table=table.name,
         version=table.version(),
         suggestion="write with mode='append', 'overwrite' or 'ignore'",

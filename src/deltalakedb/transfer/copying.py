@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.catalog import commits, digests
+from deltalakedb.config import get_config
 from deltalakedb.exceptions import LogError, StorageMissingError, VersionMissingError
 from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit, decode_json
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
+
+#: copies that may be under way or done before their outcomes are looked at
+_WAITING = 32
 
 DataMode: TypeAlias = Literal["copy", "link", "none"]
 
@@ -54,6 +60,28 @@ def copy_files(
         LogError: A file of the newest version is gone.
     """
     done = Copied()
+    far = local_path(source.location) is None or local_path(goal.location) is None
+    with ThreadPoolExecutor(get_config().remote.parallel if far else 1) as pool:
+        waiting: deque[tuple[str, bool, Future[int]]] = deque()
+
+        def settle(most: int) -> None:
+            while len(waiting) > most:
+                _count(done, table, *waiting.popleft())
+                tick()
+                if progress is not None and done.files % 100 == 0:
+                    progress(done.files, max(table.head.num_files, done.files))
+
+        for relative, live in _to_copy(database, table, first, done):
+            waiting.append((relative, live, pool.submit(_copy, source, goal, relative, mode)))
+            settle(_WAITING)
+        settle(0)
+    if progress is not None:
+        progress(done.files, done.files)
+    return done
+
+
+def _to_copy(database: Database, table: Table, first: int, done: Copied) -> Iterator[tuple[str, bool]]:
+    """Paths below the root, each once, and whether the newest version needs them."""
     seen: set[str] = set()
     for path, live in _needed(database, table, first):
         # an absolute path into the table would still name the old place
@@ -64,24 +92,22 @@ def copy_files(
         if relative in seen:
             continue
         seen.add(relative)
-        try:
-            done.size += _copy(source, goal, relative, mode)
-            done.files += 1
-        except StorageMissingError as error:
-            if live:
-                raise LogError(
-                    f"the data file {relative} of the newest version is gone",
-                    table=table.name,
-                    version=table.head.version,
-                    suggestion="restore it from a copy, or export with data='none'",
-                ) from error
-            done.gone += 1
-        tick()
-        if progress is not None and done.files % 100 == 0:
-            progress(done.files, max(table.head.num_files, done.files))
-    if progress is not None:
-        progress(done.files, done.files)
-    return done
+        yield relative, live
+
+
+def _count(done: Copied, table: Table, path: str, live: bool, copied: Future[int]) -> None:
+    try:
+        done.size += copied.result()
+        done.files += 1
+    except StorageMissingError as error:
+        if live:
+            raise LogError(
+                f"the data file {path} of the newest version is gone",
+                table=table.name,
+                version=table.head.version,
+                suggestion="restore it from a copy, or export with data='none'",
+            ) from error
+        done.gone += 1
 
 
 def _needed(database: Database, table: Table, first: int) -> Iterator[tuple[str, bool]]:

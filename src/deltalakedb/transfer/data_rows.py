@@ -44,13 +44,27 @@ class RowDigest:
 
 
 def check_rows(
-    report: VerifyReport, uri: str, location: str, storage_options: Mapping[str, str] | None
+    report: VerifyReport,
+    uri: str,
+    location: str,
+    storage_options: Mapping[str, str] | None,
+    own_options: Mapping[str, str] | None,
 ) -> VerifyReport:
-    """A report with the comparison of the rows at its version added."""
+    """A report with the comparison of the rows at its version added.
+
+    Args:
+        report: What was found so far.
+        uri: The table in the catalog.
+        location: The plain table.
+        storage_options: The options for its location.
+        own_options: What the caller gave, for the catalog's table.
+    """
     found = None
     count = 0
     try:
-        ours = RowDigest().add(_batches(DeltaTable(uri, version=report.version)))
+        mine = None if own_options is None else dict(own_options)
+        table = DeltaTable(uri, version=report.version, storage_options=mine)
+        ours = RowDigest().add(_batches(table))
         count = ours.count
         options = None if storage_options is None else dict(storage_options)
         stock = deltalake.DeltaTable(location, version=report.version, storage_options=options)

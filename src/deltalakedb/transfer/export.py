@@ -158,7 +158,7 @@ def _in_place(
         return report
     with held(database, table.location):
         if table.state != "frozen":
-            reconciler.reconcile(database, table.name)
+            reconciler.reconcile(database, table.name, storage_options=options)
         table = registry.find(database, table.name)
         refuse_unpublished(database, table)
         checked = verify_table(uri, level, storage_options=options)
@@ -210,7 +210,7 @@ def _elsewhere(
         if level == "data" and checked.ok:
             from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
 
-            checked = check_rows(checked, uri, target, options)
+            checked = check_rows(checked, uri, target, options, storage_options)
         _refuse_differences(checked, table)
     return replace(
         report,

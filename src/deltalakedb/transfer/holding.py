@@ -30,7 +30,7 @@ def held(database: Database, location: str) -> Iterator[Lease]:
     Raises:
         CatalogBusyError: Somebody else is at work there.
     """
-    name = f"import:{location}"
+    name = imports.lease_name(location)
     lease = leases.acquire(database, name, ttl_ms=imports.LEASE_MS)
     if lease is None:
         holder = leases.holder_of(database, name)
@@ -46,6 +46,13 @@ def held(database: Database, location: str) -> Iterator[Lease]:
         yield lease
     finally:
         leases.release(database, lease)
+
+
+def is_held(database: Database, location: str) -> bool:
+    """Whether somebody is at work on what lies at a location."""
+    with database.read() as session:
+        row = session.row(database.sql("leases", "one"), (imports.lease_name(location),))
+        return row is not None and row[2] > session.now_ms() and not _is_dead(row[0])
 
 
 class Heartbeat:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, VerificationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    TableExistsError,
+    TableMissingError,
+    VerificationError,
+)
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.transfer.catchup import catch_up_table
 from deltalakedb.transfer.plan import target_of
@@ -94,6 +99,8 @@ def import_table(
             pass  # never imported: the whole way
         else:
             return catch_up_table(database, table, location, options, verify)
+    else:
+        _refuse_again(database, name, location)
     from deltalakedb.transfer.pipeline import Pipeline  # Arrow's functions cost time to import
 
     run = Pipeline(
@@ -114,6 +121,19 @@ def import_table(
     return report
 
 
+def _refuse_again(database: Database, name: str, location: str) -> None:
+    """Say of a table that is there already what it needs: more commits perhaps, never another import."""
+    table = registry.find_location(database, location)
+    if table is not None and table.name == name:
+        raise TableExistsError(
+            f"{name!r} was imported before, and is at version {table.head.version}",
+            table=name,
+            version=table.head.version,
+            suggestion="catch_up=True (--catch-up) brings in what others committed since; "
+            "`deltasql rollback` takes the import back",
+        )
+
+
 def _check_data(
     report: ImportReport, uri: str, location: str, options: Mapping[str, str] | None
 ) -> ImportReport:
@@ -122,7 +142,7 @@ def _check_data(
 
     if report.verification is None:
         return report
-    checked = check_rows(report.verification, uri, location, options)
+    checked = check_rows(report.verification, uri, location, options, options)
     if not checked.ok:
         raise VerificationError(
             f"the rows differ: {checked.differences[-1].detail}",

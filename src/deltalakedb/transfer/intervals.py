@@ -12,6 +12,7 @@ from deltalakedb.catalog.file_rows import path_hash
 from deltalakedb.catalog.files import add_from_row
 from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions, iter_state
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn, kind_of
@@ -21,7 +22,7 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.transfer.findings import Difference, changed_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.log.reader import FileTxnLogReader
@@ -134,6 +135,12 @@ class _Check:
         for row in commit_rows.of_table(self._database, self._table_id):
             if not self._first <= row.version <= self.until or row.sha256 is None:
                 continue
+            if is_large(self._listing.commits.get(row.version)):
+                self.compared += 1
+                if commit_digest(self._reader.store, commit_path(row.version)).sha256 != row.sha256:
+                    detail = "the log's bytes are not the catalog's"
+                    self._findings.add(Difference("commit", row.version, detail))
+                continue
             try:
                 data = self._reader.store.get(commit_path(row.version))
             except StorageMissingError:
@@ -166,7 +173,7 @@ class _Check:
         ours_now: dict[tuple[str, str], Any] = {}
         for version in range(self.since, self.until + 1):
             if version > self.since or self._from_nothing:
-                _apply_small(theirs_now, self._actions(version))
+                _apply_small(theirs_now, self._state(version))
             for key in ended.get(version, ()):
                 ours_now.pop(key, None)
             ours_now |= ours.get(version, {})
@@ -247,7 +254,7 @@ class _Check:
             for batch in self._base_actions():
                 apply(self.since, batch, base=True)
         for version in range(self.since + (not self._from_nothing), self.until + 1):
-            apply(version, self._actions(version), base=False)
+            apply(version, self._pieces(version, buckets), base=False)
         return found
 
     def _base_actions(self) -> Iterator[list[Action]]:
@@ -259,6 +266,21 @@ class _Check:
             for part in window.parts:
                 yield part.actions() if isinstance(part, Piece) else part
             self._tick()
+
+    def _state(self, version: int) -> Iterable[Action]:
+        meta = self._listing.commits[version]
+        return iter_state(self._reader.store, meta.path) if is_large(meta) else self._actions(version)
+
+    def _pieces(self, version: int, buckets: frozenset[int]) -> list[Action]:
+        """The actions of a commit; of a large one only those on files of some buckets."""
+        meta = self._listing.commits[version]
+        if not is_large(meta):
+            return self._actions(version)
+        return [
+            action
+            for action in iter_actions(self._reader.store, meta.path)
+            if isinstance(action, Add | Remove) and bucket_of(path_hash(action.path)) in buckets
+        ]
 
     def _actions(self, version: int) -> list[Action]:
         meta = self._listing.commits[version]
@@ -294,7 +316,7 @@ class _Check:
         self._findings.add(Difference(kind, version, detail, key[0]))
 
 
-def _apply_small(state: dict[tuple[str, str], Any], actions: list[Action]) -> None:
+def _apply_small(state: dict[tuple[str, str], Any], actions: Iterable[Action]) -> None:
     for action in actions:
         if isinstance(action, Metadata | Protocol):
             state[kind_of(action), ""] = action.to_dict()

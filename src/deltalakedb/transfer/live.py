@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog.file_rows import path_hash
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
+from deltalakedb.log.large_commits import is_large, iter_actions
 from deltalakedb.log.listing import list_log
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
@@ -15,15 +16,15 @@ from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from deltalakedb.log.listing import LogListing, Plan
     from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.replay import FileKey
-    from deltalakedb.transfer.vectors import HashedRows
 
 #: rows of a checkpoint in memory at once
-_WINDOW = 16_384
+WINDOW = 16_384
 #: what an action of the tail takes in memory, and in JSON
 _MEMORY_PER_ACTION = 2_000
 _JSON_PER_ACTION = 500
@@ -103,31 +104,38 @@ class LiveFiles:
         for number in range(passes):
             wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
             tail = _Tail(self, plan, wanted)
-            for rows in self._hashed(plan, tail.touched):
-                made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
-                tick()
+            self._add_base(made, plan, tail.touched, wanted, tick)
             made.add_rows(hashed(add) for add in tail.live.values())
         return made
 
-    def _hashed(self, plan: Plan, touched: set[FileKey]) -> Iterator[HashedRows]:
-        """The checkpoint's files that no later commit touched, as a digest wants them."""
+    def _add_base(
+        self,
+        made: FileDigest,
+        plan: Plan,
+        touched: set[FileKey],
+        wanted: frozenset[int] | None,
+        tick: Callable[[], None],
+    ) -> None:
+        """Count in the checkpoint's files that no later commit touched."""
         if plan.checkpoint is None:
             return
-        from deltalakedb.transfer.vectors import hashed_rows  # Arrow's functions cost time to import
+        from deltalakedb.transfer.vectors import hashed_files  # Arrow's functions cost time to import
 
-        for window in CheckpointScan(self._store, plan.checkpoint).windows(_WINDOW):
+        for window in CheckpointScan(self._store, plan.checkpoint).windows(WINDOW):
             for part in window.parts:
-                if isinstance(part, Piece) and (fast := hashed_rows(part.batch, touched)) is not None:
-                    yield fast
+                if isinstance(part, Piece) and (fast := hashed_files(part.batch, touched)) is not None:
+                    fast.add_to(made, wanted)
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add))
-                yield [hashed(a) for a in adds if file_key(a) not in touched]
+                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in touched)
+                rows = (hashed(a) for a in adds)
+                made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
+            tick()
 
     def _scalar(self, plan: Plan, tail: _Tail, wanted: frozenset[int]) -> Iterator[Add]:
         if plan.checkpoint is None:
             return
-        for window in CheckpointScan(self._store, plan.checkpoint).windows(_WINDOW):
+        for window in CheckpointScan(self._store, plan.checkpoint).windows(WINDOW):
             for part in window.parts:
                 for action in part.actions() if isinstance(part, Piece) else part:
                     if (
@@ -140,6 +148,10 @@ class LiveFiles:
     def commits(self, plan: Plan) -> Iterator[list[Add | Remove]]:
         """The file actions of the commits after the checkpoint, removes first."""
         for meta in plan.files:
+            if is_large(meta):
+                yield from _in_pieces(iter_actions(self._store, meta.path), Remove)
+                yield from _in_pieces(iter_actions(self._store, meta.path), Add)
+                continue
             actions = decode_commit(self._store.get(meta.path), source=meta.path)
             removes: list[Add | Remove] = [a for a in actions if isinstance(a, Remove)]
             yield removes + [a for a in actions if isinstance(a, Add)]
@@ -161,6 +173,18 @@ class _Tail:
                     self.live[key] = action
                 else:
                     self.live.pop(key, None)
+
+
+def _in_pieces(actions: Iterable[Action], kind: type[Add | Remove]) -> Iterator[list[Add | Remove]]:
+    found: list[Add | Remove] = []
+    for action in actions:
+        if isinstance(action, kind):
+            found.append(action)
+            if len(found) == WINDOW:
+                yield found
+                found = []
+    if found:
+        yield found
 
 
 def hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import imports, indexes, slot_rows
-from deltalakedb.catalog.file_rows import FileRows, live_files
-from deltalakedb.catalog.imports import Receipt
+from deltalakedb.catalog.imports import CommitFacts, Receipt
 from deltalakedb.catalog.ratify import Counts, Ratification, apply_state, write_commits
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Window
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
-from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.report import ImportProgress
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: what an error says in its context about the checkpoint that it is about
 TORN = "torn_checkpoint"
-
-_STATE = (Metadata, Protocol, Txn, DomainMetadata)
 
 
 class LocalEngine:
@@ -123,9 +121,12 @@ class _Load:
         if self._plan.base != "none":
             self._base()
             # what follows looks files up by their paths
-            indexes.restore(self._task.database, self._row, self._task.lease)
+            indexes.restore(self._task.database, self._row, self._task.lease, planning=False)
         for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
-            self._tail(versions)
+            if is_large(self._listing.commits.get(versions.start)):
+                self._large(versions.start)
+            else:
+                self._tail(versions)
 
     # ---- the base ----
 
@@ -167,12 +168,17 @@ class _Load:
         snapshot = reader.snapshot(version)
         state: list[Action] = [snapshot.protocol, snapshot.metadata]
         state += [*reader.txns(version).values(), *reader.domains(version).values()]
-        commit, _ = self._commit(version)
+        large = is_large(self._listing.commits.get(version))
+        commit = None if large else self._commit(version)[0]
         began = time.monotonic()
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
             apply_state(session, self._table_id, version, state)
-            write_commits(session, self._table_id, [commit])
+            if commit is not None:
+                write_commits(session, self._table_id, [commit])
+            else:
+                info, facts = summary(iter_actions(reader.store, commit_path(version)))
+                self._note_large(session, version, info, facts)
             receipt = self._receipt(session, 0, "base", 0, -1, 0, Counts(), 0, began)
             failpoint("import.batch_written")
         self._note(receipt, 0)
@@ -199,7 +205,7 @@ class _Load:
         named = {a.path for _, actions in loaded for a in actions if isinstance(a, Add | Remove)}
         with self._task.database.write() as session:
             imports.require(self._task.database, session, self._task.lease)
-            changes = _Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
+            changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
             for commit, actions in loaded:
                 changes.apply(commit.version, actions)
             changes.rows.flush()
@@ -210,13 +216,58 @@ class _Load:
                 "tail",
                 versions.start,
                 versions.stop - 1,
-                changes.actions,
+                changes.added + changes.removed,
                 changes.counts,
                 changes.rows.next_seq,
                 began,
             )
             failpoint("import.batch_written")
         self._note(receipt, len(versions))
+
+    def _large(self, version: int) -> None:
+        """A commit that is not held in memory: its removes in a first reading, its adds in a second."""
+        began = time.monotonic()
+        store, path = self._task.reader.store, commit_path(version)
+        state: list[Action] = []
+        database, lease = self._task.database, self._task.lease
+        with database.write() as session:
+            imports.require(database, session, lease)
+            changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), set())
+            for kind in (Remove, Add):
+                for piece in pieces(iter_actions(store, path), kind, state if kind is Remove else None):
+                    changes.look_up(piece)
+                    changes.apply(version, piece)
+                    changes.rows.flush()
+                    imports.require(database, session, lease)
+                if kind is Remove:
+                    changes.apply(version, [a for a in state if isinstance(a, STATE)])
+            facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
+            self._note_large(session, version, state, facts)
+            receipt = self._receipt(
+                session,
+                self._batch,
+                "tail",
+                version,
+                version,
+                changes.added + changes.removed,
+                changes.counts,
+                changes.rows.next_seq,
+                began,
+            )
+            failpoint("import.batch_written")
+        self._note(receipt, 1)
+
+    def _note_large(
+        self, session: Session, version: int, state: Sequence[Action], facts: CommitFacts
+    ) -> None:
+        """The row of a commit whose bytes stay in the log alone."""
+        found = commit_digest(self._task.reader.store, commit_path(version))
+        imports.note_large_commit(
+            session,
+            self._table_id,
+            self._ratification(version, state, None),
+            replace(facts, sha256=found.sha256, size=found.size),
+        )
 
     def _commit(self, version: int) -> tuple[Ratification, Sequence[Action]]:
         reader, data = self._task.reader, None
@@ -226,9 +277,12 @@ class _Load:
             if version > self._plan.first_version or self._plan.base == "none":
                 raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
-        commit = Ratification(
+        return self._ratification(version, actions, data), actions
+
+    def _ratification(self, version: int, actions: Sequence[Action], data: bytes | None) -> Ratification:
+        return Ratification(
             version=version,
-            timestamp=reader.timestamp_of(version),
+            timestamp=self._task.reader.timestamp_of(version),
             actions=actions,
             data=data,
             txn_uuid=self._row.import_id,
@@ -236,7 +290,6 @@ class _Load:
             origin="import",
             published=True,
         )
-        return commit, actions
 
     # ---- both ----
 
@@ -266,51 +319,6 @@ class _Load:
         if receipt.kind == "base":
             self._bases.append(receipt)
         self._pace.step(steps, receipt.actions)
-
-
-class _Changes:
-    """The file changes of some commits, against what the catalog holds before them."""
-
-    def __init__(
-        self, session: Session, table_id: int, next_seq: int, encoder: SlotEncoder, named: set[str]
-    ) -> None:
-        self._session, self._table_id = session, table_id
-        self._live = dict(live_files(session, table_id, named)) if named else {}
-        self.rows = FileRows(session, table_id, next_seq, encoder)
-        self.counts = Counts()
-        self.actions = 0
-
-    def apply(self, version: int, actions: Sequence[Action]) -> None:
-        """One commit: its state, its removes, then its adds."""
-        state = [a for a in actions if isinstance(a, _STATE)]
-        if encoder := apply_state(self._session, self._table_id, version, state):
-            self.rows.use(encoder)
-        for action in actions:
-            if isinstance(action, Remove):
-                self._remove(version, action)
-        for action in actions:
-            if isinstance(action, Add):
-                self._add(version, action)
-
-    def _remove(self, version: int, remove: Remove) -> None:
-        self.actions += 1
-        found = self._live.pop((canonical_path(remove.path), remove.dv_id), None)
-        if found is None:
-            self.rows.bury(remove, version)
-            return
-        file_id, size, records = found
-        self.rows.close(file_id, version, remove)
-        self.counts.change(-1, size, records)
-
-    def _add(self, version: int, add: Add) -> None:
-        self.actions += 1
-        key = (canonical_path(add.path), add.dv_id)
-        if (found := self._live.get(key)) is not None:
-            self.rows.close(found[0], version, None)
-            self.counts.change(-1, found[1], found[2])
-        file_id, records = self.rows.add(add, version)
-        self._live[key] = (file_id, add.size, records)
-        self.counts.change(1, add.size, records)
 
 
 def base_batch(plan: ImportPlan, begin: int) -> int:

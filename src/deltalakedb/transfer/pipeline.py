@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import audit, imports, indexes, registry
+from deltalakedb.catalog import audit, import_undo, imports, indexes, registry
 from deltalakedb.catalog.values import Head
 from deltalakedb.exceptions import CatalogError, LogCorruptError, LogError, ProtocolError, VerificationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.live import WINDOW
 from deltalakedb.transfer.loader import TORN, LocalEngine
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.plan import ImportPlan, make_plan
@@ -58,6 +62,7 @@ class Pipeline:
         rate_limit: int,
         progress: Callable[[ImportProgress], None] | None,
         wish: EngineWish,
+        following: bool = False,
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._history, self._level, self._batch_size = history, level, batch_size
@@ -65,6 +70,8 @@ class Pipeline:
         self._wish, self._choice = wish, Choice("local")
         self._engine: LoadEngine = LocalEngine()
         self._name = address.table or ""
+        #: the table stays in others' hands
+        self._following = following
         self._phases: dict[str, float] = {}
         self._torn: set[int] = set()
         self._resumed = False
@@ -74,7 +81,9 @@ class Pipeline:
         began = time.perf_counter()
         # what is wrong with the names is told before anything is noted
         registry.refuse_taken(self._database, self._name, self._location)
-        imports.find_open(self._database, self._name, self._location)
+        begun = imports.find_open(self._database, self._name, self._location)
+        if begun is not None and begun.deferred_indexes:
+            self._database.leave_indexes()
         with held(self._database, self._location) as lease:
             while True:
                 try:
@@ -114,7 +123,7 @@ class Pipeline:
         try:
             row, plan = self._timed("load", lambda: self._load(row, plan, lease))
             failpoint("import.loaded")
-            report = self._timed("verify", lambda: self._verify(row, plan, lease))
+            row, report = self._index_and_verify(row, plan, lease)
         except (LogError, ProtocolError) as error:
             # the source is at fault: what was made of it is of no use
             self._undo(row, lease, error.message)
@@ -198,14 +207,33 @@ class Pipeline:
                     source_version=newest,
                     batches_total=plan.num_batches + 1,
                 )
-        row = indexes.restore(self._database, row, lease)
         with self._database.write() as session:
             imports.require(self._database, session, lease)
             row = imports.set_phase(self._database, session, row, "verifying")
         return row, plan
 
+    def _index_and_verify(
+        self, row: ImportRow, plan: ImportPlan, lease: Lease
+    ) -> tuple[ImportRow, VerifyReport]:
+        """Build the indexes for planning while what is loaded is compared with the log."""
+        if not row.deferred_indexes:
+            return row, self._timed("verify", lambda: self._verify(row, plan, lease))
+        with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
+            build = partial(indexes.restore, self._database, row, lease)
+            built = pool.submit(copy_context().run, self._timed, "index", build)
+            report = self._timed("verify", lambda: self._verify(row, plan, lease))
+            return built.result(), report
+
     def _verify(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> VerifyReport:
-        self._tell(ImportProgress("verifying", 0, 1))
+        beat, total, done = Heartbeat(self._database, lease), max(1, plan.base_rows), 0
+        self._tell(ImportProgress("verifying", 0, total))
+
+        def tick() -> None:
+            nonlocal done
+            beat()
+            done = min(total, done + WINDOW)
+            self._tell(ImportProgress("verifying", done, total))
+
         subject = Subject(
             self._database,
             row.table_id,
@@ -214,11 +242,11 @@ class Pipeline:
             plan.first_version,
             plan.version,
             memory_bound(),
-            Heartbeat(self._database, lease),
+            tick,
             self._engine,
         )
         report = verify_loaded(subject, self._level)
-        self._tell(ImportProgress("verifying", 1, 1))
+        self._tell(ImportProgress("verifying", total, total))
         return report
 
     def _finalize(self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease) -> Head:
@@ -243,7 +271,15 @@ class Pipeline:
         seq = max((r.next_file_seq for r in done), default=0)
         with self._database.write() as session:
             imports.require(self._database, session, lease)
-            imports.show_table(self._database, session, row, head, next_file_seq=seq, shape=uuid.uuid4().hex)
+            imports.show_table(
+                self._database,
+                session,
+                row,
+                head,
+                next_file_seq=seq,
+                shape=uuid.uuid4().hex,
+                following=self._following,
+            )
             self._phases["finalize"] = round(time.perf_counter() - began, 3)
             imports.set_phase(
                 self._database,
@@ -291,7 +327,7 @@ class Pipeline:
         return True
 
     def _undo(self, row: ImportRow, lease: Lease, message: str) -> None:
-        imports.undo_rows(self._database, row, lease)
+        import_undo.undo_rows(self._database, row, lease)
         row = indexes.restore(self._database, row, lease)
         with self._database.write() as session:
             imports.set_phase(self._database, session, row, "failed", error=message)
@@ -305,9 +341,9 @@ class Pipeline:
             pass
 
     def _tell(self, progress: ImportProgress) -> None:
-        telemetry.emit(
-            "import_progress_ratio", progress.done / max(1, progress.total) * 0.99, table=self._name
-        )
+        share = progress.done / max(1, progress.total)
+        ratio = share * 0.8 if progress.phase == "loading" else 0.8 + share * 0.19
+        telemetry.emit("import_progress_ratio", ratio, table=self._name)
         if self._progress is not None:
             self._progress(progress)
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import audit, imports, indexes, outbox, registry
+from deltalakedb.catalog import audit, import_undo, imports, indexes, outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
@@ -143,11 +143,13 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
     )
     if dry_run:
         return report
+    if row.deferred_indexes:
+        database.leave_indexes()
     with held(database, row.location) as lease:
         if part:
             _undo_batches(database, row, keep, lease)
         else:
-            imports.undo_rows(database, row, lease)
+            import_undo.undo_rows(database, row, lease)
             failpoint("import.undoing")
             moved = indexes.restore(database, row, lease)
             with database.write() as session:
@@ -161,7 +163,7 @@ def _undo_batches(database: Database, row: ImportRow, keep: int, lease: Lease) -
     """Drop the newest batches, one transaction each, so that the import can go on from those that stay."""
     for receipt in reversed(imports.receipts(database, row.import_id)):
         if receipt.batch >= keep:
-            imports.undo_batch(database, row, receipt, lease)
+            import_undo.undo_batch(database, row, receipt, lease)
             failpoint("import.undoing")
     with database.write() as session:
         imports.require(database, session, lease)
@@ -200,9 +202,11 @@ def _forget(
     *,
     dry_run: bool,
 ) -> RollbackReport:
-    refuse_unpublished(database, table)
-    checked = verify_table(uri, level, storage_options=options)
-    if not checked.ok:
+    followed = table.state == registry.FOLLOWING  # its owners have all of it
+    if not followed:
+        refuse_unpublished(database, table)
+    checked = None if followed else verify_table(uri, level, storage_options=options)
+    if checked is not None and not checked.ok:
         raise VerificationError(
             f"the log is not what the catalog says: {checked.differences[0].detail}",
             table=table.name,
@@ -233,7 +237,8 @@ def forget(database: Database, table: Table) -> None:
     row = imports.of_table(database, table.table_id)
     with database.write() as session:
         locked = registry.lock(session, [table.table_id]).get(table.table_id)
-        if locked is None or locked.table.head.version != table.head.version or locked.frozen:
+        frozen = locked is not None and locked.frozen and table.state != registry.FOLLOWING
+        if locked is None or locked.table.head.version != table.head.version or frozen:
             raise UnsupportedOperationError(
                 "somebody wrote to the table in the meantime",
                 table=table.name,

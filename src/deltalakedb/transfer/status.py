@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import imports
+from deltalakedb.catalog import imports, registry
 from deltalakedb.catalog.database import Database
+from deltalakedb.exceptions import TableMissingError
+from deltalakedb.transfer.holding import is_held
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.imports import ImportRow
+    from collections.abc import Sequence
+
+    from deltalakedb.catalog.imports import ImportRow, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,10 @@ class ImportStatus:
         error: Why it stopped.
         digest: The digest of its live files, once it is verified.
         import_id: Its id.
+        at_work: Whether a process holds the right to go on with it: a loading import at which nobody is at
+            work was interrupted.
+        looked_at: Of a followed table: when its log was looked at last, in epoch milliseconds.
+        lag: Of a followed table: versions of the log that the copy did not have then.
     """
 
     table: str
@@ -56,6 +64,9 @@ class ImportStatus:
     error: str | None
     digest: str | None
     import_id: str
+    at_work: bool = False
+    looked_at: int | None = None
+    lag: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The status as plain data."""
@@ -79,8 +90,7 @@ def import_status(uri: str) -> list[ImportStatus]:
 
 def _status(database: Database, row: ImportRow) -> ImportStatus:
     done = imports.receipts(database, row.import_id)
-    # a batch that took no time took less than the clock can tell
-    actions, spent = sum(r.actions for r in done), sum(max(r.milliseconds, 1) for r in done) / 1000
+    actions, spent = sum(r.actions for r in done), _seconds(row, done)
     rate = round(actions / spent, 1) if actions else None
     left = None
     if row.phase == "loading" and done:
@@ -104,4 +114,28 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
         row.error,
         row.digest,
         row.import_id,
+        row.is_open and is_held(database, row.location),
+        *_followed(database, row),
     )
+
+
+def _seconds(row: ImportRow, done: Sequence[Receipt]) -> float:
+    """The time that batches took, with the rests that a rate limit asks for and without interruptions."""
+    spent, before = 0, row.started_at
+    for receipt in done:
+        gap = receipt.written_at - before
+        own = max(receipt.milliseconds, 1)  # none took less than the clock can tell
+        spent += own if gap < own or gap > own + imports.LEASE_MS else gap
+        before = receipt.written_at
+    return spent / 1000
+
+
+def _followed(database: Database, row: ImportRow) -> tuple[int | None, int | None]:
+    """When a followed log was looked at, and how far the copy is behind what was seen."""
+    if row.phase != "finalized" or (looked_at := row.details.get("looked_at")) is None:
+        return None, None
+    try:
+        head = registry.find(database, row.name).head.version
+    except TableMissingError:
+        return None, None
+    return looked_at, max(0, row.details["seen_version"] - head)

@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 
 from deltalakedb.catalog.file_rows import path_hashes
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from deltalakedb.protocol.digest import FileDigest, Numbers
     from deltalakedb.protocol.replay import FileKey
 
 #: path hash, path, dv id, size, modification time, partition values, stats
@@ -29,30 +31,69 @@ _NEEDED = ("path", "size", "modificationTime", "partitionValues")
 _PLAIN = frozenset({*_NEEDED, "dataChange", "stats"})
 
 
-def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRows | None:
+@dataclass(frozen=True, slots=True)
+class HashedFiles:
+    """Files as a digest wants them: the hashes of their paths, their sizes, and one text for each."""
+
+    hashes: Numbers
+    sizes: Numbers
+    texts: pa.Array
+
+    def add_to(self, digest: FileDigest, wanted: frozenset[int] | None) -> None:
+        """Count them in; of some buckets only, where they are given."""
+        hashes, sizes, texts = self.hashes, self.sizes, self.texts
+        if wanted is not None:
+            here = np.isin(hashes & (BUCKETS - 1), np.array(sorted(wanted)))
+            hashes, sizes, texts = hashes[here], sizes[here], texts.filter(pa.array(here))
+        digest.add_texts(hashes, sizes, texts.to_pylist())
+
+
+def hashed_files(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedFiles | None:
     """The files of a batch that are not touched, as a digest wants them; None where one is unusual."""
     adds = usual_adds(batch)
     if adds is None:
         return None
     if not len(adds):
-        return []
+        none = np.zeros(0, np.int64)
+        return HashedFiles(none, none, pa.array([], pa.binary()))
     paths = adds.field("path").to_pylist()
-    texts = zip(
+    hashes = np.array(path_hashes(paths), np.int64)
+    sizes = adds.field("size").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    texts = pc.binary_join_element_wise(
+        adds.field("path").cast(pa.string()),
+        "",
+        adds.field("size").cast(pa.string()),
+        adds.field("modificationTime").cast(pa.string()),
+        partition_texts(adds.field("partitionValues")),
+        pc.fill_null(adds.field("stats"), "").cast(pa.string()) if _has(adds, "stats") else "",
+        SEPARATOR,
+    ).cast(pa.binary())
+    if not touched:
+        return HashedFiles(hashes, sizes, texts)
+    joined = "\n".join(paths)
+    if "%" in joined or "file:" in joined.lower():
+        paths = [canonical_path(path) for path in paths]
+    kept = np.array([(path, "") not in touched for path in paths], bool)
+    return HashedFiles(hashes[kept], sizes[kept], texts.filter(pa.array(kept)))
+
+
+def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRows | None:
+    """The same as rows, for those who hash them elsewhere."""
+    adds = usual_adds(batch)
+    if adds is None or not len(adds):
+        return None if adds is None else []
+    paths = adds.field("path").to_pylist()
+    rows = zip(
         path_hashes(paths),
         paths,
         repeat(""),
         adds.field("size").to_pylist(),
         adds.field("modificationTime").to_pylist(),
-        partition_json(adds.field("partitionValues")),
+        partition_texts(adds.field("partitionValues")).to_pylist(),
         pc.fill_null(adds.field("stats"), "").to_pylist() if _has(adds, "stats") else repeat(""),
         strict=False,
     )
-    if not touched:
-        return list(texts)
-    joined = "\n".join(paths)
-    if "%" in joined or "file:" in joined.lower():
-        return [row for row in texts if (canonical_path(row[1]), "") not in touched]
-    return [row for row in texts if (row[1], "") not in touched]
+    return [row for row in rows if not touched or (canonical_path(row[1]), "") not in touched]
 
 
 def _has(adds: pa.StructArray, name: str) -> bool:
@@ -82,26 +123,25 @@ def usual_adds(batch: pa.RecordBatch) -> pa.StructArray | None:
     return adds if pa.types.is_map(values.type) and pa.types.is_string(values.type.key_type) else None
 
 
-def partition_json(values: pa.MapArray) -> list[str]:
+def partition_texts(values: pa.MapArray) -> pa.Array:
     """The partition values of files as JSON; files share few combinations, so each is spelled once."""
-    keys, items, offsets = values.keys, values.items, values.offsets.to_pylist()
-    width = offsets[1] - offsets[0] if len(offsets) > 1 else 0
-    regular = all(b - a == width for a, b in pairwise(offsets))
-    names, texts = keys.to_pylist(), items.to_pylist()
-    known: dict[tuple[str | None, ...], str] = {}
-    out = []
-    start = offsets[0]
-    if regular and width and names[start : start + width] * len(values) == names[start : offsets[-1]]:
-        head = names[start : start + width]
-        for at in range(start, offsets[-1], width):
-            some = tuple(texts[at : at + width])
-            if (found := known.get(some)) is None:
-                found = known[some] = encode_json(dict(zip(head, some, strict=True)))
-            out.append(found)
-        return out
-    for a, b in pairwise(offsets):
-        out.append(encode_json(dict(zip(names[a:b], texts[a:b], strict=True))))
-    return out
+    columns = _partitions(values)
+    if columns is None:
+        names, texts, offsets = values.keys.to_pylist(), values.items.to_pylist(), values.offsets.to_pylist()
+        rows = (dict(zip(names[a:b], texts[a:b], strict=True)) for a, b in pairwise(offsets))
+        return pa.array([encode_json(row) for row in rows], pa.string())
+    codes = np.zeros(len(values), np.int64)
+    for column in columns.values():
+        coded = column.dictionary_encode()
+        many = len(coded.dictionary) + 1
+        here = coded.indices.fill_null(many - 1).to_numpy(zero_copy_only=False)
+        # dense again after every column, so that the product of their sizes cannot overflow
+        codes = np.unique(codes * many + here, return_inverse=True)[1].astype(np.int64)
+    _, first, at = np.unique(codes, return_index=True, return_inverse=True)
+    some = pa.array(first)
+    picked = {name: column.take(some).to_pylist() for name, column in columns.items()}
+    spelled = [encode_json({name: picked[name][n] for name in columns}) for n in range(len(first))]
+    return pa.array(spelled, pa.string()).take(pa.array(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +163,7 @@ class PlainFiles:
     times: pa.Array
     data_changes: pa.Array
     stats: pa.Array
-    values: list[str]
+    values: pa.Array
     partitions: Mapping[str, pa.Array]
 
 
@@ -150,7 +190,7 @@ def plain_files(batch: pa.RecordBatch) -> PlainFiles | None:
         adds.field("modificationTime").cast(pa.int64()),
         changes,
         stats,
-        partition_json(values),
+        partition_texts(values),
         parts,
     )
 

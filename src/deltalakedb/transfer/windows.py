@@ -103,7 +103,7 @@ def _block(files: PlainFiles, encoders: Encoders) -> Block | None:
         "data_change": files.data_changes,
         **made.arrays(),
         "stats": files.stats,
-        "partition_values": pa.array(files.values, pa.string()),
+        "partition_values": files.values,
     }
     return Block(columns, made.levels(), counts)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalakedb import extras
 from deltalakedb.catalog.engines.base import Dialect, Engine, Session, literal
 from deltalakedb.catalog.engines.forks import ForkGate
+from deltalakedb.catalog.engines.queue import Queue
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -27,6 +28,7 @@ from deltalakedb.exceptions import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import duckdb
 
@@ -210,7 +212,7 @@ class DuckdbEngine(Engine):
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._turn = Queue()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._users = 0
         self._timer: threading.Timer | None = None
@@ -309,11 +311,15 @@ class DuckdbEngine(Engine):
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A short one that goes before others: a publisher must not fall behind the writers it follows."""
+        return self.write(hurry=True)
+
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self, *, hurry: bool = False) -> Iterator[Session]:
         """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
         with self._cursor() as cursor:
-            if not self._turn.acquire(timeout=self._wait):
+            if not self._turn.acquire(timeout=self._wait, hurry=hurry):
                 raise CatalogBusyError(
                     f"another writer of this process held {self.path} for {self._wait:g} s",
                     suggestion="look for a long-running writer, or raise duckdb.wait_s",

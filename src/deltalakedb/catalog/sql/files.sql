@@ -75,6 +75,16 @@ SELECT f.path, f.size, f.modification_time, f.data_change, j.stats, j.partition_
   j.base_row_id, j.default_row_commit_version, j.clustering_provider, j.add_extra
 FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id WHERE f.file_id IN (??);
 
+-- name: digest texts
+-- a page of the files that live at a version: id, hash of the path, size, and all fields of the digest as one text
+-- only: sqlite
+SELECT f.file_id, f.path_hash, f.size,
+       CAST(f.path || char(31) || f.dv_id || char(31) || f.size || char(31) || f.modification_time || char(31)
+            || j.partition_values || char(31) || coalesce(j.stats, '') AS BLOB)
+FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.file_id > ? AND f.file_id < ? AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
+ORDER BY f.file_id LIMIT ?;
+
 -- name: bucket digests
 -- the digest of the files that live at a version, summed by bucket; the fields and their order are those of protocol/digest.py
 -- only: postgres

@@ -38,6 +38,10 @@ UPDATE dl_imports SET plan = ?, source_version = ?, batches_total = ?, updated_a
 -- name: set deferred
 UPDATE dl_imports SET deferred_indexes = ?, updated_at = ? WHERE import_id = ?;
 
+-- name: any deferred
+-- whether an import took the indexes away
+SELECT 1 FROM dl_imports WHERE deferred_indexes LIMIT 1;
+
 -- name: receipts
 SELECT batch, kind, begins, ends, actions, num_files, size_bytes, num_records, files_without_count, next_file_seq, written_at,
        milliseconds, memory_bytes
@@ -56,6 +60,11 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch = ?;
 
 -- name: drop receipts
 DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
+
+-- name: set commit facts
+-- of a commit that was read line by line
+UPDATE dl_commits SET data_change = ?, num_added = ?, num_removed = ?, sha256 = ?, size_bytes = ?
+WHERE table_id = ? AND version = ?;
 
 -- name: other files
 -- whether any file belongs to somebody else

@@ -88,6 +88,10 @@ DELETE FROM dl_namespaces WHERE name = ?;
 -- one setting of the whole catalog
 SELECT value FROM dl_settings WHERE name = ?;
 
+-- name: settings like
+-- settings of the whole catalog whose names fit a pattern
+SELECT name, value FROM dl_settings WHERE name LIKE ?;
+
 -- name: delete setting
 DELETE FROM dl_settings WHERE name = ?;
 

@@ -10,6 +10,7 @@ import deltalake
 from deltalakedb.cli.options import PAIR, changing, common
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
+from deltalakedb.table.new_tables import taken_out
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
@@ -81,12 +82,14 @@ def command(
         there = catalog.find(name)
         if there is not None and not if_not_exists:
             raise TableExistsError(
-                f"the table exists at {there.location}",
+                f"the table already exists at {there.location}",
                 table=name,
                 version=there.head.version,
                 suggestion="take another name, or say --if-not-exists",
             )
-        if there is None and not dry_run:
+        if there is None and dry_run:
+            taken_out({"configuration": dict(properties)}, table=name)  # refuses what cannot be
+        elif there is None:
             catalog.create_table(
                 name,
                 schema,

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
+from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import changing, common, importing
+from deltalakedb.cli.signals import until_told
 from deltalakedb.config import use_config
+from deltalakedb.transfer.follow import follow_table
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.transfer.plan import plan_import
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.transfer.findings import Level
+    from deltalakedb.transfer.follow import FollowReport
     from deltalakedb.transfer.plan import History, ImportPlan
     from deltalakedb.transfer.report import ImportProgress, ImportReport
 
@@ -30,6 +36,20 @@ if TYPE_CHECKING:
     help="Bring only the commits that others made since the import; nothing where there are none.",
 )
 @click.option(
+    "--follow",
+    is_flag=True,
+    help="Keep a read-only copy of a table that others go on writing, until it is told to end.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.01, max=86_400),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow, the pause between two looks at the log.",
+)
+@click.option("--once", is_flag=True, help="With --follow, look once and end, as cron likes it.")
+@click.option(
     "--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows of the checkpoint in one transaction."
 )
 @click.option("--rate", type=click.IntRange(0), metavar="FILES", help="Files loaded in a second at most.")
@@ -43,13 +63,16 @@ def command(
     history: str,
     verify: str,
     catch_up: bool,
+    follow: bool,
+    interval: float,
+    once: bool,
     batch_size: int | None,
     rate: int | None,
     engine: str,
     master: str | None,
     remote: str | None,
     dry_run: bool,
-) -> None:
+) -> int:
     """Take over the plain Delta table at PATH as TABLE. Nothing of it is moved or changed.
 
     The table becomes visible at the end, once it is loaded and compared with its log. An import that was
@@ -57,13 +80,21 @@ def command(
     only through the catalog; everybody may go on reading its folder. Exit code 3 where the comparison fails,
     75 where another import of the table is at work.
 
+    With --follow the table stays in others' hands: the catalog keeps a read-only copy of its metadata, looks
+    at its log again and again, and tells how far the copy is behind. `deltasql rollback` forgets the copy.
+
     \b
     Examples:
       deltasql import /srv/lake/orders sales.orders --dry-run
       deltasql import /srv/lake/orders sales.orders --history full --verify full
       deltasql import /srv/lake/orders sales.orders --catch-up
+      deltasql import s3://theirs/orders partner.orders --follow --interval 30
       deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
     """
+    if once and not follow:
+        raise click.UsageError("--once goes with --follow")
+    if follow and (catch_up or dry_run):
+        raise click.UsageError("--follow goes with neither --catch-up nor --dry-run")
     address = invocation.table_address(table)
     uri = address.to_uri(redact=False)
     which, level = cast("History", history), cast("Level", verify)
@@ -75,13 +106,16 @@ def command(
             invocation.output.result(
                 document, lambda screen: _view_plan(screen, plan), brief=[address.to_uri()]
             )
-            return
+            return ExitCode.OK
         with invocation.output.progress(f"importing {address.table}") as advance:
 
             def tell(progress: ImportProgress) -> None:
-                if progress.phase == "loading":
-                    advance(progress.done, progress.total)
+                verb = "importing" if progress.phase == "loading" else "verifying"
+                advance(progress.done, progress.total, f"{verb} {address.table}")
 
+            if follow:
+                last = _follow(invocation, path, uri, which, level, interval, once=once, progress=tell)
+                return _tell_last(invocation, last)
             done = import_table(
                 path,
                 uri,
@@ -97,6 +131,58 @@ def command(
     invocation.output.result(
         document, lambda screen: _view(screen, done, address.to_uri()), brief=[address.to_uri()]
     )
+    return ExitCode.OK
+
+
+def _follow(
+    invocation: Invocation,
+    path: str,
+    uri: str,
+    history: History,
+    level: Level,
+    interval: float,
+    *,
+    once: bool,
+    progress: Callable[[ImportProgress], None],
+) -> FollowReport:
+    """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
+
+    def tell(report: FollowReport) -> None:
+        if report.error is not None:
+            invocation.output.note(f"{report.table}: the log cannot be reached: {report.error}")
+        elif not once and report.action != "unchanged":
+            invocation.output.note(_followed(report))
+
+    if not once:
+        invocation.output.note(f"Following {path}; Ctrl-C ends it.")
+    with until_told() as stop:
+        return follow_table(
+            path,
+            uri,
+            interval=interval,
+            once=once,
+            history=history,
+            verify=level,
+            stop=stop,
+            tell=tell,
+            progress=progress,
+        )
+
+
+def _tell_last(invocation: Invocation, last: FollowReport) -> int:
+    """What the last look found; a log that could not be reached is worth another try."""
+    invocation.output.result(last.to_dict(), lambda screen: screen.line(_followed(last)), brief=[last.table])
+    return ExitCode.OK if last.error is None else ExitCode.TRY_AGAIN
+
+
+def _followed(report: FollowReport) -> str:
+    if report.error is not None:
+        return f"{report.table} is at version {report.version}; the log cannot be reached: {report.error}"
+    what = {"imported": "Imported; ", "caught up": f"{render.many(report.brought, 'version')} brought in; "}
+    where = f"{report.table} is at version {report.version}"
+    behind = f", {render.many(report.lag, 'version')} behind the log" if report.lag else ", the log's newest"
+    late = f" (was {report.seconds_behind:.0f} s behind)" if report.brought else ""
+    return f"{what.get(report.action, '')}{where}{behind}{late}."
 
 
 def _view_plan(screen: Screen, plan: ImportPlan) -> None:
@@ -108,9 +194,9 @@ def _view_plan(screen: Screen, plan: ImportPlan) -> None:
             ("files", about + render.count(plan.num_files)),
             ("size", None if plan.size_bytes is None else render.size(plan.size_bytes)),
             ("batches", render.count(plan.num_batches)),
-            ("time", f"about {plan.seconds:.0f} s"),
-            ("memory", f"about {render.size(plan.memory_bytes)}"),
-            ("database", f"about {render.size(plan.database_bytes)} larger"),
+            ("time", f"about {plan.seconds:.0f} s (estimated)" if plan.seconds >= 1 else "below a second"),
+            ("memory", f"about {render.size(plan.memory_bytes)} (estimated)"),
+            ("database", f"about {render.size(plan.database_bytes)} larger (estimated)"),
             ("engine", plan.engine),
             ("note", plan.note),
             ("torn checkpoints", ", ".join(map(str, plan.passed_over)) or None),

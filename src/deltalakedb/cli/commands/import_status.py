@@ -38,7 +38,7 @@ def command(invocation: Invocation, table: str | None) -> None:
         rows = [
             (
                 s.table,
-                s.phase,
+                s.phase + (", interrupted" if s.finished_at is None and not s.at_work else ""),
                 f"{s.batches_done}/{s.batches_total}",
                 render.count(s.actions_done),
                 "-" if s.rate is None else f"{s.rate:,.0f}/s",
@@ -49,6 +49,10 @@ def command(invocation: Invocation, table: str | None) -> None:
             )
             for s in found
         ]
+        for s in found:
+            if s.lag is not None:
+                behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "in step"
+                screen.line(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
         headers = ("NAME", "PHASE", "BATCHES", "ACTIONS", "RATE", "LEFT", "MEMORY", "HEARD OF", "ERROR")
         screen.table(headers, rows, right=headers[2:7])
 

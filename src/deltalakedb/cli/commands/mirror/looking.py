@@ -28,7 +28,7 @@ def status(invocation: Invocation, table: str | None, look: bool) -> int:
     """Show how far each log is behind its table, and why.
 
     Exit code 5 where a table is frozen, 3 where --look finds commits of others, 75 where commits have waited
-    for more than 60 seconds.
+    for more than 60 seconds or a checkpoint cannot be written.
 
     \b
     Examples:
@@ -48,7 +48,8 @@ def status(invocation: Invocation, table: str | None, look: bool) -> int:
         return ExitCode.FROZEN
     if any(s.ahead for s in found):
         return ExitCode.DRIFT
-    return ExitCode.TRY_AGAIN if any(s.alarm for s in found) else ExitCode.OK
+    late = any(s.alarm or s.checkpoint_error is not None for s in found)
+    return ExitCode.TRY_AGAIN if late else ExitCode.OK
 
 
 def _view_status(screen: Screen, found: Sequence[MirrorStatus]) -> None:
@@ -84,12 +85,16 @@ def _why(status: MirrorStatus) -> str:
     elif status.error is not None:
         again = f", next try in {status.retry_in:.0f} s" if status.backing_off else ""
         told.append(f"{status.error} ({render.many(status.attempts, 'attempt')}{again})")
+    if status.checkpoint_error is not None:
+        tries = render.many(status.checkpoint_attempts, "attempt")
+        again = f", next try in {status.checkpoint_retry_in:.0f} s" if status.checkpoint_backing_off else ""
+        told.append(f"no checkpoint: {status.checkpoint_error} ({tries}{again})")
     if status.alarm:
         told.append("ALARM: behind for more than a minute")
     return "; ".join(told) or "-"
 
 
-@click.command("verify")
+@click.command("verify", short_help="Compare log and catalog at every version.")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--no-replay", is_flag=True, help="Compare bytes only: faster, and blind to wrong checkpoints.")
 @common

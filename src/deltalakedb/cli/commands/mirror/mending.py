@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.resolve import Resolved
 
 
-@click.command("repair")
+@click.command("repair", short_help="Rewrite lost or damaged commit files.")
 @click.argument("table")
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 @common
@@ -51,7 +51,7 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
     return code_of(done.left)
 
 
-@click.command("rebuild")
+@click.command("rebuild", short_help="Make the whole log in an empty place.")
 @click.argument("table")
 @click.argument("location")
 @common
@@ -72,13 +72,14 @@ def rebuild(invocation: Invocation, table: str, location: str) -> None:
     invocation.output.result(
         {"table": name, "location": location, "first_version": first, "version": last},
         lambda screen: screen.line(
-            f"Versions {first} to {last} of {name} are in {location}/_delta_log"
+            (f"Versions {first} to {last} of {name} are" if first < last else f"Version {last} of {name} is")
+            + f" in {location}/_delta_log"
             + (f", beginning with a checkpoint of version {first}." if first else ".")
         ),
     )
 
 
-@click.command("recover")
+@click.command("recover", short_help="Take over a log that is ahead.")
 @click.argument("table")
 @common
 @click.pass_obj
@@ -102,7 +103,7 @@ def recover(invocation: Invocation, table: str) -> None:
     )
 
 
-@click.command("resolve")
+@click.command("resolve", short_help="Decide where both sides committed.")
 @click.argument("table")
 @click.option(
     "--keep-theirs", is_flag=True, required=True, help="Their commits stay; ours go on top with new versions."
@@ -163,7 +164,7 @@ def _view_resolved(screen: Screen, done: Resolved) -> None:
             screen.line(f"  {what} {now} version {done.ours[ours.version]}")
 
 
-@click.command("policy")
+@click.command("policy", short_help="Show or set what others may commit.")
 @click.argument("table")
 @click.argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
 @common
@@ -190,7 +191,7 @@ def policy(invocation: Invocation, table: str, policy: str | None) -> None:
     )
 
 
-@click.command("fence")
+@click.command("fence", short_help="Keep writers out that bypass the catalog.")
 @click.argument("table")
 @click.option("--remove", is_flag=True, help="Take the fence away.")
 @common

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,16 +9,16 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import common
+from deltalakedb.cli.signals import until_told
+from deltalakedb.mirror.reconciler import checked_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.mirror.reconciler import Pass
 
 
-@click.command("run")
+@click.command("run", short_help="Publish what waits, once or as a service.")
 @click.argument("table", required=False)
 @click.option("--watch", is_flag=True, help="Go on until told to stop, by Ctrl-C or SIGTERM.")
 @click.option(
@@ -38,8 +35,8 @@ def run(invocation: Invocation, table: str | None, watch: bool, interval: float)
     """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
 
     A table whose last attempt failed is left alone until its next try is due; naming it forces one. What was
-    left is named: frozen tables (exit code 5), failed and waiting ones (75), paused ones (0: somebody wants
-    it so).
+    left is named: frozen tables (exit code 5), failed and waiting ones and those whose checkpoint cannot be
+    written (75), paused ones (0: somebody wants it so).
 
     \b
     Examples:
@@ -51,24 +48,13 @@ def run(invocation: Invocation, table: str | None, watch: bool, interval: float)
         raise click.UsageError("--watch looks after all tables: leave the name out")
     with invocation.open_maybe(table) as (catalog, name):
         if watch:
+            checked_interval(interval)
             invocation.output.note(f"Publishing the tables of {catalog.uri}; Ctrl-C ends it.")
-            with _until_told() as stop:
+            with until_told() as stop:
                 done = catalog.mirror.run(stop=stop, interval=interval)
         else:
             done = catalog.mirror.run() if name is None else catalog.mirror.publish(name)
     return _tell_pass(invocation, done)
-
-
-@contextmanager
-def _until_told() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, so that the round under way is finished."""
-    stop = threading.Event()
-    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
@@ -88,6 +74,9 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
             screen.line(
                 f"  ! {name} failed and waits for its next try: `deltasql mirror run {name}`", "yellow"
             )
+        for name in done.no_checkpoint:
+            why = f"`deltasql mirror status {name}` says why"
+            screen.line(f"  ! the checkpoint of {name} cannot be written: {why}", "yellow")
         for name in done.paused:
             screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`")
         for name in done.late:
@@ -103,14 +92,16 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
         "backing_off": list(done.backing_off),
         "paused_tables": list(done.paused),
         "late": list(done.late),
+        "no_checkpoint": list(done.no_checkpoint),
     }
     invocation.output.result(document, view, brief=[*failed, *diverged, *frozen, *done.backing_off])
     if diverged or frozen:
         return ExitCode.FROZEN
-    return ExitCode.TRY_AGAIN if failed or done.backing_off or done.late else ExitCode.OK
+    waits = failed or done.backing_off or done.late or done.no_checkpoint
+    return ExitCode.TRY_AGAIN if waits else ExitCode.OK
 
 
-@click.command("pause")
+@click.command("pause", short_help="Let publishing stand still.")
 @click.argument("table", required=False)
 @common
 @click.pass_obj

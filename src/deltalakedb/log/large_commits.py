@@ -1,0 +1,87 @@
+"""Commits that are too large to be held in memory, read line by line."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.codec import decode_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.storage import ObjectMeta, Store
+
+#: bytes from which on a commit is not held in memory as a whole
+LARGE: Final = 32 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+#: how lines of files begin, as every known writer spells them; others are decoded and looked at
+_FILES = (b'{"add":', b'{"remove":', b'{"cdc":')
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDigest:
+    """The sha256 of a commit's bytes, and how many there are."""
+
+    sha256: str
+    size: int
+
+
+def is_large(meta: ObjectMeta | None) -> bool:
+    """Whether a commit is read line by line."""
+    return meta is not None and meta.size >= LARGE
+
+
+def iter_actions(store: Store, path: str) -> Iterator[Action]:
+    """The actions of a commit, in the order written.
+
+    Raises:
+        LogCorruptError: A line is broken, or the file holds no action at all.
+        StorageMissingError: There is no such file.
+    """
+    nothing = True
+    for number, line in _lines(store, path):
+        if (action := decode_line(line, source=path, number=number)) is not None:
+            nothing = False
+            yield action
+    if nothing:
+        raise LogCorruptError(f"{path} holds no action", suggestion="restore the file from a copy")
+
+
+def iter_state(store: Store, path: str) -> Iterator[Action]:
+    """The same without most of the lines about files, which are not even decoded."""
+    for number, line in _lines(store, path):
+        if (
+            not line.startswith(_FILES)
+            and (action := decode_line(line, source=path, number=number)) is not None
+        ):
+            yield action
+
+
+def large_commit_info(store: Store, path: str) -> CommitInfo | None:
+    """What a commit's writer says about it, or None; reading stops there."""
+    for action in iter_state(store, path):
+        if isinstance(action, CommitInfo):
+            return action
+    return None
+
+
+def commit_digest(store: Store, path: str) -> CommitDigest:
+    """The digest of a commit's bytes."""
+    hashed, size = hashlib.sha256(), 0
+    with store.open(path) as file:
+        while piece := file.read(1 << 20):
+            hashed.update(piece)
+            size += len(piece)
+    return CommitDigest(hashed.hexdigest(), size)
+
+
+def _lines(store: Store, path: str) -> Iterator[tuple[int, bytes]]:
+    with store.open(path) as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.removeprefix(_BOM) if number == 1 else line

@@ -1,0 +1,113 @@
+"""Rows of SQL-backed tables updated and deleted by Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.extras import require
+from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.operating import opened, operate, path_name, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import deltalake
+    from pyspark.sql import Column, SparkSession
+
+    from deltalakedb.uri import Address
+
+
+def delete(
+    spark: SparkSession,
+    table: str | Address | deltalake.DeltaTable,
+    condition: str | Column | None = None,
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> dict[str, int]:
+    """Delete rows, run by delta-spark and committed in SQL.
+
+    Args:
+        spark: A session with Delta, such as `session` gives.
+        table: The table's address, or the table itself.
+        condition: Which rows, in SQL; the database picks the files that may hold them. A Column works too, on
+            all files, and over Spark Connect only where the server has Delta's own plugin.
+        storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
+
+    Returns:
+        ``num_affected_rows``; -1 where whole files went whose rows nobody counted.
+
+    Raises:
+        ConflictError: Somebody else changed what this depends on.
+
+    Example:
+        >>> delete(spark, "deltasql://sqlite//lake/meta.db?table=orders", "day < '2020-01-01'")
+        {'num_affected_rows': 42}
+    """
+    found = opened(spark, table, storage_options)
+
+    def run(folder: str) -> None:
+        if condition is None or isinstance(condition, str):
+            where = "" if condition is None else f" WHERE (\n{condition}\n)"
+            spark.sql(f"DELETE FROM {path_name(folder)}{where}").collect()  # noqa: S608 - it is the user's
+        else:
+            plain_table(spark, folder).delete(condition)
+
+    where = condition_of(spark, found._source.snapshot, condition)
+    metrics = operate(spark, found, run, where=where)
+    return {"num_affected_rows": told(metrics, "numDeletedRows")}
+
+
+def update(
+    spark: SparkSession,
+    table: str | Address | deltalake.DeltaTable,
+    set: Mapping[str, str | Column],  # noqa: A002 - as delta-spark calls it
+    condition: str | Column | None = None,
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> dict[str, int]:
+    """Update rows, run by delta-spark and committed in SQL.
+
+    Args:
+        spark: A session with Delta, such as `session` gives.
+        table: The table's address, or the table itself.
+        set: By column, its new value as an expression in SQL, or a Column.
+        condition: Which rows, in SQL; the database picks the files that may hold them. Columns work too, on
+            all files, and over Spark Connect only where the server has Delta's own plugin.
+        storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
+
+    Returns:
+        ``num_affected_rows``.
+
+    Raises:
+        ConflictError: Somebody else changed what this depends on.
+
+    Example:
+        >>> update(spark, "deltasql://sqlite//lake/meta.db?table=orders", {"qty": "qty + 1"}, "sku = 7")
+        {'num_affected_rows': 3}
+    """
+    if not set:
+        raise InvalidArgumentError("an update sets at least one column", suggestion="name it in set=")
+    found = opened(spark, table, storage_options)
+
+    def run(folder: str) -> None:
+        if all_text(condition, *set.values()):
+            given = ", ".join(f"{column} = {value}" for column, value in set.items())
+            where = "" if condition is None else f" WHERE (\n{condition}\n)"
+            spark.sql(f"UPDATE {path_name(folder)} SET {given}{where}").collect()  # noqa: S608 - the same
+        else:
+            plain_table(spark, folder).update(condition=condition, set=dict(set))
+
+    where = condition_of(spark, found._source.snapshot, condition)
+    metrics = operate(spark, found, run, where=where)
+    return {"num_affected_rows": told(metrics, "numUpdatedRows")}
+
+
+def all_text(*parts: str | Column | None) -> bool:
+    """Whether there is no Column among some expressions, so that they can be said in SQL."""
+    return all(part is None or isinstance(part, str) for part in parts)
+
+
+def plain_table(spark: SparkSession, folder: str) -> Any:
+    """The table at a path as delta-spark's own class has it, which takes Columns."""
+    return require("delta.tables", "spark", "expressions that are Columns").DeltaTable.forPath(spark, folder)

@@ -1,0 +1,152 @@
+"""Operations that delta-spark runs on a scratch table, harvested and committed in SQL."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.catalog import snapshots
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.rows import tracks_rows
+from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.spark.scratch import SparkScratch
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.table.operations import submit
+from deltalakedb.table.overlay import unread
+from deltalakedb.table.sql_table import SqlDeltaTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import deltalake
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.uri import Address
+
+#: into how many parts delta-spark divides the files of a log
+_PARTS: Final = "spark.databricks.delta.snapshotPartitions"
+_FILES_A_PART: Final = 5_000
+_MOST_PARTS: Final = 50
+
+
+def opened(
+    spark: SparkSession,
+    table: str | Address | deltalake.DeltaTable,
+    storage_options: dict[str, str] | None = None,
+) -> SqlDeltaTable:
+    """A table that an operation is about to change, at its newest version.
+
+    Args:
+        spark: A session with Delta.
+        table: The table's address, or the table itself, inside a transaction too.
+        storage_options: Options for the object store, where the table is given by its address.
+
+    Raises:
+        InvalidArgumentError: It is a plain Delta table.
+        SparkSetupError: The session has no Delta.
+    """
+    check_delta(spark)
+    if isinstance(table, SqlDeltaTable):
+        found = table
+    elif hasattr(table, "table_uri"):
+        raise InvalidArgumentError(
+            f"{table.table_uri} is a plain Delta table, which no catalog decides about",
+            suggestion="hand it to delta-spark, or import it into a catalog first",
+        )
+    else:
+        found = SqlDeltaTable(table, storage_options=storage_options)
+    found._refresh()
+    return found
+
+
+def operate(
+    spark: SparkSession,
+    table: SqlDeltaTable,
+    run: Callable[[str], object],
+    *,
+    where: Expr | None = None,
+    same_rows: bool = False,
+) -> Mapping[str, Any] | None:
+    """Run an operation of delta-spark on the files that it may touch, and commit what it did.
+
+    Args:
+        spark: The session.
+        table: The open table.
+        run: Calls delta-spark on the table at a path.
+        where: Only files that may hold such rows are shown to it; None for all of them.
+        same_rows: No row changes, so that nothing is read whose change would matter.
+
+    Returns:
+        delta-spark's metrics of the operation; None where there was nothing to do.
+
+    Raises:
+        ConflictError: Somebody else changed what the operation depends on.
+    """
+    snapshot = table._source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    if same_rows:
+        with unread(table._source):
+            adds, reads = list(table._source.adds(where)), NOTHING
+    else:
+        adds, reads = _candidates(table, where)
+    _check_row_ids(table, adds)
+    domains = snapshots.domains(table._database, table._row, snapshot.version)
+    failpoint("data.before")
+    with SparkScratch.at(table._root, spark, table=table.name) as scratch, _parts(spark, len(adds)):
+        scratch.lay_all(snapshot, adds, domains)
+        run(str(scratch.folder))
+        harvest = scratch.harvest(after=0)
+        if all(isinstance(action, CommitInfo) for action in harvest.actions):
+            return None
+        submit(table, scratch, harvest, reads)
+    infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
+    return infos[0].extra.get("operationMetrics") or {} if infos else {}
+
+
+def told(metrics: Mapping[str, Any] | None, name: str) -> int:
+    """A number among metrics; -1, as with delta-spark, where whole files went whose rows nobody counted."""
+    return 0 if metrics is None else int(metrics.get(name, -1))
+
+
+def path_name(folder: str) -> str:
+    """A table at a path, as Spark's SQL names it."""
+    return f"delta.`{folder.replace('`', '``')}`"
+
+
+def _candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:
+    """The files whose rows an operation may rewrite, and what its result then depends on."""
+    adds = list(table._source.adds(where))
+    if where is None or getattr(table._source, "reshaped", False):
+        return adds, EVERYTHING
+    return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
+
+
+def _check_row_ids(table: SqlDeltaTable, adds: list[Add]) -> None:
+    """Refuse to rewrite rows whose ids are given when the transaction commits, and not before."""
+    snapshot = table._source.snapshot
+    tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking")
+    if tracked and any(add.base_row_id is None for add in adds):
+        raise UnsupportedOperationError(
+            "rows of this transaction get their row ids when it commits, and cannot be rewritten before",
+            table=table.name,
+            suggestion="commit first, or make one operation of the two",
+        )
+
+
+@contextmanager
+def _parts(spark: SparkSession, files: int) -> Iterator[None]:
+    """A scratch log is short: fifty tasks to read it would take longer than the rest."""
+    if spark.conf.get(_PARTS, None) is not None:
+        yield
+        return
+    spark.conf.set(_PARTS, str(min(_MOST_PARTS, 1 + files // _FILES_A_PART)))
+    try:
+        yield
+    finally:
+        spark.conf.unset(_PARTS)

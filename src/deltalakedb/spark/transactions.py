@@ -1,0 +1,129 @@
+"""Spark inside a transaction: changes of any size to several tables, visible together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.exceptions import TableMissingError
+from deltalakedb.spark import dml, merging, upkeep
+from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.scratch import frame_over
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.writing import Wish
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from deltalakedb.table.transaction import Transaction
+
+
+class SparkTransaction:
+    """Spark's operations on the tables of a transaction, by name; made by ``tx.spark(spark)``.
+
+    Every operation sees what the transaction did before it, by Spark or not. Nothing is visible to others
+    before the transaction commits.
+
+    Args:
+        transaction: The transaction.
+        spark: A session with Delta.
+
+    Example:
+        >>> with catalog.transaction() as tx:
+        ...     work = tx.spark(spark)
+        ...     work.merge("stock", news, "target.sku = source.sku").whenMatchedUpdateAll().execute()
+        ...     work.write("arrivals", news, mode="append")
+    """
+
+    def __init__(self, transaction: Transaction, spark: SparkSession) -> None:
+        check_delta(spark)
+        self._transaction = transaction
+        self._spark = spark
+
+    def read(self, name: str, *, where: str | None = None) -> DataFrame:
+        """A table as the transaction sees it now; what was read takes part in the check for conflicts."""
+        table = self._transaction.table(name)
+        snapshot = table._source.snapshot
+        adds = list(table._source.adds(condition_of(self._spark, snapshot, where)))
+        frame = frame_over(self._spark, snapshot, adds, table._root)
+        return frame if where is None else frame.where(where)
+
+    def write(
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        mode: Literal["error", "append", "overwrite", "ignore"] = "append",
+        partition_by: Sequence[str] | str | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+        replace_where: str | None = None,
+        dynamic: bool = False,
+        app_id: str | None = None,
+        version: int | None = None,
+        configuration: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        location: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write a DataFrame, creating the table where it does not exist; arguments as in `write`."""
+        wish = Wish(
+            df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, dict(options or {})
+        )
+        wish.check()
+        try:
+            table = self._transaction.table(name)
+        except TableMissingError:
+            self._transaction._create(
+                name, location, lambda folder: wish.save(folder, more=configuration or {})
+            )
+        else:
+            table._refresh()
+            wish.fulfil(table)
+
+    def merge(
+        self,
+        name: str,
+        source: DataFrame,
+        condition: str | Column,
+        *,
+        target_alias: str = "target",
+        source_alias: str = "source",
+    ) -> merging.MergeBuilder:
+        """Begin a merge; clauses and arguments as in `merge`."""
+        return merging.merge(
+            self._spark,
+            self._transaction.table(name),
+            source,
+            condition,
+            target_alias=target_alias,
+            source_alias=source_alias,
+        )
+
+    def update(
+        self,
+        name: str,
+        set: Mapping[str, str | Column],  # noqa: A002 - as delta-spark calls it
+        condition: str | Column | None = None,
+    ) -> dict[str, int]:
+        """Update rows; arguments as in `update`."""
+        return dml.update(self._spark, self._transaction.table(name), set, condition)
+
+    def delete(self, name: str, condition: str | Column | None = None) -> dict[str, int]:
+        """Delete rows; arguments as in `delete`."""
+        return dml.delete(self._spark, self._transaction.table(name), condition)
+
+    def optimize(
+        self, name: str, *, where: str | None = None, z_order_by: Sequence[str] | str = ()
+    ) -> dict[str, Any]:
+        """Put small files together; arguments as in `optimize`."""
+        return upkeep.optimize(self._spark, self._transaction.table(name), where=where, z_order_by=z_order_by)
+
+    def restore(
+        self, name: str, *, version: int | None = None, timestamp: str | datetime | None = None
+    ) -> dict[str, int]:
+        """Make a table what it was at a version or a time; arguments as in `restore`."""
+        return upkeep.restore(
+            self._spark, self._transaction.table(name), version=version, timestamp=timestamp
+        )

@@ -1,0 +1,55 @@
+"""``DeltaStorageHandler`` on SQL-backed tables: the files below the table's root."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from deltalake.fs.fs_handler import DeltaStorageHandler as StockHandler
+
+from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.raw import RawProxy
+from deltalakedb.uri import is_deltasql
+
+if TYPE_CHECKING:
+    from deltalake._internal import RawDeltaTable
+
+    from deltalakedb.table.sql_table import SqlDeltaTable
+
+
+class DeltaStorageHandler(StockHandler):
+    """A file system handler for pyarrow, rooted at a table.
+
+    Args:
+        table_uri: A path, URL or ``deltasql://`` address.
+        options: Options for the object store.
+        known_sizes: Sizes of files, by path below the root.
+    """
+
+    def __init__(
+        self,
+        table_uri: str,
+        options: dict[str, str] | None = None,
+        known_sizes: dict[str, int] | None = None,
+    ) -> None:
+        if is_deltasql(table_uri):
+            table: Any = DeltaTable(table_uri, storage_options=options)
+            table_uri, options = _place(table, options)
+        super().__init__(table_uri, options, known_sizes)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: RawDeltaTable,
+        options: dict[str, str] | None = None,
+        known_sizes: dict[str, int] | None = None,
+    ) -> DeltaStorageHandler:
+        """The handler of an open table, ``table._table`` as in stock."""
+        given: Any = table
+        if isinstance(given, RawProxy):
+            return cls(*_place(given._owner, options), known_sizes)
+        return cast("DeltaStorageHandler", super().from_table(table, options, known_sizes))
+
+
+def _place(table: SqlDeltaTable, options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]:
+    root = table._root
+    return root.location, options or (None if root.options is None else dict(root.options))

@@ -1,0 +1,256 @@
+"""Following: a read-only copy in SQL of a table that others own, kept in step with its log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb import telemetry
+from deltalakedb.catalog import commits, imports, registry
+from deltalakedb.catalog.database import Database
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    LogGapError,
+    StorageMissingError,
+    StorageUnavailableError,
+    TableExistsError,
+    TableMissingError,
+)
+from deltalakedb.failpoints import failpoint
+from deltalakedb.log.names import commit_path
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror import outside
+from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.plan import target_of
+from deltalakedb.transfer.verify import check_level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deltalakedb.catalog.values import Table
+    from deltalakedb.transfer.findings import Level
+    from deltalakedb.transfer.plan import History
+    from deltalakedb.transfer.report import ImportProgress
+
+#: the lease is renewed at least so often while nothing happens
+_NAP = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FollowReport:
+    """How far a copy is behind the log that it follows.
+
+    Attributes:
+        table: The copy's name.
+        location: The table that is followed.
+        version: The newest version of the copy.
+        source_version: The newest version of the log when it was looked at.
+        brought: Versions that this look brought in.
+        seconds_behind: How long the copy had been behind: from the oldest version that it lacked to now.
+        action: ``imported`` for a copy that was made now, ``caught up`` or ``unchanged``.
+        error: Why the log could not be reached this time; the next look tries again.
+    """
+
+    table: str
+    location: str
+    version: int
+    source_version: int
+    brought: int
+    seconds_behind: float
+    action: str
+    error: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Versions of the log that the copy does not have."""
+        return max(0, self.source_version - self.version)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {**asdict(self), "lag": self.lag}
+
+
+def follow_table(
+    path: str,
+    uri: str,
+    *,
+    interval: float = 10.0,
+    once: bool = False,
+    history: History = "auto",
+    verify: Level = "digest",
+    storage_options: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+    tell: Callable[[FollowReport], None] | None = None,
+    progress: Callable[[ImportProgress], None] | None = None,
+) -> FollowReport:
+    """Keep a read-only copy of a table that others own: its metadata in SQL, its files untouched.
+
+    The first call imports the table; from then on every look brings in the commits that were made since.
+    Writes through the copy are refused with ``TableFollowedError``. Killed at any time, it goes on where it
+    was. ``rollback_import`` forgets the copy.
+
+    Args:
+        path: The table's root.
+        uri: The ``deltasql://`` address of the copy.
+        interval: Seconds between two looks at the log.
+        once: Look once and return, as cron likes it; otherwise until ``stop`` is set.
+        history: As in ``import_table``, for the first call.
+        verify: As in ``import_table``, for the first call.
+        storage_options: Options for the object store.
+        stop: Ends the following when it is set.
+        tell: Called after every look.
+        progress: Called while the table is imported.
+
+    Returns:
+        What the last look found.
+
+    Raises:
+        TableExistsError: The name or the location belongs to a table of the catalog that is no copy.
+        LogGapError: The log was cleaned up beyond the copy.
+        LogCorruptError: The log is not the one that was followed.
+        CatalogBusyError: Another process follows the table.
+
+    Example:
+        >>> follow_table("s3://theirs/orders", "deltasql://sqlite//lake/meta.db?table=orders", once=True).lag
+        0
+    """
+    address, location = target_of(path, uri)
+    check_level(verify)
+    if not 0 < interval < float("inf"):
+        raise InvalidArgumentError(f"interval must be a number of seconds above 0, not {interval}")
+    options = get_config().storage_options_for(location, storage_options)
+    database, name = Database.open(address), address.table or ""
+    made = False
+    try:
+        table = registry.find(database, name)
+    except TableMissingError:
+        # Arrow's functions cost time to import
+        from deltalakedb.transfer.choosing import EngineWish
+        from deltalakedb.transfer.pipeline import Pipeline
+
+        Pipeline(
+            database,
+            address,
+            location,
+            FileTxnLogReader(location, options),
+            history=history,
+            level=verify,
+            batch_size=None,
+            rate_limit=get_config().import_.rate_limit,
+            progress=progress,
+            wish=EngineWish("local"),
+            following=True,
+        ).whole()
+        made, table = True, registry.find(database, name)
+    _refuse_others(table, location)
+    end = stop or threading.Event()
+    with held(database, location) as lease:
+        beat = Heartbeat(database, lease)
+        while True:
+            report = _look(database, name, options, made=made)
+            made = False
+            if tell is not None:
+                tell(report)
+            if once or _rest(end, interval, beat):
+                return report
+
+
+def _refuse_others(table: Table, location: str) -> None:
+    if table.location != location:
+        raise TableExistsError(
+            f"the name {table.name!r} is taken by the table at {table.location}",
+            table=table.name,
+            suggestion="give the path of that table, or choose another name",
+        )
+    if table.state != registry.FOLLOWING:
+        raise TableExistsError(
+            f"{table.name!r} is a table of the catalog, not a copy",
+            table=table.name,
+            suggestion="`deltasql import --catch-up` brings outside commits in; to follow it instead, "
+            "`deltasql rollback` it first",
+        )
+
+
+def _rest(stop: threading.Event, interval: float, beat: Heartbeat) -> bool:
+    """Wait until the next look is due; whether to stop."""
+    until = time.monotonic() + interval
+    while (left := until - time.monotonic()) > 0:
+        if stop.wait(min(left, _NAP)):
+            return True
+        beat()
+    return stop.is_set()
+
+
+def _look(database: Database, name: str, options: Mapping[str, str] | None, *, made: bool) -> FollowReport:
+    """Bring in what the log has beyond the copy, and note how far it is."""
+    table = registry.find(database, name)
+    reader = FileTxnLogReader(table.location, options)
+    try:
+        newest = reader.latest_version()
+        behind = _seconds_behind(reader, table)
+        brought = _bring(database, table, reader, newest, options)
+        newest = max(newest, reader.latest_version())
+    except StorageUnavailableError as error:
+        # a store that is away for a while is what a follower sits out
+        return FollowReport(
+            name, table.location, table.head.version, table.head.version, 0, 0.0, "unchanged", error.message
+        )
+    row = imports.of_table(database, table.table_id)
+    if row is not None:
+        imports.note_follower(database, row, newest)
+    version = registry.find(database, name).head.version
+    telemetry.emit("follow_lag_versions", max(0, newest - version), table=name)
+    action = "imported" if made else "caught up" if brought else "unchanged"
+    return FollowReport(name, table.location, version, newest, brought, behind, action)
+
+
+def _seconds_behind(reader: FileTxnLogReader, table: Table) -> float:
+    missing = table.head.version + 1
+    if not reader.store.exists(commit_path(missing)):
+        return 0.0
+    return round(max(0.0, time.time() - reader.timestamp_of(missing) / 1000), 3)
+
+
+def _bring(
+    database: Database,
+    table: Table,
+    reader: FileTxnLogReader,
+    newest: int,
+    options: Mapping[str, str] | None,
+) -> int:
+    head = table.head.version
+    again = f"`deltasql rollback {table.name}` forgets the copy; follow the table anew"
+    if newest < head or _rewritten(database, table, reader):
+        raise LogCorruptError(
+            f"the log at {table.location} is not the one that was followed: it was written anew",
+            table=table.name,
+            version=head,
+            suggestion=again,
+        )
+    if newest == head:
+        return 0
+    if not reader.store.exists(commit_path(head + 1)):
+        raise LogGapError(
+            f"version {head + 1} was cleaned up before the copy had it; the log is at {newest}",
+            table=table.name,
+            version=head + 1,
+            suggestion=f"{again}, and more often than its log is cleaned up",
+        )
+    failpoint("follow.before_bringing")
+    return len(outside.adopt(database, table.name, options, origin="import").versions)
+
+
+def _rewritten(database: Database, table: Table, reader: FileTxnLogReader) -> bool:
+    """Whether the commit of the copy's newest version is another one now."""
+    row = commits.one(database, table, table.head.version)
+    if row is None or row.sha256 is None:
+        return False
+    try:
+        data = reader.store.get(commit_path(table.head.version))
+    except StorageMissingError:
+        return False  # cleaned up; the checkpoint that covers it has no digest
+    return commits.digest(data) != row.sha256

@@ -1,0 +1,80 @@
+"""Commits that are read line by line become the same rows, and only their digests are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deltalakedb import DeltaTable, import_table, rollback_import, verify_table, write_deltalake
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.log import large_commits
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.storage.store import open_store
+from deltalakedb.transfer import changes, plan
+from support.lake import ids, ids_of
+from support.sources import contents, count, many_files, plain_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_commits, "LARGE", 1)
+    monkeypatch.setattr(changes, "_PIECE", 3)
+
+
+def loaded(root: Path, uri: str, history: Any) -> dict[str, list[Any]]:
+    import_table(str(root), uri, history=history, verify="full")
+    found = contents(uri)
+    rollback_import(uri)
+    return {name: rows for name, rows in found.items() if name != "dl_commit_bytes"}
+
+
+def test_large_commits_become_the_same_rows(
+    tmp_path: Path, catalog_uri: str, request: pytest.FixtureRequest
+) -> None:
+    uri = f"{catalog_uri}?table=t"
+    cases = [
+        (many_files(tmp_path / "many"), "checkpoint"),
+        (many_files(tmp_path / "other", checkpointed=7), "full"),
+        (plain_table(tmp_path / "plain"), "full"),
+    ]
+    wanted = [loaded(root, uri, history) for root, history in cases]
+    request.getfixturevalue("everything_is_large")
+    assert [loaded(root, uri, history) for root, history in cases] == wanted
+    root, _ = cases[-1]
+    import_table(str(root), uri)
+    assert count(uri, "dl_commit_bytes") == 0
+    table = DeltaTable(uri)
+    assert [c["operation"] for c in table.history()][-1] == "WRITE"
+    write_deltalake(uri, ids(99, part="a"), mode="append")
+    assert 99 in ids_of(DeltaTable(uri))
+    assert verify_table(uri, "full").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.usefixtures("everything_is_large")
+def test_damage_and_changed_bytes_of_a_large_commit_are_found(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    newest = root / "_delta_log" / f"{7:020}.json"
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-20])
+    with pytest.raises(LogCorruptError, match="line 3"):
+        import_table(str(root), uri)
+    newest.write_bytes(b"\xef\xbb\xbf" + whole.replace(b"\n", b"\r\n"))
+    assert import_table(str(root), uri).num_files == 40
+    newest.write_bytes(whole)
+    (found,) = verify_table(uri, "full").differences
+    assert (found.kind, found.version) == ("commit", 7)
+
+
+def test_a_large_commit_is_a_batch_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = many_files(tmp_path / "many", commits=4)
+    listing = list_log(open_store(root))
+    assert list(plan.tail_batches(listing, range(6))) == [range(6)]
+    monkeypatch.setattr(large_commits, "LARGE", listing.commits[0].size)
+    assert list(plan.tail_batches(listing, range(6))) == [range(1), range(1, 6)]
+    assert FileTxnLogReader(root).snapshot(0).version == 0
