@@ -178,14 +178,28 @@ def add_from_row(row: dict[str, Any]) -> Add:
 
 
 def stream_files(
-    database: Database, opened: OpenTable, *, columns: Sequence[str] = STREAM_COLUMNS, page: int = 20_000
+    database: Database,
+    opened: OpenTable,
+    *,
+    columns: Sequence[str] = STREAM_COLUMNS,
+    page: int = 20_000,
+    between: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Every file of a version in batches, in the order of their ids, with bounded memory."""
+    """Every file of a version in batches, in the order of their ids, with bounded memory.
+
+    Args:
+        database: The catalog.
+        opened: The table at the version.
+        columns: What to read of each.
+        page: Rows of a batch.
+        between: Only files whose sequence numbers lie in a range, its end left out.
+    """
     facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
     wanted = list(columns)
     columns = [*wanted, "file_id"]
     shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
-    after = (opened.table.table_id << FILE_ID_BITS) - 1
+    first = opened.table.table_id << FILE_ID_BITS
+    after, end = (first - 1, None) if between is None else (first + between[0] - 1, first + between[1])
     while True:
         plan = plan_page(
             table_id=opened.table.table_id,
@@ -194,6 +208,7 @@ def stream_files(
             limit=page,
             columns=columns,
             facts=facts,
+            end=end,
         )
         with database.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
@@ -258,6 +273,13 @@ def difference(database: Database, table: Table, older: int, newer: int) -> tupl
     )
     # removed and brought back: both versions have it
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
+
+
+def next_seq(database: Database, table: Table) -> int:
+    """The first sequence number that no file of a table has."""
+    with database.read() as session:
+        row = session.row(database.sql("files", "next seq"), (table.table_id,))
+    return 0 if row is None else int(row[0])
 
 
 def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:

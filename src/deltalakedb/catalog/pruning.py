@@ -156,10 +156,17 @@ def plan_files(
 
 
 def plan_page(
-    *, table_id: int, version: int, after: int, limit: int, columns: Sequence[str], facts: EngineFacts
+    *,
+    table_id: int,
+    version: int,
+    after: int,
+    limit: int,
+    columns: Sequence[str],
+    facts: EngineFacts,
+    end: int | None = None,
 ) -> Plan:
-    """The statement for the next files of a version in the order of their ids."""
-    last = (table_id + 1) << FILE_ID_BITS
+    """The statement for the next files of a version in the order of their ids, up to an id or to the last."""
+    last = (table_id + 1) << FILE_ID_BITS if end is None else end
     alive = _alive(version, version + 1)
     page = f"f.file_id > ? AND f.file_id < ? AND {alive.sql} ORDER BY f.file_id LIMIT ?"
     return Plan(f"{_select(columns, facts)} WHERE {page}", (after, last, *alive.params, limit), None)

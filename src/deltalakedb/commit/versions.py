@@ -10,13 +10,13 @@ from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import isolation_of
+from deltalakedb.commit.duties import own_duties
 from deltalakedb.commit.info import own_time, with_info
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
             metadata=metadata,
             root=locked.table.location,
             table=name,
-            also={FENCE} if change.exact else OURS,
+            also=own_duties(change, step, protocol),
             made_here=change.copy is None,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
@@ -70,7 +70,7 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
-        data = encode_commit(actions) if change.copy is None else change.copy.data
+        data = encode_commit(actions) if change.made is None else change.made.data
         locked = ratify(
             session,
             locked,
@@ -82,7 +82,7 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
-                origin="sql" if change.copy is None else change.copy.origin,
+                origin="sql" if change.made is None else change.made.origin,
                 published=change.copy is not None,
                 fresh=change.fresh,
             ),

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from typing import Protocol as TypingProtocol
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, files, outbox, registry, snapshots
@@ -23,7 +24,9 @@ from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
@@ -34,6 +37,17 @@ if TYPE_CHECKING:
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
+
+
+class CheckpointWriting(TypingProtocol):
+    """Writes a checkpoint of one version into a store, without telling readers of it."""
+
+    def __call__(
+        self, database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None
+    ) -> WrittenCheckpoint:
+        """Write it."""
+        ...
+
 
 #: commits between two checkpoints, where the table does not say
 DEFAULT_INTERVAL = 100
@@ -53,6 +67,7 @@ def checkpoint(
     version: int | None = None,
     kind: CheckpointKind | None = None,
     storage_options: Mapping[str, str] | None = None,
+    write: CheckpointWriting | None = None,
 ) -> WrittenCheckpoint:
     """Write a checkpoint of a published version.
 
@@ -62,6 +77,7 @@ def checkpoint(
         version: The version; by default the newest.
         kind: One file, several parts or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
+        write: Who writes its files: `write_checkpoint_of`, or somebody else in the same way.
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
@@ -85,7 +101,7 @@ def checkpoint(
         )
     store = open_store(table.location, storage_options)
     with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
-        written = write_checkpoint_of(database, name, version, store=store, kind=kind)
+        written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
             mine = still_held(database, session, lease)
         # a holder that was paused past its lease leaves the hint to its successor
@@ -153,24 +169,30 @@ def write_checkpoint_of(
 ) -> WrittenCheckpoint:
     """Write a checkpoint of one version into a store, without telling readers of it."""
     opened = snapshots.open_table(database, name, version)
-    metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
+    metadata = opened.snapshot.metadata
     if kind is None:
         kind = _kind(opened)
-    content = CheckpointContent(
-        version=version,
-        protocol=protocol,
-        metadata=metadata,
-        files=files.stream_files(database, opened),
-        tombstones=_tombstones(database, opened),
-        txns=list(snapshots.txns(database, opened.table, version).values()),
-        domains=list(snapshots.domains(database, opened.table, version).values()),
-    )
+    content = content_of(database, opened, files.stream_files(database, opened))
     return write_checkpoint(
         store,
         content,
         kind=kind,
         stats_as_json=metadata.configuration.get("delta.checkpoint.writeStatsAsJson") != "false",
         stats_as_struct=is_on(metadata, "delta.checkpoint.writeStatsAsStruct"),
+    )
+
+
+def content_of(database: Database, opened: OpenTable, rows: Iterable[pa.RecordBatch]) -> CheckpointContent:
+    """What a checkpoint of an open version holds, with some rows as its files."""
+    version = opened.snapshot.version
+    return CheckpointContent(
+        version=version,
+        protocol=opened.snapshot.protocol,
+        metadata=opened.snapshot.metadata,
+        files=rows,
+        tombstones=_tombstones(database, opened),
+        txns=list(snapshots.txns(database, opened.table, version).values()),
+        domains=list(snapshots.domains(database, opened.table, version).values()),
     )
 
 

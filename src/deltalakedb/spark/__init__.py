@@ -6,7 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.batches import BatchSinks, foreach_batch
+    from deltalakedb.spark.checkpointing import checkpoint
+    from deltalakedb.spark.configuring import configure
     from deltalakedb.spark.dml import delete, update
+    from deltalakedb.spark.listing import VacuumListing, vacuum_list
     from deltalakedb.spark.merging import MergeBuilder, merge
     from deltalakedb.spark.reading import read
     from deltalakedb.spark.sessions import session
@@ -15,9 +19,14 @@ if TYPE_CHECKING:
     from deltalakedb.spark.writing import write
 
 __all__ = [
+    "BatchSinks",
     "MergeBuilder",
     "SparkTransaction",
+    "VacuumListing",
+    "checkpoint",
+    "configure",
     "delete",
+    "foreach_batch",
     "merge",
     "optimize",
     "read",
@@ -25,13 +34,19 @@ __all__ = [
     "session",
     "update",
     "vacuum",
+    "vacuum_list",
     "write",
 ]
 
 _HOMES = {
+    "BatchSinks": "batches",
     "MergeBuilder": "merging",
     "SparkTransaction": "transactions",
+    "VacuumListing": "listing",
+    "checkpoint": "checkpointing",
+    "configure": "configuring",
     "delete": "dml",
+    "foreach_batch": "batches",
     "merge": "merging",
     "optimize": "upkeep",
     "read": "reading",
@@ -39,6 +54,7 @@ _HOMES = {
     "session": "sessions",
     "update": "dml",
     "vacuum": "upkeep",
+    "vacuum_list": "listing",
     "write": "writing",
 }
 

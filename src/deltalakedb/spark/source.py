@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,16 +12,20 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.spark.sinks import query_id
+from deltalakedb.spark.streaming import OPTIONS, StreamReader
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.operations import removes
 from deltalakedb.table.parquet import write_files
@@ -37,7 +42,13 @@ if TYPE_CHECKING:
 
 #: bytes of files that one task reads, as Spark's own sources have it
 _TASK_BYTES: Final = 128 << 20
-_OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns"})
+_OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns", *OPTIONS})
+#: columns of the change feed, as delta-spark has them
+_FEED: Final = (
+    ("_change_type", StringType()),
+    ("_commit_version", LongType()),
+    ("_commit_timestamp", TimestampType()),
+)
 
 
 class DeltaSqlSource(DataSource):
@@ -57,12 +68,18 @@ class DeltaSqlSource(DataSource):
         """What ``format()`` is given."""
         return "deltasql"
 
+    _schema_string = ""
+
     def schema(self) -> StructType:
-        """The table's schema at the version that is asked for."""
+        """The table's schema at the version that is asked for, with the feed's columns where it is."""
         table = _open(self.options)
         # this object is kept for all queries on the DataFrame: they read the version that its schema is of
         self._version = table.version()
-        whole = StructType.fromJson(json.loads(table._source.snapshot.metadata.schema_string))
+        self._schema_string = table._source.snapshot.metadata.schema_string
+        whole = StructType.fromJson(json.loads(self._schema_string))
+        if self.options.get("readchangefeed", "false").lower() == "true":
+            for name, kind in _FEED:
+                whole = whole.add(name, kind)
         names = _columns(self.options, whole.names)
         # what Delta keeps beside a column says nothing to Spark, and must not differ from what is read
         return StructType([StructField(n, whole[n].dataType, nullable=True) for n in names])
@@ -74,6 +91,15 @@ class DeltaSqlSource(DataSource):
             options |= {"version": str(self._version)}
             options.pop("timestamp", None)
         return _Reader(options, schema.names)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A stream of the table's new files, or of its changes."""
+        known = self._schema_string or _open(self.options)._source.snapshot.metadata.schema_string
+        return StreamReader(dict(self.options), schema.names, known)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
+        """A sink that has every batch of a query once."""
+        return _StreamWriter.of(dict(self.options), overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - Arrow has it
         """A writer to an existing table."""
@@ -102,28 +128,35 @@ class _Reader(DataSourceReader):
         self._options = dict(options)
         self._columns = columns
 
-    def partitions(self) -> Sequence[_Files]:
+    def partitions(self) -> Sequence[InputPartition]:
         """The files that may match, in groups for one task each."""
         table = _open(self._options)
         adds = table._source.adds(table._where(self._options.get("where")))
         root = table._root
-        return [
-            _Files(table._source.snapshot, group, root.location, root.options)
-            for group in _groups(adds, _TASK_BYTES)
-        ]
+        return files_partitions(table._source.snapshot, adds, root.location, root.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some files, by delta-rs."""
-        if not isinstance(partition, _Files):
-            return iter(())  # Spark asks for one where there are none
-        whole = arrow_schema(partition.snapshot.metadata.schema_string)
-        schema = pa.schema(
-            [whole.field(name).with_nullable(True).remove_metadata() for name in self._columns]
-        )
-        root = root_at(partition.location, partition.storage_options)
-        table = raw_table(partition.snapshot, partition.adds, root)
-        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=self._columns, predicate=None))
-        return conformed(reader, schema, table)
+        return read_files(partition, self._columns)
+
+
+def files_partitions(
+    snapshot: Snapshot, adds: Iterable[Add], location: str, storage_options: Mapping[str, str] | None
+) -> list[_Files]:
+    """Files in groups for one task each."""
+    return [_Files(snapshot, group, location, storage_options) for group in _groups(adds, _TASK_BYTES)]
+
+
+def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some files, by delta-rs."""
+    if not isinstance(partition, _Files):
+        return iter(())  # Spark asks for one where there are none
+    whole = arrow_schema(partition.snapshot.metadata.schema_string)
+    schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
+    root = root_at(partition.location, partition.storage_options)
+    table = raw_table(partition.snapshot, partition.adds, root)
+    reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=None))
+    return conformed(reader, schema, table)
 
 
 @dataclass
@@ -167,6 +200,10 @@ class _Writer(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote, by the driver."""
+        self.settle(messages)
+
+    def settle(self, messages: list[WriterCommitMessage | None], txn: Txn | None = None) -> None:
+        """Commit what all tasks wrote, with a note of the batch that it is."""
         adds = _written(messages)
         table = SqlDeltaTable(self.options["path"], version=self.snapshot.version)
         gone = removes(table._source.adds()) if self.overwrite else []
@@ -174,17 +211,56 @@ class _Writer(DataSourceArrowWriter):
             return
         partitions = encode_json(list(self.snapshot.metadata.partition_columns))
         how = {"mode": "Overwrite" if self.overwrite else "Append", "partitionBy": partitions}
-        info = CommitInfo(extra={"operation": "WRITE", "operationParameters": how})
+        operation = "WRITE" if txn is None else "STREAMING UPDATE"
+        info = CommitInfo(extra={"operation": operation, "operationParameters": how})
         reads = EVERYTHING if self.overwrite else NOTHING
         files = table._root.placed(a.path for a in adds)
-        table._hand_on(
-            Work(table._row, (info, *gone, *adds), self.snapshot, reads, files, fresh=True, root=table._root)
-        )
+        actions = (info, *(() if txn is None else (txn,)), *gone, *adds)
+        table._hand_on(Work(table._row, actions, self.snapshot, reads, files, fresh=True, root=table._root))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed job wrote."""
+        """Delete what the tasks of a failed job wrote.
+
+        Where every task has ended well it was the commit that failed, or died: the database may have it. Its
+        files stay then, for `gc` to find where nobody knows them.
+        """
+        if any(message is None for message in messages):
+            self.drop(messages)
+
+    def drop(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what tasks wrote and nobody will commit."""
         root = root_at(self.location, self.storage_options)
         undo(root.placed(a.path for a in _written(messages)))
+
+
+@dataclass
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a query: its id and the batch's number are noted in the same transaction."""
+
+    writer: _Writer
+
+    @classmethod
+    def of(cls, options: dict[str, str], *, overwrite: bool) -> _StreamWriter:
+        return cls(_Writer.to(options, overwrite=overwrite))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
+        """Write the rows of one task."""
+        return self.writer.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit a batch, unless it was committed before Spark could note that."""
+        app_id = query_id(self.writer.options)
+        table = SqlDeltaTable(self.writer.options["path"])
+        recorded = table.transaction_version(app_id)
+        if recorded is not None and recorded >= batchId:
+            self.writer.drop(messages)
+            return
+        now = time.time_ns() // 1_000_000
+        self.writer.settle(messages, Txn(app_id=app_id, version=batchId, last_updated=now))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Delete what the tasks of a failed batch wrote."""
+        self.writer.abort(messages)
 
 
 def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:

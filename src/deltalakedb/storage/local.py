@@ -18,7 +18,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _TEMP_PREFIX = ".dl-"
 _TEMP_SUFFIX = ".tmp"
@@ -118,6 +118,14 @@ class LocalStore:
         found = list(self._walk(prefix, recursive, start_after))
         found.sort(key=lambda meta: meta.path)
         return iter(found)
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders right below the root, sorted; links to others are none."""
+        with Translated("list", self._root):
+            try:
+                return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
+            except FileNotFoundError:
+                return []
 
     def put_new(
         self,

@@ -29,7 +29,7 @@ from deltalakedb.storage.store import ObjectMeta, checked_path
 from deltalakedb.storage.upload import Upload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
@@ -174,6 +174,12 @@ class RemoteStore:
         ]
         found.sort(key=lambda meta: meta.path)
         return iter(found)
+
+    def folders(self) -> Sequence[str]:
+        """The first parts of the paths of all objects that have more of them, sorted."""
+        with self._translated("list", "/"):
+            listed = obstore.list_with_delimiter(self._store)
+            return sorted({str(p).strip("/") for p in listed["common_prefixes"]})
 
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:  # noqa: ARG002
         """Create an object; False where there is one already. The store sets the time itself."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from deltalakedb.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
 _NO_PARTS: Final = frozenset({"", ".", ".."})
@@ -76,6 +76,10 @@ class Store(Protocol):
             recursive: Also the files of folders below.
             start_after: Only files whose path sorts after this one.
         """
+        ...
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders right below the root, sorted."""
         ...
 
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:

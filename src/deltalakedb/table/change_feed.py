@@ -21,7 +21,7 @@ from deltalakedb.table.source import check_version
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from deltalakedb.protocol.actions import Metadata
@@ -86,6 +86,23 @@ def load_cdf(
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     reader = _query(tables, snapshot.metadata, schema.names, predicate)
     return pa.RecordBatchReader.from_batches(schema, conformed(reader, schema, *tables))
+
+
+def read_changes(
+    snapshot: Snapshot, changes: Iterable[Change], root: Root, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files of changes, in the types that the table and Spark give them."""
+    own = pa.schema(
+        [
+            (CHANGE_TYPE, pa.string()),
+            (COMMIT_VERSION, pa.int64()),
+            (COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
+        ]
+    )
+    whole = pa.schema([*arrow_schema(snapshot.metadata.schema_string), *own])
+    schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
+    tables = _laid(snapshot, changes, root)
+    return conformed(_query(tables, snapshot.metadata, list(columns), None), schema, *tables)
 
 
 def _changes(table: SqlReads, wanted: Range) -> list[Change]:

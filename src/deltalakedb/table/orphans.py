@@ -42,17 +42,55 @@ def orphans(
         temporary: Also files that our own writers had not finished, though their names are hidden.
         storage_options: Options for the store.
     """
-    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary)
-    if is_local(root):
-        found = _walk(root, "", shown)
-    else:
-        before = min(before, now - REMOTE_GRACE_MS)
-        listed = list(open_store(root, storage_options).list(recursive=True))
-        tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
-        found = (m for m in listed if shown.path(m.path) and not m.path.startswith(tuple(tables)))
-    for meta in found:
+    before = oldest_orphan(root, before=before, now=now)
+    for meta in data_files(
+        root, partition_columns=partition_columns, temporary=temporary, storage_options=storage_options
+    ):
         if meta.modified_ms <= before and meta.path not in known:
             yield meta
+
+
+def oldest_orphan(root: str, *, before: int, now: int) -> int:
+    """The time before which a file must have been written, so that it may be one that nobody knows."""
+    return before if is_local(root) else min(before, now - REMOTE_GRACE_MS)
+
+
+def data_files(
+    root: str,
+    prefix: str = "",
+    *,
+    partition_columns: Sequence[str],
+    temporary: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[ObjectMeta]:
+    """The files below a table's root that may be its data, whoever knows them.
+
+    Args:
+        root: The table's root.
+        prefix: Only those of a folder right below it.
+        partition_columns: As in `orphans`.
+        temporary: As in `orphans`.
+        storage_options: Options for the store.
+    """
+    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary)
+    if is_local(root):
+        yield from _walk(root, prefix, shown)
+        return
+    listed = list(open_store(root, storage_options).list(prefix, recursive=True))
+    tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
+    for meta in listed:
+        if shown.path(meta.path) and not meta.path.startswith(tuple(tables)):
+            yield meta
+
+
+def top_level(
+    root: str, *, partition_columns: Sequence[str], storage_options: Mapping[str, str] | None = None
+) -> tuple[list[str], list[ObjectMeta]]:
+    """The folders right below a table's root that may hold its data, and the files beside them."""
+    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary=False)
+    store = open_store(root, storage_options)
+    folders = [name for name in store.folders() if shown.name(name, top=True)]
+    return folders, [meta for meta in store.list() if shown.path(meta.path)]
 
 
 class _Shown:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
-_DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
+DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two looks at what is live
 _BATCH: Final = 1_000
@@ -128,7 +128,7 @@ def plan(
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
     metadata = source.snapshot.metadata
-    shortest = retention_ms(metadata, DELETED_FILE_RETENTION, _DEFAULT_RETENTION_MS)
+    shortest = retention_ms(metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(

@@ -205,6 +205,10 @@ class Engine(abc.ABC):
         """Whether connecting would create the database, which only those who write may do."""
         return False
 
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Keep what the settings of a long piece of work are made on, where it would be closed when idle."""
+        return nullcontext()
+
     def identity(self) -> object:
         """What the database is, where it could be deleted or exchanged under a process that has it open."""
         return None

@@ -74,7 +74,7 @@ DIALECT = Dialect(
     lock_rows="",
     hashes=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
-    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '1GB'"),
+    before_load=("SET memory_limit = '200MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 
@@ -295,6 +295,10 @@ class DuckdbEngine(Engine):
                 yield cursor
             finally:
                 self._release(cursor)
+
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Hold the file: whoever opens it anew gets DuckDB's own bounds of memory."""
+        return self._cursor()
 
     @contextmanager
     def read(self) -> Iterator[Session]:

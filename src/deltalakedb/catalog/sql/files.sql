@@ -116,3 +116,7 @@ UNION ALL
 SELECT 'txn', app_id, add_version, remove_version, raw FROM dl_txns WHERE table_id = ?
 UNION ALL
 SELECT 'domainMetadata', domain, add_version, remove_version, raw FROM dl_domains WHERE table_id = ?;
+
+-- name: next seq
+-- above every file's sequence number
+SELECT next_file_seq FROM dl_heads WHERE table_id = ?;

@@ -1,0 +1,181 @@
+"""Full-scan listing for a vacuum: executors list the folders of a table and find what no version needs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from deltalakedb.catalog import audit
+from deltalakedb.catalog.snapshots import open_table
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.spark.shares import spread, watched
+from deltalakedb.table.in_flight import in_flight_since
+from deltalakedb.table.orphans import data_files, oldest_orphan, top_level
+from deltalakedb.table.referenced import references
+from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.table.vacuum import DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_HOUR_MS: Final = 3_600_000
+_DDL: Final = "path string, size bigint, modified_ms bigint"
+_SCHEMA: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
+#: files in one batch
+_BATCH: Final = 10_000
+#: folders that one task lists
+_FOLDERS_PER_TASK: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumListing:
+    """What a vacuum with a full scan would delete.
+
+    Attributes:
+        table: The table.
+        version: The version it was made for.
+        num_files: How many files.
+        size_bytes: Their bytes.
+        num_unknown: How many of them no version knows.
+        paths: Their paths below the root, sorted; None where they were written to ``output`` instead.
+        output: Where the list was written, as Parquet.
+    """
+
+    table: str
+    version: int
+    num_files: int
+    size_bytes: int
+    num_unknown: int
+    paths: tuple[str, ...] | None
+    output: str | None = None
+
+
+def vacuum_list(
+    spark: SparkSession,
+    uri: str,
+    *,
+    retention_hours: int | None = None,
+    output: str | None = None,
+    storage_options: dict[str, str] | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> VacuumListing:
+    """List what a vacuum with a full scan would delete; nothing is deleted.
+
+    Args:
+        spark: The session.
+        uri: The table's address.
+        retention_hours: How long removed files stay; by default as the table's property says.
+        output: Write the list there, as Parquet, instead of bringing it here.
+        storage_options: Options for the object store.
+        look: Called now and then while the job runs.
+
+    Example:
+        >>> vacuum_list(spark, "deltasql://sqlite//lake/meta.db?table=orders").num_files
+        3
+    """
+    table = SqlDeltaTable(uri, storage_options=storage_options)
+    snapshot, root = table._source.snapshot, table._root
+    shortest = retention_ms(snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
+    if retention_hours is not None and retention_hours * _HOUR_MS < shortest:
+        raise InvalidArgumentError(
+            f"the table keeps removed files for {shortest // _HOUR_MS} hours, not {retention_hours}",
+            table=table.name,
+            suggestion=f"change its property {DELETED_FILE_RETENTION} first",
+        )
+    now = time.time_ns() // 1_000_000
+    cutoff = now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
+    # before anything is read: what is in flight now may be committed in the next moment
+    oldest = in_flight_since(root.location)
+    opened = open_table(table._database, table.name)
+    found = references(table._database, opened, cutoff=cutoff, with_changes=True)
+    before = oldest_orphan(root.location, before=cutoff if oldest is None else min(cutoff, oldest), now=now)
+    listed = _listed(spark, root.location, snapshot.metadata.partition_columns, root.options)
+    frame = _garbage(spark, listed, found.needed, found.expired, before)
+    _note(table, "begin vacuum listing by Spark")
+
+    def run() -> VacuumListing:
+        return _told(table.name, snapshot.version, frame, output)
+
+    done = watched(spark, run, look)
+    _note(table, "vacuum listing by Spark", files=done.num_files, bytes=done.size_bytes)
+    return done
+
+
+def _listed(
+    spark: SparkSession, root: str, columns: Sequence[str], options: Mapping[str, str] | None
+) -> DataFrame:
+    """Every file below the root that may be data, listed by executors, some folders each."""
+    folders, files = top_level(root, partition_columns=columns, storage_options=options)
+    here = [(meta.path, meta.size, meta.modified_ms) for meta in files]
+    tasks = [tuple(folders[at : at + _FOLDERS_PER_TASK]) for at in range(0, len(folders), _FOLDERS_PER_TASK)]
+
+    def work(number: int) -> Iterator[pa.RecordBatch]:
+        rows: list[tuple[str, int, int]] = []
+        for folder in tasks[number]:
+            for meta in data_files(root, folder, partition_columns=columns, storage_options=options):
+                rows.append((meta.path, meta.size, meta.modified_ms))
+                if len(rows) >= _BATCH:
+                    yield _batch(rows)
+                    rows = []
+        if rows:
+            yield _batch(rows)
+
+    below = spread(spark, len(tasks), work, _DDL)
+    return below.unionByName(spark.createDataFrame(here, _DDL)) if here else below
+
+
+def _batch(rows: Sequence[tuple[str, int, int]]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+    )
+
+
+def _garbage(
+    spark: SparkSession, listed: DataFrame, needed: set[str], expired: Mapping[str, int], before: int
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    keep = _paths(spark, sorted(needed)).withColumnRenamed("path", "needed")
+    gone = _paths(spark, sorted(expired)).withColumnRenamed("path", "expired")
+    rest = listed.join(keep, listed["path"] == keep["needed"], "left_anti")
+    known = rest.join(gone, rest["path"] == gone["expired"], "left")
+    return known.where(f.col("expired").isNotNull() | (f.col("modified_ms") <= before)).select(
+        "path", "size", "modified_ms", f.col("expired").isNull().alias("unknown")
+    )
+
+
+def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    return spark.createDataFrame(pa.table({"path": pa.array(paths, pa.string())}))
+
+
+def _told(name: str, version: int, frame: DataFrame, output: str | None) -> VacuumListing:
+    from pyspark.sql import functions as f
+
+    if output is not None:
+        frame.write.mode("errorifexists").parquet(output)
+        frame = frame.sparkSession.read.parquet(output)
+        row = frame.agg(
+            f.count("*").alias("n"), f.sum("size").alias("size"), f.sum(f.col("unknown").cast("int"))
+        ).collect()[0]
+        return VacuumListing(name, version, row[0], row[1] or 0, row[2] or 0, None, output)
+    rows = frame.collect()
+    return VacuumListing(
+        name,
+        version,
+        len(rows),
+        sum(r["size"] for r in rows),
+        sum(r["unknown"] for r in rows),
+        tuple(sorted(r["path"] for r in rows)),
+    )
+
+
+def _note(table: SqlDeltaTable, what: str, **details: Any) -> None:
+    with table._database.write() as session:
+        audit.record(session, what, table_id=table._row.table_id, table=table.name, **details)

@@ -1,0 +1,312 @@
+"""``readStream.format("deltasql")``: the files of a table's versions, in order, as a stream of batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from deltalakedb.exceptions import InvalidArgumentError, SchemaError, UnsupportedOperationError
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.table.change_feed import read_changes
+from deltalakedb.table.change_files import Change, ChangeLog
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.table.vectors import Vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.change_files import Version
+
+#: files of one micro-batch, unless the options say otherwise
+FILES_PER_TRIGGER: Final = 1000
+#: options of streams, beside those of batch reads
+OPTIONS: Final = frozenset(
+    {
+        "startingversion",
+        "startingtimestamp",
+        "maxfilespertrigger",
+        "ignoredeletes",
+        "ignorechanges",
+        "skipchangecommits",
+        "readchangefeed",
+    }
+)
+_KEPT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next file to read: its number among those of a version.
+
+    Attributes:
+        version: The version.
+        index: How many of its files are read.
+        initial: Whether all files of the version are meant, not those that it added.
+    """
+
+    version: int
+    index: int = 0
+    initial: bool = False
+
+    def to_offset(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        return {"version": self.version, "index": self.index, "initial": self.initial}
+
+    @classmethod
+    def of(cls, offset: Mapping[str, Any]) -> Position:
+        """From what Spark kept."""
+        return cls(int(offset["version"]), int(offset["index"]), bool(offset["initial"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a stream does about commits that are no appends.
+
+    Attributes:
+        ignore_deletes: Pass over commits that only remove.
+        ignore_changes: Read the rewritten files of updates again, and pass over what only removes.
+        skip_changes: Pass over every commit that removes.
+        feed: Read the change data feed instead.
+        limit: Files of one micro-batch.
+    """
+
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_changes: bool = False
+    feed: bool = False
+    limit: int = FILES_PER_TRIGGER
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Rules:
+        """From the options of a stream."""
+        limit = options.get("maxfilespertrigger", str(FILES_PER_TRIGGER))
+        if not limit.isdecimal() or int(limit) < 1:
+            raise InvalidArgumentError(f"maxFilesPerTrigger is a whole number from 1 on, not {limit!r}")
+
+        def on(name: str) -> bool:
+            value = options.get(name.lower(), "false").lower()
+            if value not in ("true", "false"):
+                raise InvalidArgumentError(f"{name} is true or false, not {value!r}")
+            return value == "true"
+
+        return cls(
+            on("ignoreDeletes"),
+            on("ignoreChanges"),
+            on("skipChangeCommits"),
+            on("readChangeFeed"),
+            int(limit),
+        )
+
+
+class Changes(InputPartition):
+    """Changed rows that one task reads, so that it needs no database."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        changes: list[Change],
+        location: str,
+        storage_options: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__(None)
+        self.snapshot, self.changes = snapshot, changes
+        self.location, self.storage_options = location, storage_options
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A table as a stream. Lives in one process of the driver for as long as the query runs.
+
+    Args:
+        options: The options, ``path`` among them, with names in lower case as Spark gives them.
+        columns: The names of the stream's columns.
+        schema_string: The schema of the table when the stream was made.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: list[str], schema_string: str) -> None:
+        self._options, self._columns, self._schema = dict(options), columns, schema_string
+        self._rules = Rules.of(options)
+        self._until: int | None = None
+        self._units: dict[tuple[int, bool], list[Any]] = {}
+        if "where" in options or "version" in options or "timestamp" in options:
+            raise InvalidArgumentError(
+                "a stream has no version, timestamp or where",
+                suggestion="use startingVersion or startingTimestamp, and filter the DataFrame",
+            )
+
+    # ---- what Spark asks for ----
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        return self._first().to_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Files of one micro-batch."""
+        return ReadMaxFiles(self._rules.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the last version that the query reads."""
+        self._until = self._table().version()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How far the next micro-batch goes."""
+        at, left = Position.of(start), None if isinstance(limit, ReadAllAvailable) else self._most(limit)
+        table = self._table()
+        last = table.version() if self._until is None else min(self._until, table.version())
+        while at.version <= last:
+            files = len(self._files(table, at)) - at.index
+            if left is not None and files > left:
+                return Position(at.version, at.index + left, at.initial).to_offset()
+            at = Position(at.version + 1)
+            left = None if left is None else left - files
+            if left == 0:
+                break
+        return at.to_offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The files of a micro-batch, in groups for one task each."""
+        from deltalakedb.spark.source import files_partitions  # which knows this module
+
+        at, stop = Position.of(start), Position.of(end)
+        if at == stop:
+            return []
+        table, units, newest = self._table(), list[Any](), at.version
+        while (at.version, at.index) < (stop.version, stop.index):
+            found = self._files(table, at)
+            whole = at.version < stop.version
+            units += found[at.index :] if whole else found[at.index : stop.index]
+            newest = at.version
+            at = Position(at.version + 1) if whole else stop
+        snapshot, root = self._at(newest)._source.snapshot, table._root
+        if self._rules.feed:
+            by = self._rules.limit
+            return [
+                Changes(snapshot, units[n : n + by], root.location, root.options)
+                for n in range(0, len(units), by)
+            ]
+        return files_partitions(snapshot, units, root.location, root.options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some files, by delta-rs."""
+        from deltalakedb.spark.source import read_files  # which knows this module
+
+        if isinstance(partition, Changes):
+            root = root_at(partition.location, partition.storage_options)
+            return read_changes(partition.snapshot, partition.changes, root, self._columns)
+        return read_files(partition, self._columns)
+
+    # ---- how it is found ----
+
+    def _most(self, limit: ReadLimit) -> int:
+        return int(limit.max_files) if isinstance(limit, ReadMaxFiles) else self._rules.limit
+
+    def _table(self) -> SqlDeltaTable:
+        return SqlDeltaTable(self._options["path"])
+
+    def _at(self, version: int) -> SqlDeltaTable:
+        return SqlDeltaTable(self._options["path"], version=version)
+
+    def _first(self) -> Position:
+        version, moment = self._options.get("startingversion"), self._options.get("startingtimestamp")
+        if version is not None and moment is not None:
+            raise InvalidArgumentError(
+                "startingVersion and startingTimestamp exclude each other", suggestion="give one"
+            )
+        table = self._table()
+        newest = table.version()
+        if version == "latest":
+            return Position(newest + 1)
+        if version is not None:
+            if not version.isdecimal():
+                raise InvalidArgumentError(f"startingVersion is a version or 'latest', not {version!r}")
+            return Position(int(version))
+        if moment is not None:
+            return Position(_version_from(table, moment))
+        return Position(newest, initial=True)
+
+    def _files(self, table: SqlDeltaTable, at: Position) -> list[Any]:
+        """What a version brings, always in the same order."""
+        key = (at.version, at.initial)
+        if key not in self._units:
+            if len(self._units) >= _KEPT:
+                self._units.clear()
+            self._units[key] = self._whole(at.version) if at.initial else self._added(table, at.version)
+        return self._units[key]
+
+    def _whole(self, version: int) -> list[Any]:
+        table = self._at(version)
+        adds = sorted(table._source.adds(), key=lambda add: (add.modification_time, add.path))
+        if not self._rules.feed:
+            return adds
+        when = table._source.snapshot.timestamp
+        return [Change(version, when, "insert", add) for add in adds]
+
+    def _added(self, table: SqlDeltaTable, version: int) -> list[Any]:
+        log = ChangeLog(table._database, table._row, table._root.options)
+        found = next(iter(log.versions(version, version)))
+        self._check(table, found)
+        if self._rules.feed:
+            log.check_enabled(version)
+            return list(log.changes(found, Vectors(table._row.location, table._root.options)))
+        adds = [a for a in found.actions if isinstance(a, Add) and a.data_change]
+        removes = [a for a in found.actions if isinstance(a, Remove) and a.data_change]
+        if removes and self._rules.skip_changes:
+            return []
+        if removes and not self._rules.ignore_changes and (adds or not self._rules.ignore_deletes):
+            raise _refused(table.name, found, rewrites=bool(adds))
+        return adds
+
+    def _check(self, table: SqlDeltaTable, found: Version) -> None:
+        """Stop before rows of another shape."""
+        for action in found.actions:
+            if isinstance(action, Protocol):
+                check_readable(action, table=table.name)
+            if isinstance(action, Metadata) and _columns(action.schema_string) != _columns(self._schema):
+                raise SchemaError(
+                    f"the table's schema changed at version {found.version}, and the stream has another",
+                    table=table.name,
+                    version=found.version,
+                    suggestion="start the query again: it goes on from there with the new schema",
+                )
+
+
+def _columns(schema_string: str) -> list[tuple[str, str, str]]:
+    return [(f.name, f.physical_name, str(f.type)) for f in parse_schema(schema_string).fields]
+
+
+def _version_from(table: SqlDeltaTable, moment: str) -> int:
+    """The first version at or after a time."""
+    from deltalakedb.catalog import commits
+    from deltalakedb.table.shapes import epoch_ms
+
+    wanted = epoch_ms(moment)
+    rows = commits.history(table._database, table._row)
+    later = [row.version for row in rows if row.timestamp >= wanted]
+    if not later:
+        raise InvalidArgumentError(
+            f"the table has no version at or after {moment}",
+            table=table.name,
+            suggestion="begin earlier, or with startingVersion=latest",
+        )
+    return min(later)
+
+
+def _refused(table: str, found: Version, *, rewrites: bool) -> UnsupportedOperationError:
+    info = next((a.extra.get("operation") for a in found.actions if isinstance(a, CommitInfo)), None)
+    what = "changed rows that were there already" if rewrites else "deleted rows"
+    option = "ignoreChanges (rewritten rows come again)" if rewrites else "ignoreDeletes"
+    return UnsupportedOperationError(
+        f"version {found.version} {what} ({info or 'unknown operation'}), and a stream knows new rows only",
+        table=table,
+        version=found.version,
+        suggestion=f"set {option}, skipChangeCommits, or read the change feed with readChangeFeed",
+    )

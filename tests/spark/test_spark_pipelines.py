@@ -1,0 +1,176 @@
+"""Pipelines by Spark: checkpoints in parts, listing for a vacuum, and the programs that start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyspark
+import pytest
+
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.spark import checkpoint, vacuum_list
+from deltalakedb.spark.pipelines import main
+from support.lake import ids
+from support.sources import change, plain_table
+from support.spark import read, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def root(tmp_path: Path, table_uri: Callable[..., str], catalog_uri: str) -> Path:
+    """A table of several versions with partitions, a delete, and no checkpoint."""
+    folder = tmp_path / "t"
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(0, 1, part="a"), location=folder, partition_by=["part"])
+        for n in range(1, 8):
+            catalog.write("t", ids(2 * n, 2 * n + 1, part="ab"[n % 2]), mode="append")
+        catalog.table("t").delete("id = 3")
+        catalog.write("t", ids(99, part="c"), mode="append")
+    return folder
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+def test_a_checkpoint_in_parts_by_executors_says_what_the_log_says(
+    spark: Any, root: Path, catalog_uri: str
+) -> None:
+    uri, told = f"{catalog_uri}?table=t", []
+    wanted = rows(DeltaTable(uri).to_pyarrow_table())
+    before = FileTxnLogReader(str(root))
+    files = {a.path: a for a in before.files()}
+    written = checkpoint(spark, uri, rows_per_part=3, progress=lambda *seen: told.append(seen))
+    assert written.kind == "multipart"
+    assert written.parts == len(written.paths) >= 3
+    assert written.num_add_files == len(files) == 9
+    assert told[-1] == (written.parts - 1, written.parts - 1)
+    log = root / "_delta_log"
+    for commit in log.glob("*.json"):
+        if int(commit.stem) < written.version:
+            commit.unlink()  # so that only the checkpoint can tell
+    after = FileTxnLogReader(str(root))
+    assert list_log(after.store).plan(written.version).base == written.version
+    assert {a.path: (a.size, a.stats, a.partition_values) for a in after.files()} == {
+        p: (a.size, a.stats, a.partition_values) for p, a in files.items()
+    }
+    assert [r.path for r in after.tombstones()] == [r.path for r in before.tombstones()]
+    assert rows(deltalake.DeltaTable(root).to_pyarrow_table()) == wanted
+    assert rows(read(spark, root)) == wanted
+    again = checkpoint(spark, uri, rows_per_part=3)
+    assert not again.created
+    with Catalog(catalog_uri) as catalog:
+        found = catalog.query("SELECT action FROM dl_audit WHERE action LIKE '%checkpoint by Spark'")
+    assert sorted(found.column(0).to_pylist()) == ["begin checkpoint by Spark", "checkpoint by Spark"]
+
+
+def test_a_table_with_v2_checkpoints_gets_sidecars(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
+    with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
+        catalog.write("t", ids(0, 1), location=folder)
+        table = catalog.table("t")
+        table.alter.add_feature(
+            deltalake.table.TableFeatures.V2Checkpoint, allow_protocol_versions_increase=True
+        )
+        for n in range(1, 5):
+            catalog.write("t", ids(2 * n), mode="append")
+        table = catalog.table("t")
+        table.delete("id = 4")
+    written = checkpoint(spark, uri, rows_per_part=2)
+    assert written.kind == "v2"
+    assert sum("_sidecars" in path for path in written.paths) == len(written.paths) - 1 >= 3
+    log = folder / "_delta_log"
+    for commit in log.glob("*.json"):
+        if int(commit.stem) < written.version:
+            commit.unlink()
+    reader = FileTxnLogReader(str(folder))
+    assert len(list(reader.files())) == written.num_add_files == 4
+    assert rows(read(spark, folder)) == rows(DeltaTable(uri).to_pyarrow_table())
+
+
+def test_a_catalog_that_executors_cannot_read_is_refused(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOperationError) as caught:
+        checkpoint(spark, f"deltasql://duckdb/{tmp_path}/catalog.duckdb?table=t")
+    assert "deltasql checkpoint t" in (caught.value.suggestion or "")
+    with pytest.raises(InvalidArgumentError):
+        checkpoint(spark, f"deltasql://sqlite/{tmp_path}/catalog.db?table=t", rows_per_part=0)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_the_list_of_a_vacuum_is_that_of_one_process(
+    spark: Any, root: Path, catalog_uri: str, tmp_path: Path
+) -> None:
+    uri = f"{catalog_uri}?table=t"
+    (root / "part=a" / "stranger.parquet").write_bytes(b"x" * 10)
+    (root / "stranger.parquet").write_bytes(b"x" * 5)
+    (root / "_hidden").mkdir()
+    (root / "_hidden" / "kept.parquet").write_bytes(b"x")
+    other = plain_table(root / "nested", commits=1, checkpoint=None)
+    for path in root.rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    with pytest.raises(InvalidArgumentError):
+        vacuum_list(spark, uri, retention_hours=1)
+    with Catalog(catalog_uri) as catalog:
+        catalog.table("t").alter.set_table_properties(
+            {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+        )
+    wanted = sorted(DeltaTable(uri).vacuum(dry_run=True, full=True))
+    assert len(wanted) == 3
+    found = vacuum_list(spark, uri)
+    assert list(found.paths or ()) == wanted
+    assert (found.num_files, found.num_unknown) == (3, 2)
+    written = vacuum_list(spark, uri, output=str(tmp_path / "list"))
+    assert (written.num_files, written.size_bytes, written.paths) == (3, found.size_bytes, None)
+    assert sorted(r["path"] for r in spark.read.parquet(str(tmp_path / "list")).collect()) == wanted
+    assert deltalake.DeltaTable(other).version() == 0
+
+
+def test_the_programs_tell_what_they_did(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = plain_table(tmp_path / "source")
+    uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
+    assert main(["import", str(source), uri, "--history", "checkpoint", "--batch-size", "4"]) == 0
+    said = capsys.readouterr()
+    assert "imported" in said.out
+    assert "loading: " in said.err
+    assert main(["verify", uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+    assert main(["checkpoint", uri, "--rows-per-part", "4"]) == 0
+    assert main(["vacuum-list", uri]) == 0
+    assert "would go" in capsys.readouterr().out
+    change(uri, "UPDATE dl_files SET size = size + 1")
+    assert main(["verify", uri]) == 3
+    capsys.readouterr()
+    assert main(["verify", uri.replace("=t", "=other")]) == 1
+    assert "other" in capsys.readouterr().err
+
+
+def test_spark_submit_runs_a_pipeline(spark: Any, tmp_path: Path) -> None:
+    source = plain_table(tmp_path / "source")
+    uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
+    home = Path(pyspark.__file__).parent
+    program = tmp_path / "job.py"
+    program.write_text("import sys\nfrom deltalakedb.spark.pipelines import main\nsys.exit(main())\n")
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+    command += [str(program), "import", str(source), uri, "--history", "checkpoint", "--json"]
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["engine"], report["action"]) == ("spark", "imported")
+    assert DeltaTable(uri).version() == report["version"]

@@ -1,0 +1,200 @@
+"""Streams: every row of a table once, whatever is restarted; and sinks that have every batch once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.spark.source import DeltaSqlSource
+from support.lake import ids
+from support.processes import Child
+from support.spark import rows, start
+
+
+def uri_of(folder: Path, table: str) -> str:
+    return f"deltasql://sqlite/{folder}/catalog.db?table={table}"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as opened:
+        yield opened
+
+
+class Stream:
+    """A stream as Spark asks for it, batch after batch, until there is nothing more; it may be restarted."""
+
+    def __init__(self, folder: Path, table: str = "t") -> None:
+        self._uri = uri_of(folder, table)
+        self._offset: dict[str, Any] | None = None
+        self.batches: list[list[Any]] = []
+
+    def run(self, **options: str) -> list[Any]:
+        """The rows of one query."""
+        given = {"path": self._uri, **{name.lower(): value for name, value in options.items()}}
+        source = DeltaSqlSource(CaseInsensitiveDict(given))
+        schema = source.schema()
+        reader = source.streamReader(schema)
+        reader.prepareForTriggerAvailableNow()
+        at = self._offset or reader.initialOffset()
+        before = len(self.batches)
+        while True:
+            end = reader.latestOffset(at, reader.getDefaultReadLimit())
+            if end == at:
+                break
+            parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions(at, end)]
+            self.batches.append([row for part in parts for b in reader.read(part) for row in b.to_pylist()])
+            self._offset = at = json.loads(json.dumps(end))
+        return [row for batch in self.batches[before:] for row in batch]
+
+
+def found(rows_: list[Any]) -> list[int]:
+    return sorted(row["id"] for row in rows_)
+
+
+def test_a_stream_reads_every_row_once_and_stops_where_rows_changed(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.write("t", ids(0, 1, part="a"), location=tmp_path / "t", partition_by=["part"])
+    catalog.write("t", ids(2, part="b"), mode="append")
+    catalog.write("t", ids(3, part="a"), mode="append")
+    stream = Stream(tmp_path)
+    assert found(stream.run(maxFilesPerTrigger="2")) == [0, 1, 2, 3]
+    assert [len(batch) for batch in stream.batches] == [3, 1]
+    assert stream.run() == []
+    catalog.write("t", ids(4, 5, part="b"), mode="append")
+    catalog.table("t").optimize.compact()
+    assert found(stream.run()) == [4, 5]
+    catalog.table("t").delete("part = 'b'")
+    with pytest.raises(UnsupportedOperationError, match="deleted rows") as caught:
+        stream.run()
+    assert "ignoreDeletes" in (caught.value.suggestion or "")
+    catalog.write("t", ids(6, part="a"), mode="append")
+    assert found(stream.run(ignoreDeletes="true")) == [6]
+    catalog.table("t").update(predicate="id = 0", updates={"id": "100"})
+    with pytest.raises(UnsupportedOperationError, match="changed rows") as caught:
+        stream.run(ignoreDeletes="true")
+    assert "ignoreChanges" in (caught.value.suggestion or "")
+    assert 100 in found(stream.run(ignoreChanges="true"))
+    catalog.table("t").update(predicate="id = 100", updates={"id": "101"})
+    catalog.write("t", ids(7, part="c"), mode="append")
+    assert found(stream.run(skipChangeCommits="true", columns="id")) == [7]
+
+
+def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> None:
+    for n in range(4):
+        catalog.write("t", ids(n), mode="append", location=tmp_path / "t")
+    moment = dt.datetime.fromtimestamp(catalog.table("t").history()[1]["timestamp"] / 1000, dt.UTC)
+    assert found(Stream(tmp_path).run(startingVersion="2")) == [2, 3]
+    assert found(Stream(tmp_path).run(startingTimestamp=moment.isoformat())) == [2, 3]
+    late = Stream(tmp_path)
+    assert late.run(startingVersion="latest") == []
+    for wrong in (
+        {"startingVersion": "soon"},
+        {"maxFilesPerTrigger": "0"},
+        {"ignoreDeletes": "perhaps"},
+        {"where": "id > 1"},
+        {"startingVersion": "1", "startingTimestamp": "2024-01-01"},
+        {"startingTimestamp": "2999-01-01"},
+    ):
+        with pytest.raises(InvalidArgumentError):
+            Stream(tmp_path).run(**wrong)
+
+
+def test_the_change_feed_streams_what_load_cdf_reads(catalog: Catalog, tmp_path: Path) -> None:
+    on = {"delta.enableChangeDataFeed": "true"}
+    catalog.write("t", ids(0, 1, 2), location=tmp_path / "t", configuration=on)
+    stream = Stream(tmp_path)
+    first = stream.run(readChangeFeed="true", startingVersion="0")
+    catalog.table("t").update(predicate="id = 1", updates={"id": "10"})
+    catalog.table("t").delete("id = 2")
+    catalog.write("t", ids(3), mode="append")
+    rest = stream.run(readChangeFeed="true")
+    told = [(r["id"], r["_change_type"], r["_commit_version"]) for r in [*first, *rest]]
+    feed = pa.table(DeltaTable(uri_of(tmp_path, "t")).load_cdf(starting_version=0))
+    wanted = [(r["id"], r["_change_type"], r["_commit_version"]) for r in feed.to_pylist()]
+    assert sorted(told) == sorted(wanted)
+    assert {r["_commit_timestamp"].year for r in first} == {feed["_commit_timestamp"][0].as_py().year}
+
+
+def test_a_changed_schema_stops_a_query_until_it_is_started_again(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+
+    def run(frame: Any) -> None:
+        query = (
+            frame.writeStream.foreachBatch(lambda df, _: seen.extend(df.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    catalog.write("t", ids(0), location=tmp_path / "t")
+    reader = spark.readStream.format("deltasql")
+    run(reader.load(uri_of(tmp_path, "t")))
+    assert found(seen) == [0]
+    frame = reader.load(uri_of(tmp_path, "t"))
+    wider = ids(1).append_column("more", pa.array(["x"]))
+    catalog.write("t", wider, mode="append", schema_mode="merge")
+    with pytest.raises(StreamingQueryException) as caught:
+        run(frame)
+    assert "schema changed at version 1" in str(caught.value)
+    run(reader.load(uri_of(tmp_path, "t")))
+    assert [row["more"] for row in seen[1:]] == ["x"]
+
+
+def copy(spark: Any, folder: Path) -> None:
+    """Stream table ``a`` into table ``b``, what there is, one file a batch."""
+    query = (
+        spark.readStream.format("deltasql")
+        .option("maxFilesPerTrigger", "1")
+        .load(uri_of(folder, "a"))
+        .writeStream.format("deltasql")
+        .option("checkpointLocation", str(folder / "copy"))
+        .trigger(availableNow=True)
+        .start(uri_of(folder, "b"))
+    )
+    query.awaitTermination()
+
+
+def _copy_and_die(folder: str) -> str:
+    try:
+        copy(start(Path(folder)), Path(folder))
+    except Exception as error:
+        return str(error)[:500]
+    return ""
+
+
+def test_a_sink_killed_after_its_commit_has_no_batch_twice(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    for n in range(3):
+        catalog.write("a", ids(n, 100 + n), mode="append", location=tmp_path / "a")
+    catalog.write("b", ids(-1), location=tmp_path / "b")
+    # the process that commits is killed when the database has the batch and Spark has not
+    died = Child(_copy_and_die, str(tmp_path), folder=tmp_path, points="commit.after=kill")
+    assert died.result()
+    table = DeltaTable(uri_of(tmp_path, "b"))
+    assert table.version() == 1
+    copy(spark, tmp_path)
+    table.update_incremental()
+    assert found(table.to_pyarrow_table().to_pylist()) == [-1, 0, 1, 2, 100, 101, 102]
+    assert table.version() == 3  # the batch that was there was not committed again
+    assert [h["operation"] for h in table.history(3)] == ["STREAMING UPDATE"] * 3
+    files = {Path(f).name for f in table.file_uris()}
+    assert {f.name for f in (tmp_path / "b").glob("*.parquet")} == files
+    catalog.write("a", ids(50), mode="append")
+    copy(spark, tmp_path)
+    assert rows(pa.table(DeltaTable(uri_of(tmp_path, "b")).to_pyarrow_table())) == rows(
+        pa.concat_tables([catalog.table("a").to_pyarrow_table(), ids(-1)])
+    )
