@@ -71,7 +71,6 @@ DIALECT = Dialect(
     },
     indexed=False,
     side_table=False,
-    unique_keys=False,
     lock_rows="",
     hashes=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
@@ -308,11 +307,12 @@ class DuckdbEngine(Engine):
             yield DuckdbSession(self, cursor)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A transaction that DuckDB keeps read-only."""
         with self._cursor() as cursor, self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
             session = DuckdbSession(self, cursor)
-            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
