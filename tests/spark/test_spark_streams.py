@@ -15,6 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.spark import foreach_batch
 from deltalakedb.spark.source import DeltaSqlSource
 from support.lake import ids
 from support.processes import Child
@@ -198,3 +199,29 @@ def test_a_sink_killed_after_its_commit_has_no_batch_twice(
     assert rows(pa.table(DeltaTable(uri_of(tmp_path, "b")).to_pyarrow_table())) == rows(
         pa.concat_tables([catalog.table("a").to_pyarrow_table(), ids(-1)])
     )
+
+
+def test_several_tables_take_a_batch_together_and_once(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
+    catalog.write("a", ids(1, 2, 3, part="x"), location=tmp_path / "a")
+    catalog.write("odd", ids(0), location=tmp_path / "odd")
+    address = f"deltasql://sqlite/{tmp_path}/catalog.db"
+    failing = [True]
+
+    def split(sinks: Any, df: Any, batch_id: int) -> None:
+        sinks.write("odd", df.where("id % 2 = 1"))
+        if failing.pop() if failing else False:
+            raise RuntimeError("between two tables")
+        sinks.write("even", df.where("id % 2 = 0"), location=tmp_path / "even")
+
+    batch = foreach_batch(address, "splitter", split)
+    frame = spark.createDataFrame(ids(1, 2, 3, part="x"))
+    with pytest.raises(RuntimeError):
+        batch(frame, 0)
+    assert catalog.table("odd").version() == 0
+    for _ in range(2):  # the second time as after a crash between the commit and Spark's note of it
+        batch(frame, 0)
+        found_ = {n: sorted(catalog.table(n).to_pyarrow_table()["id"].to_pylist()) for n in ("odd", "even")}
+        assert found_ == {"odd": [0, 1, 3], "even": [2]}
+    assert catalog.table("even").transaction_version("splitter") == 0
+    batch(spark.createDataFrame(ids(4, 5)), 1)
+    assert [catalog.table(n).version() for n in ("odd", "even")] == [2, 1]
