@@ -13,7 +13,7 @@ AZURITE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deltasql/azurite
 # Tests share one Postgres server, so more workers than four only wait for it.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n > 4 ? 4 : n )))
 
-.PHONY: help install constraints demo test lint format bench java azurite clean
+.PHONY: help install constraints demo test lint format bench java azurite logstore clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ azurite:  ## install Azure's emulator for the tests into the user's cache, where
 	  npm install --silent --no-audit --no-fund --prefix "$(AZURITE)" azurite@3.35.0 \
 	    || echo "Azurite cannot be installed: the tests on Azure are skipped." >&2; \
 	else echo "npm is not there: the tests on Azure are skipped."; fi
+
+logstore: $(STAMP)  ## make the jar of Spark's log store anew from its source
+	@$(BIN)/python -m deltalakedb.spark.logstore.build
 
 clean:  ## remove .venv, caches and what demo and benchmarks left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build demo-lake benchmarks/data benchmarks/results

@@ -61,7 +61,7 @@ def _import(path: str, uri: str, history: Any, verify: Any) -> dict[str, list[fl
     from deltalakedb import import_table
 
     began = time.perf_counter()
-    report = import_table(path, uri, history=history, verify=verify)
+    report = import_table(path, uri, history=history, verify=verify, engine="local")
     out = {"import": [_ms(began)], "files": [report.num_files], "versions": [report.num_versions]}
     return out | {phase: [seconds * 1000] for phase, seconds in report.phases.items()}
 

@@ -43,8 +43,8 @@ __all__ = [
     "ImportConfig",
     "PoolConfig",
 ]
-__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "Setting", "SparkConfig"]
-__all__ += ["as_config", "get_config", "set_config", "use_config"]
+__all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "ServiceConfig", "Setting"]
+__all__ += ["SparkConfig", "as_config", "get_config", "set_config", "use_config"]
 
 
 def _as_option(value: Any) -> Any:
@@ -204,6 +204,16 @@ class AsyncConfig(_Section):
     threads: int = Field(default=16, ge=1, description="calls that run at the same time in one process")
 
 
+class ServiceConfig(_Section):
+    """The service that ratifies commits of other engines, and its callers."""
+
+    host: str = Field(default="127.0.0.1", description="the address that the service listens at")
+    port: int = Field(default=8640, ge=0, le=65535, description="its port; 0: any that is free")
+    token: SecretStr | None = Field(default=None, description="the token that callers have to know")
+    token_file: str | None = Field(default=None, description="a file with the token")
+    max_bytes: int = Field(default=256 * 1024**2, ge=1, description="bytes of the longest commit it takes")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting as ``describe()`` shows it; secrets are masked, ``origin`` says who set it."""
@@ -241,6 +251,7 @@ class Config(BaseSettings):
     cache: CacheConfig = Field(default_factory=CacheConfig)
     aio: AsyncConfig = Field(default_factory=AsyncConfig)
     spark: SparkConfig = Field(default_factory=SparkConfig)
+    service: ServiceConfig = Field(default_factory=ServiceConfig)
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 

@@ -14,7 +14,7 @@
         │   ├── FetchLimitError           more to fetch from an object store than the settings allow
         │   └── TableFollowedError        a read-only copy of a table that others write
         ├── CatalogError                  the database that holds the metadata
-        │   ├── CatalogNotFoundError      no catalog there: reading creates none       (TableNotFoundError)
+        │   ├── CatalogNotFoundError      no catalog there: reading creates none        (TableMissingError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
         │   ├── CatalogCorruptError       the file is damaged or is no database
         │   ├── CatalogAccessError        no rights
@@ -231,7 +231,11 @@ class CatalogError(DeltaSqlError):
     """The database that holds the metadata refused or failed."""
 
 
-class CatalogNotFoundError(CatalogError, TableNotFoundError):
+class TableMissingError(DeltaSqlError, TableNotFoundError):
+    """There is no such table in the catalog."""
+
+
+class CatalogNotFoundError(CatalogError, TableMissingError):
     """There is no catalog at the address, so no table either; reading creates none."""
 
 
@@ -263,10 +267,6 @@ class CatalogUnavailableError(CatalogError):
     """The database cannot be reached, or the connection broke."""
 
     transient = True
-
-
-class TableMissingError(DeltaSqlError, TableNotFoundError):
-    """There is no such table in the catalog."""
 
 
 class TableExistsError(DeltaSqlError, FileExistsError):

@@ -74,6 +74,11 @@ _hits: dict[str, int] = {}
 _lock = threading.Lock()
 
 
+def is_watched(*names: str) -> bool:
+    """Whether the environment asks for anything at one of these places."""
+    return bool(_active) and not _active.keys().isdisjoint(names)
+
+
 def failpoint(name: str) -> None:
     """Do what the environment asks for at this place, if anything."""
     if not _active or name not in _active:

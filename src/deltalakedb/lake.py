@@ -78,10 +78,9 @@ class Catalog:
         self._database = Database.open(address, as_config(config))
         try:
             self._database.ensure(create=create)
-        except CatalogNotFoundError:
-            if create or not self._config.catalog.create:
-                raise
-            # whoever writes first creates it
+        except CatalogNotFoundError as error:
+            if create or not self._config.catalog.create or error.__cause__ is not None:
+                raise  # nobody may create it, or the server has not even the database
 
     @property
     def _config(self) -> Config:

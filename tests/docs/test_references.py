@@ -17,6 +17,7 @@ from deltalakedb.cli.reference import page
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
+from deltalakedb.table.transaction_view import TransactionView
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 SYSTEM_TABLES = {
@@ -69,7 +70,9 @@ def test_every_public_name_of_ours_is_on_the_python_page() -> None:
     assert [name for name in sorted(ours) if f"`{name}" not in text] == []
 
 
-@pytest.mark.parametrize("owner", [Catalog, SqlDeltaTable, SqlReads, Transaction], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "owner", [Catalog, SqlDeltaTable, SqlReads, Transaction, TransactionView], ids=lambda c: c.__name__
+)
 def test_every_method_is_on_the_python_page(owner: type) -> None:
     text = (REFERENCE / "python.md").read_text("utf-8")
     methods = [n for n, m in vars(owner).items() if not n.startswith("_") and not inspect.isclass(m)]

@@ -91,14 +91,14 @@ def test_a_role_without_rights_cannot_create_a_catalog(
     pg_database: PostgresDatabase, pg_schema: str, role: str
 ) -> None:
     with pytest.raises(CatalogAccessError) as caught:
-        Catalog(uri_for(pg_database, pg_schema, role))
+        Catalog(uri_for(pg_database, pg_schema, role), create=True)
     assert "GRANT" in (caught.value.suggestion or "")
 
 
 def test_a_role_that_may_only_read_reads_and_is_refused_to_write(
     pg_database: PostgresDatabase, pg_schema: str, role: str, admin: psycopg.Connection, tmp_path: Path
 ) -> None:
-    owner = Catalog(pg_database.catalog_uri(pg_schema))
+    owner = Catalog(pg_database.catalog_uri(pg_schema), create=True)
     owner.write("t", ids(1), location=tmp_path / "t")
     reader = uri_for(pg_database, pg_schema, role)
     with pytest.raises(CatalogAccessError):

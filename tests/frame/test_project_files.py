@@ -45,7 +45,7 @@ def test_constraints_name_no_host() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["install", "demo", "test", "lint", "format", "bench", "java", "azurite", "clean"]
+    "target", ["install", "demo", "test", "lint", "format", "bench", "java", "azurite", "logstore", "clean"]
 )
 def test_make_help_lists_the_target(target: str) -> None:
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

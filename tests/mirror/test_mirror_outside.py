@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
+import deltalake
 import pytest
 
-from deltalakedb import Catalog
+from deltalakedb import Catalog, CommitProperties, Transaction
 from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
 from deltalakedb.exceptions import DivergedWarning, LogError, TableFrozenError, UnsupportedFeatureError
-from support.lake import ids_of
+from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 
 
@@ -48,6 +49,19 @@ def test_a_commit_beyond_the_head_freezes_the_table_before_it_is_overtaken(
     assert ids_of(catalog.table("t")) == [0, 1, 7]
     same_everywhere(catalog, root)
     assert {"freeze", "unfreeze"} <= set(audit(catalog))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_foreign_commits_of_an_application_that_counts_backwards_are_all_taken_over(
+    catalog: Catalog, root: Path
+) -> None:
+    for number in (7, 7, 3):
+        once = CommitProperties(app_transactions=[Transaction("app", number)])
+        deltalake.write_deltalake(root, ids(number), mode="append", commit_properties=once)
+    assert catalog.mirror.recover("t").versions == (1, 2, 3)
+    assert ids_of(catalog.table("t")) == outside_ids(root) == [0, 3, 7, 7]
+    assert catalog.table("t").transaction_version("app") == 3
+    same_everywhere(catalog, root)
 
 
 def test_a_table_that_adopts_takes_foreign_commits_over_before_it_writes(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from deltalakedb import Catalog, DeltaTable, convert_to_deltalake, write_deltalake
+from deltalakedb import Catalog, DeltaTable, convert_to_deltalake, open_log, write_deltalake
 from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.table import orphans
@@ -102,6 +102,10 @@ def test_upkeep_does_what_stock_does_and_leaves_nothing_behind(
         assert rows(ours) == rows(twin), name
         assert ours.history(1)[0]["operation"] == twin.history(1)[0]["operation"], name
         assert not [f for f in bucket.files("t") if "_deltasql" in f or f.endswith(".tmp")], name
+    log = open_log(uri)
+    told = b"".join(log.commit_bytes(version) for version in log.versions())
+    assert b"_deltasql" not in told, "nobody is to know of scratch folders"
+    assert b"deltasql-" not in told
     stock = deltalake.DeltaTable(bucket.at("t"), storage_options=bucket.options)
     assert (stock.version(), rows(stock)) == (ours.version(), rows(ours))
     data = {f for f in bucket.files("t") if f.endswith(".parquet") and not f.startswith("_")}
@@ -144,6 +148,7 @@ def test_a_folder_of_parquet_in_a_bucket_becomes_a_table(
         storage_options=dict(bucket.options),
     )
     table = DeltaTable(uri, storage_options=bucket.options)
+    assert b"_deltasql" not in open_log(uri).commit_bytes(0)
     assert rows(table) == [{"id": 1, "part": "a"}, {"id": 2, "part": "b c"}]
     assert rows(deltalake.DeltaTable(bucket.at("c"), storage_options=bucket.options)) == rows(table)
     assert bucket.files("c") - before == {"_delta_log/00000000000000000000.json"}

@@ -52,7 +52,7 @@ def test_rows_change_whatever_the_table_needs(
 
     assert delete(spark, twins.uri, "id < 6 AND p = 1") == {"num_affected_rows": 2}
     del expected[1], expected[4]
-    told = update(spark, twins.uri, {"v": "v + 1", "s": "'changed'"}, "id BETWEEN 5 AND 9")
+    told = update(spark, twins.uri, {"`v`": "v + 1", "s": "'changed'"}, "id BETWEEN 5 AND 9")
     assert told == {"num_affected_rows": 5}
     expected |= {n: (n * 2 + 1, "changed", n % 3) for n in range(5, 10)}
     assert delete(spark, twins.uri, "id > 1000") == {"num_affected_rows": 0}

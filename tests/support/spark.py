@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.spark import session
 from deltalakedb.spark.jars import find_jars
 from deltalakedb.spark.java import check_java
+from deltalakedb.spark.logstore import CLASS, JAR
 from deltalakedb.spark.versions import check_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -40,6 +43,7 @@ def start(folder: Path) -> Any:
         app_name="deltalakedb-tests",
         config={
             "spark.driver.memory": "1g",
+            "spark.jars": str(JAR),  # for tests that switch its log store on
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1",
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -74,3 +78,29 @@ def read(spark: Any, root: Path, **options: Any) -> pa.Table:
         reader = reader.option(key, value)
     found: pa.Table = reader.load(str(root)).toArrow()
     return found
+
+
+@contextmanager
+def committing(spark: Any, url: str, token_file: Path, *, patience: int = 60) -> Iterator[None]:
+    """Let the run's session commit through a service, as a session that was configured for it would.
+
+    What a builder would set is set in the running session, past its doors; Delta reads it for every new log.
+    """
+    settings, hadoop = spark.sparkContext._jsc.sc().conf(), spark.sparkContext._jsc.hadoopConfiguration()
+    forget = spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache
+    chosen = {
+        "deltalakedb.service": url,
+        "deltalakedb.service.token.file": str(token_file),
+        "deltalakedb.service.patience.seconds": str(patience),
+    }
+    settings.set("spark.delta.logStore.class", CLASS)
+    for key, value in chosen.items():
+        hadoop.set(key, value)
+    forget()
+    try:
+        yield
+    finally:
+        settings.remove("spark.delta.logStore.class")
+        for key in chosen:
+            hadoop.unset(key)
+        forget()

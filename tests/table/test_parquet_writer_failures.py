@@ -136,5 +136,5 @@ def test_files_and_all_new_folders_reach_the_disk_when_asked(
     (add,) = write_files(data, root=str(tmp_path / "t"), snapshot=snapshot, fsync=True)
     folder, _, name = add.path.rpartition("/")
     root = tmp_path / "t"
-    assert synced[0] == str(root / folder / f".{name}.tmp")
+    assert synced[0] == str(root / folder / name)
     assert set(synced[1:]) == {str(root), str(root / "a=2"), str(root / folder)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from deltalakedb import DeltaTable, import_table
+from deltalakedb import Catalog, DeltaTable, import_table
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -22,3 +22,20 @@ def test_a_table_uri_is_spelled_as_stock_spells_it(name: str, tmp_path: Path) ->
     ours, stock = DeltaTable(address), deltalake.DeltaTable(tmp_path / name)
     assert ours.table_uri == ours._table.table_uri() == stock.table_uri
     assert ids_of(deltalake.DeltaTable(ours.table_uri)) == ids_of(ours) == [1]
+
+
+def test_what_history_says_of_a_place_is_the_tables_own(tmp_path: Path) -> None:
+    place, plain = tmp_path / "a b", tmp_path / "plain"
+    address = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={place}"
+    for mode in ("error", "overwrite"):
+        DeltaTable.create(address, ids(1).schema, mode=mode)
+        deltalake.DeltaTable.create(plain, ids(1).schema, mode=mode)
+        ours, stock = DeltaTable(address), deltalake.DeltaTable(plain)
+        told, theirs = (t.history(1)[0]["operationParameters"] for t in (ours, stock))
+        assert told.keys() == theirs.keys()
+        assert (told["location"], theirs["location"]) == (ours.table_uri, stock.table_uri)
+    with Catalog(f"deltasql://sqlite/{tmp_path}/meta.db") as catalog, catalog.transaction() as tx:
+        tx.create_table("n", ids(1).schema, location=tmp_path / "n")
+    log = (tmp_path / "n" / "_delta_log" / f"{0:020}.json").read_text()
+    assert "_deltasql" not in log
+    assert f"file://{tmp_path}/n/" in log

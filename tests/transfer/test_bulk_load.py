@@ -138,7 +138,7 @@ def test_indexes_are_built_after_a_large_load_whatever_happens(
 ) -> None:
     monkeypatch.setattr(indexes, "_WORTHWHILE", 10)
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
-    Catalog(catalog_uri)
+    Database.open(parse_uri(catalog_uri)).ensure()
     all_of_them = index_count(uri)
     for then in ("resume", "undo"):
         arm("import.batch_done=error@3")

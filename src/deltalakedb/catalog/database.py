@@ -94,10 +94,14 @@ class Database:
             yield session
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
-        """A session in which nothing can be changed, for questions that users write."""
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+        """A session in which nothing can be changed, for questions that users write.
+
+        Args:
+            asking: The caller asks something at once, which fixes the moment that the session sees.
+        """
         self.ensure(create=False)
-        with self.engine.read_only() as session:
+        with self.engine.read_only(asking=asking) as session:
             yield session
 
     def ensure(self, *, create: bool = True) -> None:

@@ -78,6 +78,37 @@ def path_hashes(paths: Sequence[str]) -> list[int]:
     return list(struct.unpack(f">{len(paths)}q", hashed))
 
 
+def main_row(add: Add, encoded: SlotRow) -> list[Any]:
+    """A new file's values for `MAIN_COLUMNS` behind its id, its table's and its version."""
+    return [
+        None,
+        True,
+        None,
+        path_hash(add.path),
+        add.path,
+        add.dv_id,
+        add.size,
+        add.modification_time,
+        add.data_change,
+        *encoded,
+    ]
+
+
+def side_row(add: Add) -> list[Any]:
+    """A new file's values for `SIDE_COLUMNS`."""
+    return [
+        add.stats,
+        encode_json(dict(add.partition_values)),
+        None if add.tags is None else encode_json(dict(add.tags)),
+        None if add.deletion_vector is None else encode_json(add.deletion_vector.to_dict()),
+        add.base_row_id,
+        add.default_row_commit_version,
+        add.clustering_provider,
+        encode_json(dict(add.extra)) if add.extra else None,
+        None,
+    ]
+
+
 class FileRows:
     """Collects new and closed intervals of one table and writes them in batches.
 
@@ -107,32 +138,8 @@ class FileRows:
         encoded = self._encoder.encode(add)
         self._encoded.append(encoded)
         file_id = self._take_id()
-        main = [
-            file_id,
-            self._table_id,
-            version,
-            None,
-            True,
-            None,
-            path_hash(add.path),
-            add.path,
-            add.dv_id,
-            add.size,
-            add.modification_time,
-            add.data_change,
-            *encoded,
-        ]
-        side = [
-            add.stats,
-            encode_json(dict(add.partition_values)),
-            None if add.tags is None else encode_json(dict(add.tags)),
-            None if add.deletion_vector is None else encode_json(add.deletion_vector.to_dict()),
-            add.base_row_id,
-            add.default_row_commit_version,
-            add.clustering_provider,
-            encode_json(dict(add.extra)) if add.extra else None,
-            None,
-        ]
+        main = [file_id, self._table_id, version, *main_row(add, encoded)]
+        side = side_row(add)
         self._put(file_id, main, side)
         return file_id, encoded[0]
 
@@ -235,21 +242,11 @@ class FileRows:
 
 
 def write_levels(session: Session, table_id: int, levels: Sequence[Level]) -> None:
-    """Add new files to the width levels of a table."""
-    if not levels:
-        return
+    """Add new files to the width levels of a table, where planning drives indexes by them."""
     dialect = session.engine.dialect
-    sql = statements("files", dialect.name)
-    # always in one order, so that two who load the same table cannot wait for each other
-    rows = sorted((table_id, *level) for level in levels)
-    if dialect.unique_keys:
-        session.update_many(sql["upsert level"], rows)
-        return
-    have = {(r[0], r[1]) for r in session.rows(sql["levels"], (table_id,))}
-    changed = [(n, lo, lo, hi, hi, t, slot, lv) for t, slot, lv, n, lo, hi in rows if (slot, lv) in have]
-    session.update_many(sql["update level"], changed)
-    fresh = [r for r in rows if (r[1], r[2]) not in have]
-    session.insert("dl_levels", ("table_id", "slot", "level", "n", "lo", "hi"), fresh)
+    if levels and dialect.indexed:
+        sql = statements("files", dialect.name)["upsert level"]
+        session.update_many(sql, [(table_id, *level) for level in levels])
 
 
 def live_files(

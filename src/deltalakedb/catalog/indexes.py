@@ -102,12 +102,14 @@ def mend_if_possible(database: Database) -> bool:
     """
     if not database.dialect.indexed:
         return True
-    with database.engine.read() as session:
-        if session.row(database.sql("imports", "any deferred")) is None:
-            return True
     try:
+        with database.engine.read() as session:
+            if session.row(database.sql("imports", "any deferred")) is None:
+                return True
         return mend(database) > 0
     except CatalogError as error:
+        if error.transient:
+            return False  # the next write tries again
         logger.warning("the indexes of an interrupted import cannot be built: %s", error.message)
         return True
 

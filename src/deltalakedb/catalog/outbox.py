@@ -234,6 +234,12 @@ def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
     return [_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found]
 
 
+def all_paused(database: Database) -> bool:
+    """Whether publishing stands still for the whole catalog."""
+    with database.read() as session:
+        return session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
+
+
 def status_of(database: Database, name: str) -> MirrorStatus | None:
     """How one table's log stands to the catalog."""
     return next(iter(status(database, name)), None)

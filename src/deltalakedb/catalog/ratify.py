@@ -113,6 +113,8 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     live = dict(live_files(session, table.table_id, named)) if named else {}
     state = apply_state(session, table.table_id, commit.version, commit.actions)
     encoder = state or slot_rows.encoder(session, table.table_id, locked.shape)
+    if state is None and locked.shape:
+        slot_rows.remember_shape(session.engine, table.table_id, locked.shape)
     rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
     counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
     with session.batch(len(adds) + len(removes)):

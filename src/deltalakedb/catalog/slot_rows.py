@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog.statements import statements
 from deltalakedb.exceptions import ProtocolError
@@ -12,7 +13,7 @@ from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.engines.base import Row, Session
+    from deltalakedb.catalog.engines.base import Engine, Row, Session
     from deltalakedb.protocol.slot_vectors import SlotVectors
 
 _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "since_version")
@@ -73,7 +74,25 @@ def vectors(session: Session, table_id: int) -> SlotVectors:
 
 #: encoders by the id of the assignment of slots
 _encoders: dict[str, SlotEncoder] = {}
+#: the assignment that each table of a catalog had when its head was last held
+_shapes: WeakKeyDictionary[Engine, dict[int, str]] = WeakKeyDictionary()
 _KEPT = 256
+
+
+def remember_shape(engine: Engine, table_id: int, shape: str) -> None:
+    """Note which assignment of slots a table has; the next commit may try it, and check it."""
+    _shapes.setdefault(engine, {})[table_id] = shape
+
+
+def known_shape(engine: Engine, table_id: int) -> str | None:
+    """The assignment that a table had last, where its encoder is at hand."""
+    shape = _shapes.get(engine, {}).get(table_id)
+    return shape if shape in _encoders else None
+
+
+def known_encoder(shape: str) -> SlotEncoder | None:
+    """The encoder of an assignment, where it is at hand."""
+    return _encoders.get(shape)
 
 
 def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> SlotEncoder:

@@ -38,6 +38,14 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Received:
+    """A commit that another engine has made and hands in to be ratified; its bytes are kept as they are."""
+
+    data: bytes
+    origin: str = "service"
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """What one table is to become, and what the writer had seen of it.
 
@@ -50,6 +58,7 @@ class TableChange:
         isolation: The level to check under; by default the table's own.
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
         copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
+        received: Where another engine made the commit and nobody has published it: its bytes.
         again: A commit of ours is made again while its table is frozen for everybody else.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
         named: The table was not looked up for this change: it has to have its name still.
@@ -64,6 +73,7 @@ class TableChange:
     exact: bool = False
     fresh: bool = False
     copy: Copy | None = None
+    received: Received | None = None
     again: bool = False
     named: bool = False
 
@@ -71,6 +81,11 @@ class TableChange:
     def read_version(self) -> int:
         """The version the writer worked from; -1 for a new table."""
         return -1 if self.read is None else self.read.version
+
+    @property
+    def made(self) -> Copy | Received | None:
+        """The commit as another engine made it, where one did."""
+        return self.copy or self.received
 
     @property
     def steps(self) -> list[Sequence[Action]]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.catalog import audit, commits, registry, winners
 from deltalakedb.catalog.names import change_names
-from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
+from deltalakedb.commit.at_once import commit_at_once
 from deltalakedb.commit.changes import NewTable
-from deltalakedb.commit.checker import conflict, isolation_of
-from deltalakedb.commit.info import info_of, own_time, with_info
+from deltalakedb.commit.checker import conflict
+from deltalakedb.commit.info import info_of
 from deltalakedb.commit.repeats import applications, earlier
+from deltalakedb.commit.versions import protocol_now, ratify_change
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     CatalogBusyError,
@@ -29,12 +30,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.log import Committed, Conflict, Fresh
-from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.log import Committed, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.names import NameChange
     from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import TableChange
-    from deltalakedb.protocol.actions import Action
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +51,8 @@ _FIRST_WAIT = 0.02
 
 #: a user's own work on the same database, run inside the commit's transaction
 OwnWork = Callable[["Session"], object]
-#: asked under the lock: whether the log holds more than the table's head
-Guard = Callable[["Table"], bool]
+#: asked under the lock, or just before: whether the log of a table holds the version after another
+Guard = Callable[["Table", int], bool]
 
 
 class LogAheadError(Exception):
@@ -176,6 +171,11 @@ def _attempt(
     lost: bool,
 ) -> list[Committed] | Conflict:
     failpoint("commit.before_begin")
+    if not (repeated or lost or names or own):
+        done_at_once = commit_at_once(database, changes, txn, guard)
+        if done_at_once is not None:
+            _answer()
+            return done_at_once
     try:
         with database.write() as session:
             held = _hold(session, changes, names)
@@ -191,14 +191,15 @@ def _attempt(
                 if one is None:
                     continue
                 _check(session, one, change)
-                if guard is not None and change.steps and guard(one.table):
+                if guard is not None and change.steps and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
             if names:
                 change_names(database, session, held, names)
             locked = _made(session, seen, changes, names)
             with session.batch(1):
                 results = [
-                    _ratify(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
+                    ratify_change(session, one, change, txn)
+                    for one, change in zip(locked, changes, strict=True)
                 ]
                 session.run(
                     statements("commits", database.dialect.name)["insert transaction"],
@@ -209,11 +210,16 @@ def _attempt(
             failpoint("commit.before_commit")
     except _Stop as stop:
         return stop.outcome
+    _answer()
+    return results
+
+
+def _answer() -> None:
+    """The moment at which a commit stands, and nobody has been told."""
     try:
         failpoint("commit.after")
     except Exception as error:
         raise CommitUnknownError("the answer of the commit was lost") from error
-    return results
 
 
 def _hold(
@@ -289,7 +295,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
                 table=table.name,
             )
         )
-    found = conflict(session, locked, change, lambda: _protocol_now(session, table))
+    found = conflict(session, locked, change, lambda: protocol_now(session, table))
     if found is not None:
         raise _Stop(found)
 
@@ -299,105 +305,3 @@ def _state(session: Session, table: Table) -> tuple[str, str | None]:
     sql = statements("tables", session.engine.dialect.name)["by name"]
     row = session.row(sql, (table.name,))
     return ("frozen", None) if row is None else (row[3], row[4])
-
-
-def _protocol_now(session: Session, table: Table) -> Protocol | None:
-    sql = statements("snapshots", session.engine.dialect.name)["live protocol"]
-    row = session.row(sql, (table.table_id,))
-    return None if row is None else Protocol.from_dict(decode_json(row[0]))
-
-
-def _ratify(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
-    """Write every version of a change; of a table that was only read, nothing."""
-    protocol = None if change.read is None else change.read.protocol
-    metadata = None if change.read is None else change.read.metadata
-    overtaken = change.read is not None and locked.protocol_version > change.read.version
-    if overtaken:
-        protocol = _protocol_now(session, locked.table)
-    result = Committed(locked.table.head.version, locked.table.head.timestamp)
-    before_all, written = locked, []
-    for ordinal, step in enumerate(change.steps):
-        head, name = locked.table.head, locked.table.name
-        version = head.version + 1
-        before = metadata
-        protocol, metadata = check_commit(
-            step,
-            version=version,
-            protocol=protocol,
-            metadata=metadata,
-            root=locked.table.location,
-            table=name,
-            also={FENCE} if change.exact else OURS,
-            made_here=change.copy is None,
-        )
-        in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
-        timestamp = max(session.now_ms(), head.timestamp + 1)
-        actions: Sequence[Action] = step
-        if change.copy is not None:
-            timestamp = max(change.copy.timestamp, head.timestamp + 1)
-        elif change.exact:
-            timestamp = (
-                own_time(step, after=head.timestamp, table=name, version=version) if in_commit else timestamp
-            )
-        else:
-            actions = _completed(
-                session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
-            )
-        data = encode_commit(actions) if change.copy is None else change.copy.data
-        locked = ratify(
-            session,
-            locked,
-            Ratification(
-                version=version,
-                timestamp=timestamp,
-                actions=actions,
-                data=data,
-                txn_uuid=txn,
-                ordinal=ordinal,
-                is_blind_append=change.is_blind_append,
-                origin="sql" if change.copy is None else change.copy.origin,
-                published=change.copy is not None,
-                fresh=change.fresh,
-            ),
-        )
-        result = Committed(version, timestamp)
-        if change.copy is None and data is not None:
-            written.append((version, timestamp, data))
-    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
-        return result
-    head = before_all.table.head
-    clear = before_all.published_version == head.version
-    return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
-
-
-def _completed(
-    session: Session,
-    locked: LockedTable,
-    change: TableChange,
-    step: Sequence[Action],
-    txn: str,
-    timestamp: int,
-    protocol: Protocol,
-    before: Metadata | None,
-    metadata: Metadata,
-    *,
-    in_commit: bool,
-) -> list[Action]:
-    """A step's actions with everything that is only known under the lock."""
-    version = locked.table.head.version + 1
-    actions = with_info(
-        step,
-        timestamp=timestamp,
-        txn=txn,
-        in_commit=in_commit,
-        read_version=change.read_version,
-        isolation=isolation_of(change),
-        blind=change.is_blind_append,
-    )
-    if in_commit and version > 0 and before is not None and not is_on(before, IN_COMMIT_TIMESTAMPS):
-        noted = note_enablement(metadata, version=version, timestamp=timestamp)
-        actions = [noted if isinstance(a, Metadata) else a for a in actions]
-    if tracks_rows(protocol):
-        domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
-        actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
-    return actions

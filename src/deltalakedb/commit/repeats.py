@@ -27,7 +27,8 @@ def applications(
 ) -> list[Committed] | Conflict | None:
     """Whether applications have recorded these versions already: then there is nothing to do.
 
-    A lower version than the recorded one is a late repetition, and as much done as an equal one.
+    A lower version than the recorded one is a late repetition, and as much done as an equal one. A commit
+    that another engine made is that engine's own decision: it is known again by its bytes.
     """
     done, fresh, late = [], 0, None
     for one, change in zip(seen, changes, strict=True):
@@ -36,7 +37,7 @@ def applications(
             fresh += 1
             continue
         found = None
-        for action in change.all_actions:
+        for action in change.all_actions if change.made is None else ():
             if isinstance(action, Txn):
                 recorded = winners.application(session, one.table.table_id, action.app_id)
                 if recorded is not None and recorded[0] >= action.version:

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from deltalakedb._stock import names_of
-from deltalakedb.table.storage_handler import DeltaStorageHandler as DeltaStorageHandler
 
 if TYPE_CHECKING:
     from deltalakedb.table.storage_handler import DeltaStorageHandler as DeltaStorageHandler

@@ -18,6 +18,7 @@ from deltalakedb.mirror.groups import tell_all
 from deltalakedb.mirror.holes import is_hole
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
+from deltalakedb.storage.together import NewObject, put_all_new
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -54,6 +55,8 @@ def publish_fresh(
     """
     if len(works) == 1:
         put = [_put(database, *works[0])]
+    elif (stores := _local_stores(database, works)) is not None:
+        put = _put_together(database, works, stores)
     else:
         put = list(_threads().map(lambda numbered: _put_next(database, *numbered), enumerate(works)))
     noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
@@ -106,6 +109,46 @@ def _looks_back(database: Database, fresh: Fresh) -> bool:
     return True
 
 
+def _local_stores(
+    database: Database, works: Sequence[tuple[Fresh, str, Mapping[str, str] | None]]
+) -> list[LocalStore] | None:
+    """The stores of tables that all lie on local disk and have one new version each; else None."""
+    if any(len(fresh.commits) != 1 for fresh, _, _ in works):
+        return None
+    durable = database.engine.config.publish.fsync
+    stores = [open_store(location, options, durable=durable) for _, location, options in works]
+    local = [store for store in stores if isinstance(store, LocalStore)]
+    return local if len(local) == len(stores) else None
+
+
+def _put_together(
+    database: Database,
+    works: Sequence[tuple[Fresh, str, Mapping[str, str] | None]],
+    stores: Sequence[LocalStore],
+) -> list[list[int]]:
+    """Put one version of every table, flushed to disk together; by table what is in its log now."""
+    puts: dict[int, NewObject] = {}
+    for number, ((fresh, _, _), store) in enumerate(zip(works, stores, strict=True)):
+        try:
+            ready = _is_whole(database, store, fresh) if fresh.clear else _follows(store, fresh)
+        except DeltaSqlError:
+            continue  # the publisher that follows meets it again, and notes it
+        if ready:
+            version, timestamp, data = fresh.commits[0]
+            failpoint("publish.before_put")
+            puts[number] = NewObject(store, commit_path(version), data, timestamp)
+    put_all_new(
+        list(puts.values()), linking=lambda place: failpoint("publish.between_tables") if place else None
+    )
+    for put in puts.values():
+        if put.done:
+            failpoint("publish.after_put")
+    return [
+        [fresh.commits[0][0]] if number in puts and puts[number].done else []
+        for number, (fresh, _, _) in enumerate(works)
+    ]
+
+
 def _put_next(
     database: Database, number: int, work: tuple[Fresh, str, Mapping[str, str] | None]
 ) -> list[int]:
@@ -119,13 +162,20 @@ def _put(database: Database, fresh: Fresh, location: str, options: Mapping[str, 
     done: list[int] = []
     try:
         store = open_store(location, options, durable=database.engine.config.publish.fsync)
-        if not fresh.clear and not _follows(store, fresh):
-            return done
         if fresh.clear and not _is_whole(database, store, fresh):
             return done  # the publisher that follows puts back what is missing, or freezes the table
+        if not fresh.clear and (fresh.after is None or not isinstance(store, LocalStore)):
+            return done
         for version, timestamp, data in fresh.commits:
             failpoint("publish.before_put")
-            if not store.put_new(commit_path(version), data, mtime_ms=timestamp):
+            if isinstance(store, LocalStore) and not fresh.clear and not done:
+                # its writer is on its way with the version before, and both flush their files meanwhile
+                there = store.put_new(
+                    commit_path(version), data, mtime_ms=timestamp, when=lambda: _follows(store, fresh)
+                )
+            else:
+                there = store.put_new(commit_path(version), data, mtime_ms=timestamp)
+            if not there:
                 return done
             done.append(version)
             failpoint("publish.after_put")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry
-from deltalakedb.exceptions import DeltaSqlError, StorageMissingError
+from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -111,11 +112,26 @@ def _write(database: Database, txn: str, members: Sequence[Member], options: Sto
         "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
     }
     data = (encode_json(body) + "\n").encode()
+    path, first = f"{FOLDER}/{txn}.json", None
     for member in members:
         failpoint("publish.manifest")
         try:
-            _store(database, member, options).put_new(f"{FOLDER}/{txn}.json", data, mtime_ms=at)
+            store = _store(database, member, options)
+            if not isinstance(store, LocalStore):
+                store.put_new(path, data, mtime_ms=at)
+            elif first is None or not _linked(store, path, first):
+                store.put_new(path, data, mtime_ms=at)
+                first = store.name_of(path)
         except DeltaSqlError as error:
             logger.warning(
                 "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
             )
+
+
+def _linked(store: LocalStore, path: str, first: str) -> bool:
+    """Whether the manifest of one table could become that of another too: a name costs less than a file."""
+    try:
+        store.link(path, first)
+    except StorageError:
+        return False  # another disk, or one without links
+    return True

@@ -110,11 +110,11 @@ def look_at_open(database: Database, table: Table) -> bool:
         return False
 
 
-def has_next(table: Table) -> bool:
-    """Whether a log on local disk holds a version beyond the head; asked under the head's lock."""
+def has_next(table: Table, version: int) -> bool:
+    """Whether a log on local disk holds the version after another."""
     # trouble with the log never stops a commit; what stands there is found when it is published
     root = local_path(table.location)
-    return root is not None and os.path.lexists(f"{root}/{commit_path(table.head.version + 1)}")
+    return root is not None and os.path.lexists(f"{root}/{commit_path(version + 1)}")
 
 
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata, Protocol
 
 __all__ = [
+    "DECIDED_ELSEWHERE",
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
     "NAMES",
@@ -86,6 +87,9 @@ WRITABLE: Final = frozenset(
         "variantType-preview",
     }
 )
+
+#: features by which somebody other than the catalog decides what a commit is
+DECIDED_ELSEWHERE: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
 
 #: every feature that Delta has a name for
 NAMES: Final = (

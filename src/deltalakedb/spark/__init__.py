@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deltalakedb.spark.batches import BatchSinks, foreach_batch
     from deltalakedb.spark.checkpointing import checkpoint
+    from deltalakedb.spark.configuring import configure
     from deltalakedb.spark.dml import delete, update
     from deltalakedb.spark.listing import VacuumListing, vacuum_list
     from deltalakedb.spark.merging import MergeBuilder, merge
@@ -23,6 +24,7 @@ __all__ = [
     "SparkTransaction",
     "VacuumListing",
     "checkpoint",
+    "configure",
     "delete",
     "foreach_batch",
     "merge",
@@ -42,6 +44,7 @@ _HOMES = {
     "SparkTransaction": "transactions",
     "VacuumListing": "listing",
     "checkpoint": "checkpointing",
+    "configure": "configuring",
     "delete": "dml",
     "foreach_batch": "batches",
     "merge": "merging",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.extras import require
 from deltalakedb.spark.conditions import condition_of
-from deltalakedb.spark.operating import opened, operate, path_name, told
+from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ def update(
 
     def run(folder: str) -> None:
         if all_text(condition, *set.values()):
-            given = ", ".join(f"{column} = {value}" for column, value in set.items())
+            given = ", ".join(f"{column_name(column)} = {value}" for column, value in set.items())
             where = "" if condition is None else f" WHERE (\n{condition}\n)"
             spark.sql(f"UPDATE {path_name(folder)} SET {given}{where}").collect()  # noqa: S608 - the same
         else:

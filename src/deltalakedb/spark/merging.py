@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.conditions import target_condition
 from deltalakedb.spark.dml import all_text, plain_table
-from deltalakedb.spark.operating import opened, operate, path_name, told
+from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,8 +92,9 @@ class _Clause:
         if self.values is None:
             return " SET *" if self.action == "UPDATE" else " *"
         if self.action == "UPDATE":
-            return " SET " + ", ".join(f"{column} = {value}" for column, value in self.values.items())
-        return f" ({', '.join(self.values)}) VALUES ({', '.join(map(str, self.values.values()))})"
+            return " SET " + ", ".join(f"{column_name(c)} = {value}" for c, value in self.values.items())
+        columns = ", ".join(map(column_name, self.values))
+        return f" ({columns}) VALUES ({', '.join(map(str, self.values.values()))})"
 
     def say(self, builder: Any) -> Any:
         """The clause said to delta-spark's own builder."""

@@ -119,6 +119,11 @@ def path_name(folder: str) -> str:
     return f"delta.`{folder.replace('`', '``')}`"
 
 
+def column_name(name: str) -> str:
+    """A column as Spark's SQL names it; one that is quoted already stays as it is."""
+    return name if "`" in name else ".".join(f"`{part}`" for part in name.split("."))
+
+
 def _candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:
     """The files whose rows an operation may rewrite, and what its result then depends on."""
     adds = list(table._source.adds(where))

@@ -86,7 +86,7 @@ def session(
     running = sql.SparkSession.getActiveSession()
     if running is None:
         check_java()
-        _prepare_workers()
+        prepare_workers()
         settings = _settings(dict(getattr(building, "_options", {})), dict(config or {}))
         settings.setdefault("spark.master", master or "local[*]")
     else:
@@ -120,13 +120,7 @@ def _check_connect() -> None:
 
 def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
     """Our settings below those that were chosen before, with Delta's among the lists."""
-    settings = {**_DEFAULTS, **chosen, **wanted}
-    settings["spark.sql.extensions"] = _with(settings.get("spark.sql.extensions"), _EXTENSION)
-    settings.setdefault("spark.sql.catalog.spark_catalog", _CATALOG)
-    named = f"{settings.get('spark.jars', '')},{settings.get('spark.jars.packages', '')}"
-    if "delta-spark" not in named:
-        jars = fetch_jars() if get_config().spark.download else find_jars()
-        settings["spark.jars"] = _with(settings.get("spark.jars"), *map(str, jars))
+    settings = delta_settings({**_DEFAULTS, **chosen, **wanted})
     java = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in java:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -134,13 +128,30 @@ def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def _with(listed: str | None, *more: str) -> str:
+def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
+    """Settings that were chosen, with what a session needs to have Delta in it.
+
+    Raises:
+        SparkSetupError: Delta's jars cannot be had.
+    """
+    settings = dict(chosen)
+    settings["spark.sql.extensions"] = with_items(settings.get("spark.sql.extensions"), _EXTENSION)
+    settings.setdefault("spark.sql.catalog.spark_catalog", _CATALOG)
+    named = f"{settings.get('spark.jars', '')},{settings.get('spark.jars.packages', '')}"
+    if "delta-spark" not in named:
+        jars = fetch_jars() if get_config().spark.download else find_jars()
+        settings["spark.jars"] = with_items(settings.get("spark.jars"), *map(str, jars))
+    return settings
+
+
+def with_items(listed: str | None, *more: str) -> str:
+    """A list of Spark's settings, with more items in it."""
     items = [item for item in (listed or "").split(",") if item]
     return ",".join([*items, *(item for item in more if item not in items)])
 
 
-def _prepare_workers() -> None:
-    # executors on this machine must run the same Python
+def prepare_workers() -> None:
+    """Let executors on this machine run the same Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 

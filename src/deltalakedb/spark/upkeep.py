@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.conditions import condition_of
-from deltalakedb.spark.operating import opened, operate, path_name
+from deltalakedb.spark.operating import column_name, opened, operate, path_name
 from deltalakedb.table.restoring import restored
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def optimize(
 
     def run(folder: str) -> None:
         only = "" if where is None else f" WHERE {where}\n"
-        order = f" ZORDER BY ({', '.join(columns)})" if columns else ""
+        order = f" ZORDER BY ({', '.join(map(column_name, columns))})" if columns else ""
         (row,) = spark.sql(f"OPTIMIZE {path_name(folder)}{only}{order}").collect()
         told.update(row["metrics"].asDict(recursive=True))
 

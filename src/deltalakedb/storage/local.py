@@ -10,6 +10,7 @@ import shutil
 import stat
 import sys
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
@@ -17,8 +18,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _TEMP_PREFIX = ".dl-"
 _TEMP_SUFFIX = ".tmp"
@@ -49,7 +49,7 @@ _ADVICE = {
 _TRANSIENT = {*_FULL, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
 
 
-def storage_error(error: OSError, doing: str, path: Path) -> StorageError:
+def storage_error(error: OSError, doing: str, path: Path | str) -> StorageError:
     """The typed error for what the operating system said."""
     code = error.errno or 0
     reason = os.strerror(code) if code else str(error)
@@ -65,7 +65,8 @@ class LocalStore:
 
     def __init__(self, root: Path, *, durable: bool = True) -> None:
         self._root = root
-        self._durable = durable
+        self._text = "" if str(root) == "/" else str(root)
+        self.durable = durable
 
     def __repr__(self) -> str:
         return f"LocalStore({self.location!r})"
@@ -77,21 +78,21 @@ class LocalStore:
 
     def get(self, path: str) -> bytes:
         """The whole content."""
-        at = self._at(path)
-        with _translated("read", at):
-            return at.read_bytes()
+        at = self.name_of(path)
+        with Translated("read", at), open(at, "rb", buffering=0) as file:  # noqa: PTH123 - costs half
+            return file.readall()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``start`` on."""
         at = self._at(path)
-        with _translated("read", at), at.open("rb") as file:
+        with Translated("read", at), at.open("rb") as file:
             file.seek(start)
             return file.read(length)
 
     def open(self, path: str) -> BinaryIO:
         """The file, opened for reading."""
         at = self._at(path)
-        with _translated("open", at):
+        with Translated("open", at):
             return at.open("rb")
 
     def exists(self, path: str) -> bool:
@@ -105,7 +106,7 @@ class LocalStore:
     def head(self, path: str) -> ObjectMeta:
         """Size and time of one file."""
         at = self._at(path)
-        with _translated("look at", at):
+        with Translated("look at", at):
             found = at.stat()
         return ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
@@ -120,50 +121,82 @@ class LocalStore:
 
     def folders(self) -> Sequence[str]:
         """The names of the folders right below the root, sorted; links to others are none."""
-        with _translated("list", self._root):
+        with Translated("list", self._root):
             try:
                 return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
             except FileNotFoundError:
                 return []
 
-    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
-        """Create a file, whole or not at all; False where there is one already."""
-        at = self._at(path)
-        with _translated("create", at):
+    def put_new(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        mtime_ms: int | None = None,
+        when: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Create a file, whole or not at all; False where there is one already.
+
+        Args:
+            path: Where.
+            data: Its content.
+            mtime_ms: Its time.
+            when: Asked when the content is on disk; False leaves it without its name.
+        """
+        at = self.name_of(path)
+        folder = at.rpartition("/")[0]
+        with Translated("create", at):
             try:
                 found = os.lstat(at)
             except FileNotFoundError:
                 pass
             else:
                 if stat.S_ISDIR(found.st_mode):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(at))
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), at)
                 return False
-            with self._temporary(at, data, mtime_ms) as temporary:
+            temporary = temporary_name(folder)
+            try:
+                self._write(temporary, data, mtime_ms)
                 failpoint("publish.before_link")
-                if not _link(temporary, at):
+                if not when() or not link_new(temporary, at):
                     return False
-                self._sync_folder(at.parent)
+                self._sync_folder(folder)
+            finally:
+                remove(temporary)
         return True
 
     def put(self, path: str, data: bytes) -> None:
         """Create or replace a file, whole or not at all."""
         at = self._at(path)
-        with _translated("write", at), self._temporary(at, data, None) as temporary:
+        with Translated("write", at), self._temporary(at, data, None) as temporary:
             temporary.replace(at)
             self._sync_folder(at.parent)
+
+    def link(self, path: str, source: str) -> bool:
+        """Give a whole file of the same disk a second name here; False where there is a file already.
+
+        The name is not flushed: for files that may be lost.
+        """
+        at = self.name_of(path)
+        with Translated("create", at):
+            try:
+                return link_new(source, at, links_only=True)
+            except FileNotFoundError:
+                self._make_folder(Path(at).parent)
+                return link_new(source, at, links_only=True)
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
         """Copy a local file into the folder; False where one is there already and must stay."""
         at = self._at(path)
-        with _translated("open", source):
+        with Translated("open", source):
             content = source.open("rb")
-        with content, _translated("create" if new else "write", at):
+        with content, Translated("create" if new else "write", at):
             if new and os.path.lexists(at):
                 return False
             with self._temporary(at, content, None) as temporary:
                 if not new:
                     temporary.replace(at)
-                elif not _link(temporary, at):
+                elif not link_new(temporary, at):
                     return False
                 self._sync_folder(at.parent)
         return True
@@ -171,7 +204,7 @@ class LocalStore:
     def fetch(self, path: str, target: Path) -> int:
         """Copy a file to another local path; its size."""
         at = self._at(path)
-        with _translated("read", at), at.open("rb") as source, _translated("write", target):
+        with Translated("read", at), at.open("rb") as source, Translated("write", target):
             with target.open("wb") as copy:
                 shutil.copyfileobj(source, copy, _COPY_BYTES)
             return target.stat().st_size
@@ -179,7 +212,7 @@ class LocalStore:
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
         at = self._at(path)
-        with _translated("delete", at):
+        with Translated("delete", at):
             at.unlink(missing_ok=True)
 
     def delete_all(self, paths: Iterable[str]) -> None:
@@ -190,9 +223,13 @@ class LocalStore:
     def _at(self, path: str) -> Path:
         return self._root / checked_path(path)
 
+    def name_of(self, path: str) -> str:
+        """The absolute path of a file here."""
+        return f"{self._text}/{checked_path(path)}"
+
     def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
         folder = self._root / checked_path(prefix) if prefix else self._root
-        with _translated("list", folder):
+        with Translated("list", folder):
             try:
                 entries = os.scandir(folder)
             except FileNotFoundError:
@@ -214,32 +251,39 @@ class LocalStore:
     @contextlib.contextmanager
     def _temporary(self, target: Path, data: bytes | BinaryIO, mtime_ms: int | None) -> Iterator[Path]:
         """A hidden file beside the target with all of ``data`` on disk; gone afterwards whatever happens."""
-        path = target.parent / f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
-        file = self._create(path)
+        path = Path(temporary_name(str(target.parent)))
         try:
-            try:
-                for chunk in _chunks(data):
-                    view = memoryview(chunk)
-                    while view:
-                        view = view[os.write(file, view) :]
-                if mtime_ms is not None:
-                    os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
-                if self._durable:
-                    os.fsync(file)
-            finally:
-                os.close(file)
+            self._write(str(path), data, mtime_ms)
             yield path
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            remove(str(path))
 
-    def _create(self, path: Path) -> int:
+    def _write(self, path: str, data: bytes | BinaryIO, mtime_ms: int | None) -> None:
+        """A new file with all of ``data`` on disk."""
+        file = self.create(path)
+        try:
+            self.fill(file, data, mtime_ms)
+            if self.durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def fill(self, file: int, data: bytes | BinaryIO, mtime_ms: int | None) -> None:
+        """Write all of ``data`` to an open file, and give it its time."""
+        for chunk in _chunks(data):
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(file, view) :]
+        if mtime_ms is not None:
+            os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def create(self, path: str) -> int:
         """A new file, opened for writing, in a folder that is made where it is missing."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             return os.open(path, flags, 0o666)
         except FileNotFoundError:
-            self._make_folder(path.parent)
+            self._make_folder(Path(path).parent)
             return os.open(path, flags, 0o666)
 
     def _make_folder(self, folder: Path) -> None:
@@ -254,8 +298,8 @@ class LocalStore:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(made)) from e
             self._sync_folder(made.parent)
 
-    def _sync_folder(self, folder: Path) -> None:
-        if not self._durable:
+    def _sync_folder(self, folder: Path | str) -> None:
+        if not self.durable:
             return
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -264,34 +308,58 @@ class LocalStore:
             os.close(handle)
 
 
+def temporary_name(folder: str) -> str:
+    """A hidden name in a folder for a file that is not whole yet."""
+    return f"{folder}/{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
+
+
+def remove(path: str) -> None:
+    """Take a file away that may be gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+
+
 def _chunks(data: bytes | BinaryIO) -> Iterable[bytes]:
     return iter(lambda: data.read(_COPY_BYTES), b"") if hasattr(data, "read") else (data,)
 
 
-@contextlib.contextmanager
-def _translated(doing: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:  # one of them is an OSError too
-        raise
-    except OSError as e:
-        raise storage_error(e, doing, path) from e
+class Translated:
+    """What the operating system says, as a typed error; a class, since every commit passes here often.
+
+    Args:
+        doing: What is being done, for the message.
+        path: The file or folder.
+    """
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: Path | str) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # one of our own errors is an OSError too
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, self._doing, self._path) from error
 
 
-def _link(temporary: Path, target: Path) -> bool:
-    """Give the file its name unless the name is taken: atomic, and never a part of the file."""
+def link_new(temporary: Path | str, target: Path | str, *, links_only: bool = False) -> bool:
+    """Give a file another name unless the name is taken: atomic, and never a part of the file."""
     try:
         os.link(temporary, target)
     except FileExistsError:
         return False
     except OSError as e:
-        if e.errno not in _NO_LINKS or not sys.platform.startswith("linux"):
+        if links_only or e.errno not in _NO_LINKS or not sys.platform.startswith("linux"):
             raise
         return _rename_new(temporary, target)
     return True
 
 
-def _rename_new(temporary: Path, target: Path) -> bool:
+def _rename_new(temporary: Path | str, target: Path | str) -> bool:
     """The same for file systems without hard links, by Linux's renameat2."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(temporary), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):

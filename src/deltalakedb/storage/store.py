@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from deltalakedb.exceptions import InvalidArgumentError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
+_NO_PARTS: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,12 @@ def open_store(
     return RemoteStore.from_location(text, storage_options or {})
 
 
+@lru_cache(maxsize=1024)
+def _here(location: str, _folder: str) -> Path:
+    """An absolute path; the current folder is part of the question."""
+    return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
+
+
 def local_path(location: str) -> Path | None:
     """The absolute local path that a location names, or None where it is the URL of an object store.
 
@@ -163,7 +171,7 @@ def local_path(location: str) -> Path | None:
             suggestion="give the table's folder, or a URL such as s3://bucket/table",
         )
     if (scheme := _SCHEME.match(location)) is None:
-        return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
+        return _here(location, "" if location.startswith("/") else os.getcwd())  # noqa: PTH109
     if scheme[1].lower() != "file":
         return None
     parts = urlsplit(location)
@@ -181,7 +189,6 @@ def checked_path(path: str) -> str:
     Raises:
         InvalidArgumentError: The path is empty, absolute, or climbs out.
     """
-    parts = path.split("/")
-    if "\0" in path or any(part in {"", ".", ".."} for part in parts):
+    if "\0" in path or not _NO_PARTS.isdisjoint(path.split("/")):
         raise InvalidArgumentError(f"{path!r} is not a path under a store's root")
     return path

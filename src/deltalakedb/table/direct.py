@@ -56,6 +56,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
             writer_properties=options.get("writer_properties"),
             fsync=table._database.engine.config.publish.fsync,
             also=OURS,
+            flushes=table._sink.flushes,
         )
         failpoint("data.after")
         txns = [

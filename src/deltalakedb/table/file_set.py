@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import OrderedDict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.partition import partition_path
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.table.new_files import translated
+from deltalakedb.storage.local import Translated
 from deltalakedb.table.parquet_stats import LongStrings, file_stats
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class FileSet:
         else:
             pending.batches, pending.rows, pending.size = [], 0, 0
         opened = self._open.get(key) or self._begin(key)
-        with translated(Path(self._files.location) / opened.path):
+        with Translated("write", f"{self._files.location}/{opened.path}"):
             before = opened.file.tell()
             opened.long.look(table)
             opened.writer.write_table(table, row_group_size=self._options.rows)
@@ -176,14 +175,14 @@ class FileSet:
         self._numbers[key] = number + 1
         name = f"part-{number:05d}-{uuid.uuid4()}-c000{self._options.suffix}"
         path = f"{partition_path(values)}/{name}" if key else name
-        with translated(Path(self._files.location) / path):
+        with Translated("write", f"{self._files.location}/{path}"):
             opened = _OpenFile(path, self._files.begin(path), values, self._plan, self._options)
         self._open[key] = opened
         return opened
 
     def _close(self, key: Key) -> None:
         opened = self._open[key]
-        with translated(Path(self._files.location) / opened.path):
+        with Translated("write", f"{self._files.location}/{opened.path}"):
             size, modified = opened.finish()
         self._written.append(opened.path)
         del self._open[key]

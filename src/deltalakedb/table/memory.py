@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import OpenTable
@@ -52,6 +52,9 @@ def forget(database: Database, name: str) -> None:
         _seen.pop((database, name), None)
 
 
+#: a transaction over more tables is a rare one, and the next one is not like it
+_MOST_ALONG = 32
+
 _together: dict[Database, frozenset[str]] = {}
 
 
@@ -60,9 +63,10 @@ def together(database: Database) -> frozenset[str]:
     return _together.get(database, frozenset())
 
 
-def remember_together(database: Database, names: Iterable[str]) -> None:
-    """Remember which tables a transaction touched."""
-    _together[database] = frozenset(names)
+def remember_together(database: Database, names: Sequence[str]) -> None:
+    """Remember which tables a transaction touched, unless they are too many to be looked up in vain."""
+    if len(names) <= _MOST_ALONG:
+        _together[database] = frozenset(names)
 
 
 def _after_fork() -> None:

@@ -11,12 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from deltalakedb.exceptions import StorageError
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.flushes import flush_folder
+from deltalakedb.storage.local import Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from deltalakedb.storage.flushes import Flushes
     from deltalakedb.storage.remote import RemoteStore
     from deltalakedb.storage.upload import Upload
 
@@ -69,28 +70,35 @@ class NewFiles(Protocol):
 
 
 class _LocalFile:
-    def __init__(self, final: Path, *, fsync: bool) -> None:
+    def __init__(self, final: str, *, fsync: bool, flushes: Flushes | None) -> None:
+        folder, _, name = final.rpartition("/")
         self._final = final
-        self._hidden = final.with_name(f".{final.name}.tmp")
+        self._hidden = f"{folder}/.{name}.tmp"
         self._fsync = fsync
-        self.file: IO[bytes] = self._hidden.open("xb", buffering=_BUFFER)
+        self._flushes = flushes
+        self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
 
     def finish(self) -> tuple[int, int]:
-        with translated(self._final):
+        with Translated("write", self._final):
             self.file.flush()
-            if self._fsync:
-                os.fsync(self.file.fileno())
-            stat = os.fstat(self.file.fileno())
+            handle = self.file.fileno()
+            stat = os.fstat(handle)
+            # Nobody looks for the file before its commit, which waits until it is on disk. So it has its name
+            # before it is flushed: the disk's journal then takes both in one go.
+            os.rename(self._hidden, self._final)  # noqa: PTH104
+            if self._fsync and self._flushes is None:
+                os.fsync(handle)
+            later = os.dup(handle) if self._fsync and self._flushes is not None else None
             self.file.close()
-            self._hidden.rename(self._final)
+        if later is not None and self._flushes is not None:
+            self._flushes.file(later, self._final)
         return stat.st_size, stat.st_mtime_ns // 1_000_000
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self.file.close()
         for path in (self._hidden, self._final):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            _unlink(path)
 
 
 class LocalFiles:
@@ -99,48 +107,55 @@ class LocalFiles:
     Args:
         root: The table's root.
         fsync: Have files and folders on disk when they are settled.
+        flushes: Whoever waits until they are, where that is not to happen here.
     """
 
     most_open: Final = 64
 
-    def __init__(self, root: Path, *, fsync: bool) -> None:
-        self.location = str(root)
-        self._root = root
+    def __init__(self, root: str, *, fsync: bool, flushes: Flushes | None = None) -> None:
+        self.location = root
+        self._root = "" if root == "/" else root
         self._fsync = fsync
-        self._folders: dict[Path, None] = {}
+        self._flushes = flushes
+        self._folders: dict[str, None] = {}
 
     def begin(self, path: str) -> NewFile:
         """Begin a file, with its folders."""
-        final = self._root / path
-        with translated(self._root):
-            if final.parent not in self._folders:
-                self._make_folder(final.parent)
-            return _LocalFile(final, fsync=self._fsync)
+        final = f"{self._root}/{path}"
+        folder = final.rpartition("/")[0]
+        with Translated("write", self.location):
+            if folder not in self._folders:
+                self._make_folder(folder or "/")
+            return _LocalFile(final, fsync=self._fsync, flushes=self._flushes)
 
     def settle(self) -> None:
         """Have the entries of all folders on disk."""
         for folder in self._folders if self._fsync else ():
-            with translated(folder):
-                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+            if self._flushes is not None:
+                self._flushes.folder(folder)
+                continue
+            flush_folder(folder)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove finished files."""
         for path in paths:
-            with contextlib.suppress(OSError):
-                (self._root / path).unlink(missing_ok=True)
+            _unlink(f"{self._root}/{path}")
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: str) -> None:
         """Make a folder and those above it, and remember whose entries must be on disk at the end."""
         made = folder
-        while not made.is_dir():
-            self._folders.setdefault(made.parent)
-            made = made.parent
-        folder.mkdir(parents=True, exist_ok=True)
+        while not os.path.isdir(made):  # noqa: PTH112
+            above = os.path.dirname(made)  # noqa: PTH120
+            self._folders.setdefault(above)
+            made = above
+        if made != folder:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
         self._folders.setdefault(folder)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
 
 
 class _RemoteFile:
@@ -210,14 +225,3 @@ def _complete(upload: Upload) -> None:
         with contextlib.suppress(StorageError):
             upload.discard()
         raise
-
-
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """What the operating system says about writing, as a typed error."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as e:
-        raise storage_error(e, "write", path) from e

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.roots import Root
     from deltalakedb.table.write_plan import Column
 
@@ -76,6 +77,7 @@ def write_files(
     writer_properties: deltalake.WriterProperties | None = None,
     fsync: bool = True,
     also: Collection[str] = (),
+    flushes: Flushes | None = None,
 ) -> list[Add]:
     """Write data for an append to a table and commit nothing.
 
@@ -90,6 +92,7 @@ def write_files(
         writer_properties: How Parquet is written.
         fsync: Have files and folders on disk before returning.
         also: Writer features that the caller takes care of in the commit.
+        flushes: Where the caller waits for files and folders to be on disk before it commits.
 
     Returns:
         One add action for each file, none where there are no rows.
@@ -109,7 +112,7 @@ def write_files(
             f"this append cannot be written directly: {reason}", suggestion="write it through delta-rs"
         )
     target = _target(target_file_size, snapshot.metadata.configuration)
-    files = FileSet(root.new_files(fsync=fsync), plan, options, target=target)
+    files = FileSet(root.new_files(fsync=fsync, flushes=flushes), plan, options, target=target)
     try:
         for batch in _pieces(source):
             rows = pa.RecordBatch.from_arrays(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.storage.flushes import Flushes
     from deltalakedb.storage.remote import RemoteStore
     from deltalakedb.storage.store import Store
     from deltalakedb.table.new_files import NewFiles
@@ -109,8 +110,13 @@ class Root(Protocol):
         """Bring new files from a scratch folder to the same paths here, all or none."""
         ...
 
-    def new_files(self, *, fsync: bool) -> NewFiles:
-        """New files that are written straight to their place."""
+    def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> NewFiles:
+        """New files that are written straight to their place.
+
+        Args:
+            fsync: Have them on disk when they are settled.
+            flushes: Whoever waits until they are, where that is not to happen then.
+        """
         ...
 
     def placed(self, paths: Iterable[str]) -> list[PlacedFile]:
@@ -193,9 +199,9 @@ class LocalRoot:
             ) from error
         return moved
 
-    def new_files(self, *, fsync: bool) -> NewFiles:
+    def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> NewFiles:
         """Files with a hidden name until they are whole."""
-        return LocalFiles(Path(self.location), fsync=fsync)
+        return LocalFiles(self.location, fsync=fsync, flushes=flushes)
 
     def placed(self, paths: Iterable[str]) -> list[PlacedFile]:
         """Paths of files."""
@@ -305,8 +311,8 @@ class RemoteRoot:
                 raise
         return list(placed)
 
-    def new_files(self, *, fsync: bool) -> NewFiles:  # noqa: ARG002 - a store keeps what it acknowledged
-        """Objects that are sent while they grow."""
+    def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> NewFiles:  # noqa: ARG002
+        """Objects that are sent while they grow; a store keeps what it acknowledged."""
         return RemoteFiles(cast("RemoteStore", self.store), parallel=self.parallel)
 
     def placed(self, paths: Iterable[str]) -> list[PlacedFile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from deltalakedb.exceptions import StorageError
@@ -17,6 +16,7 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.lending import LENT
+from deltalakedb.table.places import url_of
 from deltalakedb.table.roots import root_at
 
 if TYPE_CHECKING:
@@ -150,6 +150,14 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
+    def _placed(self, info: CommitInfo) -> CommitInfo:
+        """What delta-rs says of an operation, with the real table's place."""
+        said = info.extra.get("operationParameters")
+        if not isinstance(said, dict) or "location" not in said:
+            return info
+        said = {**said, "location": url_of(self.root.location)}
+        return replace(info, extra={**info.extra, "operationParameters": said})
+
     def _real(self, action: Action) -> Action:
         """An action as the real table would have it."""
         if isinstance(action, CommitInfo):
@@ -163,15 +171,6 @@ class Scratch:
         if vector == ours.deletion_vector:
             vector = real.deletion_vector
         return replace(action, path=real.path, deletion_vector=vector)
-
-    def _placed(self, info: CommitInfo) -> CommitInfo:
-        """A commitInfo that tells the real table's place where delta-rs tells of the scratch folder."""
-        asked = info.extra.get("operationParameters")
-        if not isinstance(asked, dict) or "location" not in asked:
-            return info
-        root = self.root.location
-        place = f"{Path(root).as_uri()}/" if self.root.is_local else root
-        return replace(info, extra={**info.extra, "operationParameters": {**asked, "location": place}})
 
 
 def _with(protocol: Protocol, hidden: Protocol) -> Protocol:

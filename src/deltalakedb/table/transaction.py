@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import registry
 from deltalakedb.catalog.commits import by_transaction
 from deltalakedb.catalog.outbox import refuse_unpublished
 from deltalakedb.catalog.own_sql import checked_statement
@@ -20,7 +19,6 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableExistsError,
     TableMissingError,
-    VersionMissingError,
 )
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.table import memory
@@ -28,14 +26,11 @@ from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
 from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
 from deltalakedb.table.overlay import Overlay, created
-from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.results import TransactionResult
 from deltalakedb.table.roots import undo
-from deltalakedb.table.source import SqlSource, open_older
-from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.table.transaction_view import TransactionView
 from deltalakedb.table.work import (
-    ReadOnly,
     Settled,
     after_commit,
     interval,
@@ -50,26 +45,21 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
 
-    import pyarrow as pa
-
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.commit.changes import TableChange
-    from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
+    from deltalakedb.table.participants import Participant
     from deltalakedb.table.roots import PlacedFile, Root
+    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
 
-#: a transaction over more tables is a rare one, and the next one is not like it
-_MOST_ALONG = 32
-
-
-class Transaction:
+class Transaction(TransactionView):
     """Any number of tables, changed together or not at all.
 
     Reads come from one moment over all tables; a clean exit commits, an exception rolls back and leaves
@@ -90,8 +80,7 @@ class Transaction:
         txn_uuid: str | None = None,
         read_only: bool = False,
     ) -> None:
-        self._database = database
-        self._address = address
+        super().__init__(database, address)
         if isolation not in (None, "Serializable", "WriteSerializable"):
             raise InvalidArgumentError(
                 f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
@@ -99,17 +88,12 @@ class Transaction:
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
         self._read_only = read_only
-        self._stack = ExitStack()
-        self._session: Session | None = None
-        self._tables = Participants()
         self._files: list[PlacedFile] = []
         self._roots: dict[str, Root] = {}
         self._in_flight = InFlight()
-        self._own: list[Callable[[Session], object]] = []
-        self._state = "new"
+        #: the first call with the same id did everything
         self._repeats = False
-        #: tables that were looked up along with another
-        self._along: dict[str, OpenTable] = {}
+        self._own: list[Callable[[Session], object]] = []
         self.uuid = txn_uuid or str(uuid.uuid4())
         #: what the transaction became, once it is committed
         self.result: TransactionResult | None = None
@@ -118,67 +102,6 @@ class Transaction:
     def commits(self) -> Mapping[str, Committed]:
         """What the transaction became, by table name; empty until it is committed."""
         return {} if self.result is None else self.result.commits
-
-    # ---- reading ---------------------------------------------------------------------------------------
-
-    def table(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> SqlDeltaTable:
-        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
-
-        After a commit it is an ordinary table, at the version that the transaction made or read; after a
-        rollback every use of it is an InvalidArgumentError.
-
-        Args:
-            name: The table's name, as the transaction calls it by now.
-            version: An older version, for reading only. What it holds never changes, so nobody conflicts
-                with having read it.
-            storage_options: Options for the object store, where the settings and the environment have none.
-        """
-        session = self._active()
-        found = self._tables.find(name)
-        if version is not None:
-            older = self._older(session, name, found, version)
-            older._use_options(storage_options)
-            return older
-        if found is None:
-            opened = self._looked_up(session, name)
-            overlay = Overlay(SqlSource(self._database, opened))
-            found = self._remember(name, opened.table, overlay, opened.snapshot)
-        found.handle._use_options(storage_options)
-        return found.handle
-
-    def _older(self, session: Session, name: str, found: Participant | None, version: int) -> SqlDeltaTable:
-        if found is not None and isinstance(found.table, NewTable):
-            raise VersionMissingError(
-                "the table is created by this transaction and has no versions yet",
-                table=name,
-                version=version,
-                suggestion="leave the version out to see what the transaction wrote",
-            )
-        known_as = name if found is None else found.table.name
-        row, source = open_older(self._database, session, known_as, version)
-        address = self._address.with_table(name)
-        return SqlDeltaTable._inside(address, self._database, row, source, ReadOnly(name, version))
-
-    def _looked_up(self, session: Session, name: str) -> OpenTable:
-        """A table at the transaction's snapshot; those that were last changed with it come along."""
-        if name in (likely := memory.together(self._database)) and not self._along:
-            self._along = snapshots.open_many(self._database, session, sorted(likely))
-        return self._along.get(name) or snapshots.open_in(self._database, session, name)
-
-    def tables(self, *, namespace: str | None = None) -> list[Table]:
-        """All tables as the transaction sees them: those of its snapshot, and its own."""
-        found = self._tables.show(registry.list_in(self._database, self._active()))
-        return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
-
-    def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
-        """Ask the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
-        return self._active().query(sql, params)
 
     # ---- changing --------------------------------------------------------------------------------------
 
@@ -333,17 +256,18 @@ class Transaction:
         self._active()
         changes, vanished = self._tables.changes(self._isolation)
         names = self._tables.name_changes()
-        if 1 < len(changes) <= _MOST_ALONG:
-            memory.remember_together(self._database, [change.table.name for _, change in changes])
+        memory.remember_together(self._database, [change.table.name for _, change in changes])
         self._end("rolled back")  # until the opposite is known
         if not self._own and not names and not any(c.steps for _, c in changes):
             self._state = "committed"
+            self.flushes.forget()
             with self._in_flight:
                 undo(vanished)
             self.result = TransactionResult(self.uuid, {}, self._repeats)
             self._tables.release(self.commits)
             return self.commits
         with self._in_flight:
+            self._flush()
             outcome = settle(
                 self._database,
                 [c for _, c in changes],
@@ -373,10 +297,19 @@ class Transaction:
             tell_nothing_written(", ".join(done))
         return self.commits
 
+    def _flush(self) -> None:
+        """Have every new file on disk before anything says that it is there."""
+        try:
+            self.flushes.wait()
+        except Exception:
+            undo(self._files)
+            raise
+
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
         if self._state == "active":
             self._end("rolled back")
+            self.flushes.forget()
             with self._in_flight:
                 undo(self._files)
 
@@ -427,34 +360,6 @@ class Transaction:
             wishes=wishes,
         )
 
-    def _exists(self, name: str) -> bool:
-        try:
-            self.table(name)
-        except TableMissingError:
-            return False
-        return True
-
-    def _participant(self, name: str) -> Participant:
-        self.table(name)
-        found = self._tables.find(name)
-        assert found is not None  # noqa: S101 - it was opened just now
-        return found
-
-    def _remember(
-        self,
-        name: str,
-        table: Table | NewTable,
-        overlay: Overlay,
-        read: Snapshot | None,
-        root: Root | None = None,
-    ) -> Participant:
-        address = self._address.with_table(name)
-        row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self, root)
-        made = Participant(handle, overlay, table, read, name)
-        self._tables.add(made)
-        return made
-
     def _writable(self) -> None:
         self._active()
         if self._read_only:
@@ -462,31 +367,10 @@ class Transaction:
                 "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
             )
 
-    def _active(self) -> Session:
-        if self._state == "new" or self._session is None:
-            if self._state != "new":
-                raise InvalidArgumentError(
-                    f"the transaction is over: it was {self._state}",
-                    suggestion="begin a new one with catalog.transaction()",
-                )
-            raise InvalidArgumentError(
-                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
-            )
-        return self._session
-
-    def _end(self, state: str) -> None:
-        self._state = state
-        self._tables.release(None)
-        self._session = None
-        self._stack.close()
-
     def __enter__(self) -> Self:
-        if self._state != "new":
-            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
-        self._session = self._stack.enter_context(self._database.read_only())
-        self._state = "active"
+        session = self._begin(likely=not self._read_only)
         if self._given_uuid:
-            self._repeats = by_transaction(self._database, self._session, self.uuid) is not None
+            self._repeats = by_transaction(self._database, session, self.uuid) is not None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot
+    from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root
 
@@ -97,6 +98,11 @@ class Work:
 class Sink(Protocol):
     """Where work goes."""
 
+    @property
+    def flushes(self) -> Flushes | None:
+        """Where new files may be put that are on their way to the disk; None where nobody waits for them."""
+        ...
+
     def ready(self) -> None:
         """Called before an operation: refuse early what could not be taken."""
         ...
@@ -111,6 +117,10 @@ class AutoCommit:
     """Every piece of work is a transaction of its own: committed, then published."""
 
     database: Database
+
+    @property
+    def flushes(self) -> None:
+        """Nobody waits: the commit follows at once."""
 
     def ready(self) -> None:
         """Always."""
@@ -143,6 +153,10 @@ class ReadOnly:
 
     name: str
     version: int
+
+    @property
+    def flushes(self) -> None:
+        """Nothing is written."""
 
     def ready(self) -> NoReturn:
         """Refuse."""

@@ -14,7 +14,6 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
-    CatalogNotFoundError,
     ConflictError,
     InvalidArgumentError,
     SchemaError,
@@ -293,7 +292,7 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
         options = None if storage_options is None else dict(storage_options)
         table = address.catalog.with_table(address.table)
         return SqlDeltaTable(table, storage_options=options)._pass_by()
-    except (TableMissingError, CatalogNotFoundError):
+    except TableMissingError:  # or the whole catalog
         return None
 
 

@@ -124,6 +124,7 @@ def follow_table(
         raise InvalidArgumentError(f"interval must be a number of seconds above 0, not {interval}")
     options = get_config().storage_options_for(location, storage_options)
     database, name = Database.open(address), address.table or ""
+    database.ensure()
     made = False
     try:
         table = registry.find(database, name)

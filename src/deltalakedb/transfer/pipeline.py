@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -121,9 +121,10 @@ class Pipeline:
     def _loaded_and_verified(self, lease: Lease) -> tuple[ImportRow, ImportPlan, VerifyReport]:
         row, plan = self._timed("plan", lambda: self._begin(lease))
         try:
-            row, plan = self._timed("load", lambda: self._load(row, plan, lease))
-            failpoint("import.loaded")
-            row, report = self._index_and_verify(row, plan, lease)
+            with self._database.engine.kept_open():
+                row, plan = self._timed("load", lambda: self._load(row, plan, lease))
+                failpoint("import.loaded")
+                row, report = self._index_and_verify(row, plan, lease)
         except (LogError, ProtocolError) as error:
             # the source is at fault: what was made of it is of no use
             self._undo(row, lease, error.message)
@@ -221,16 +222,19 @@ class Pipeline:
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
             build = partial(indexes.restore, self._database, row, lease)
             built = pool.submit(copy_context().run, self._timed, "index", build)
-            report = self._timed("verify", lambda: self._verify(row, plan, lease))
+            report = self._timed("verify", lambda: self._verify(row, plan, lease, built))
             return built.result(), report
 
-    def _verify(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> VerifyReport:
+    def _verify(
+        self, row: ImportRow, plan: ImportPlan, lease: Lease, building: Future[ImportRow] | None = None
+    ) -> VerifyReport:
         beat, total, done = Heartbeat(self._database, lease), max(1, plan.base_rows), 0
         self._tell(ImportProgress("verifying", 0, total))
 
         def tick() -> None:
             nonlocal done
-            beat()
+            if building is None or building.done():  # else every index renews the lease
+                beat()
             done = min(total, done + WINDOW)
             self._tell(ImportProgress("verifying", done, total))
 

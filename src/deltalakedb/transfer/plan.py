@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogCorruptError, LogMissingError
@@ -32,12 +32,28 @@ BYTES_PER_BATCH = 8 * 1024 * 1024
 #: logs up to this many rows are counted exactly by a dry run
 _COUNTED_EXACTLY = 200_000
 #: what was measured: the process itself, a file in a batch, a file's action in JSON
-_MEMORY_AT_REST = 130 * 1024 * 1024
+_MEMORY_AT_REST = 150 * 1024 * 1024
 _MEMORY_PER_ROW = 3_000
 _JSON_PER_ACTION = 500
-#: by engine, measured with a million files: microseconds to load and check one, bytes of its columns and
-#: indexes, and what a byte of paths and statistics becomes
-_COST = {"sqlite": (26, 470, 1.0), "postgres": (30, 800, 1.0), "duckdb": (18, 60, 0.6)}
+
+
+class _Cost(NamedTuple):
+    """What a file costs on an engine, measured with a million of them."""
+
+    #: to load it, index it and check it
+    microseconds: int
+    #: of its columns and indexes, and what a byte of its path and statistics becomes
+    bytes: int
+    per_raw_byte: float
+    #: that the engine keeps inside the process
+    memory: int = 0
+
+
+_COST = {
+    "sqlite": _Cost(27, 470, 1.0),
+    "postgres": _Cost(27, 590, 1.0),
+    "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
+}
 _MICROSECONDS_PER_COMMIT = 700
 
 
@@ -207,13 +223,15 @@ def make_plan(
             break
         passed.add(first)
     base: Base = "none" if first == 0 and 0 in usable.commits else "checkpoint"
-    rows = raw_bytes = 0
+    rows = raw_bytes = largest = 0
     if base == "checkpoint":
         if checkpoint is None:
             base = "state"
         else:
             scan = CheckpointScan(reader.store, checkpoint)
             rows, raw_bytes = scan.rows, scan.raw_bytes
+            # a file of one row group is held in memory as it was compressed
+            largest = max(meta.size for meta in checkpoint.files)
     size = min(
         batch_size or config.batch_size, max(1_000, config.memory_mb * 1024 * 1024 // 3 // _MEMORY_PER_ROW)
     )
@@ -221,7 +239,7 @@ def make_plan(
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
     tails = sum(1 for _ in tail_batches(listing, tail))
     files = rows + tail_bytes // _JSON_PER_ACTION
-    micros, per_file, per_byte = _COST[address.engine]
+    cost = _COST[address.engine]
     return ImportPlan(
         table=address.table or "",
         location=location,
@@ -240,10 +258,10 @@ def make_plan(
         num_files=files,
         size_bytes=None,
         exact=False,
-        seconds=round((files * micros + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
-        memory_bytes=_MEMORY_AT_REST + min(size, files) * _MEMORY_PER_ROW,
+        seconds=round((files * cost.microseconds + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
+        memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * _MEMORY_PER_ROW + largest,
         # a commit's bytes are kept as they are, and become rows
-        database_bytes=int(files * per_file + (raw_bytes + tail_bytes) * per_byte) + tail_bytes,
+        database_bytes=int(files * cost.bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte) + tail_bytes,
         passed_over=tuple(sorted(passed)),
     )
 

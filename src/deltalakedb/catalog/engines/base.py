@@ -42,12 +42,12 @@ class Dialect:
     indexed: bool
     #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
-    #: tables have their keys, so that an upsert finds the row to change
-    unique_keys: bool
     #: appended to the query that locks heads
     lock_rows: str
     #: md5 is a function of SQL, so that digests need not be fetched
     hashes: bool
+    #: an append is ratified by one statement, since a head must not be held while a client is waited for
+    at_once: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
@@ -174,8 +174,12 @@ class Engine(abc.ABC):
         """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
 
     @abc.abstractmethod
-    def read_only(self) -> AbstractContextManager[Session]:
-        """A session that sees one moment, and in which the database itself refuses every change."""
+    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
+        """A session that sees one moment, and in which the database itself refuses every change.
+
+        Args:
+            asking: The caller asks something at once: the moment need not be fixed by a question of its own.
+        """
 
     @abc.abstractmethod
     def prepare(self, session: Session) -> None:
@@ -189,9 +193,21 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Give back every connection."""
 
+    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
+        """Run a statement that is a transaction by itself; its rows.
+
+        Raises:
+            CommitUnknownError: The connection broke, and it may have happened.
+        """
+        raise NotImplementedError(f"{self.dialect.name} does nothing at once")
+
     def is_absent(self) -> bool:
         """Whether connecting would create the database, which only those who write may do."""
         return False
+
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Keep what the settings of a long piece of work are made on, where it would be closed when idle."""
+        return nullcontext()
 
     def identity(self) -> object:
         """What the database is, where it could be deleted or exchanged under a process that has it open."""

@@ -71,11 +71,10 @@ DIALECT = Dialect(
     },
     indexed=False,
     side_table=False,
-    unique_keys=False,
     lock_rows="",
     hashes=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
-    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '1GB'"),
+    before_load=("SET memory_limit = '200MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 
@@ -297,6 +296,10 @@ class DuckdbEngine(Engine):
             finally:
                 self._release(cursor)
 
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Hold the file: whoever opens it anew gets DuckDB's own bounds of memory."""
+        return self._cursor()
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A cursor in autocommit mode."""
@@ -304,11 +307,12 @@ class DuckdbEngine(Engine):
             yield DuckdbSession(self, cursor)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A transaction that DuckDB keeps read-only."""
         with self._cursor() as cursor, self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
             session = DuckdbSession(self, cursor)
-            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 
     def relaxed_write(self) -> AbstractContextManager[Session]:

@@ -23,10 +23,11 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import psycopg
 
+    from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
     from deltalakedb.uri import Address
 
@@ -57,9 +58,9 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
-    unique_keys=True,
     lock_rows=" FOR UPDATE OF h",
     hashes=True,
+    at_once=True,
     before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
     after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
@@ -207,10 +208,11 @@ class PostgresEngine(Engine):
             self._give(session.connection)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A transaction that the server keeps read-only and at one moment."""
         with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", asking=True) as session:
-            session.row("SELECT 1")  # the snapshot is taken by the first query
+            if not asking:
+                session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 
     @contextmanager
@@ -224,6 +226,14 @@ class PostgresEngine(Engine):
         """A transaction that does not wait for its own flush to disk."""
         with self._transaction("BEGIN", "SET LOCAL synchronous_commit = off", repeatable=True) as session:
             yield session
+
+    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
+        """Run a statement that is a transaction by itself; its rows."""
+        session = PostgresSession(self, self._pool.take())
+        try:
+            return session.change(statement, params)
+        finally:
+            self._give(session.connection)
 
     @contextmanager
     def _transaction(self, *begin: str, asking: bool = False, repeatable: bool = False) -> Iterator[Session]:

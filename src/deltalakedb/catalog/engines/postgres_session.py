@@ -261,10 +261,7 @@ class PostgresSession(Session):
                 self._send(groups, end)
         except self.engine.driver.Error as error:
             if end is not None and (self.connection.closed or _lost(error)):
-                raise CommitUnknownError(
-                    "the connection broke while the transaction was being committed",
-                    suggestion="ask again with the same commit id: it tells whether it happened",
-                ) from error
+                raise _unknown() from error
             raise self.engine.translate(error) from error
         self._begin = ()
 
@@ -281,6 +278,21 @@ class PostgresSession(Session):
             if end is not None:
                 self.connection.execute(end)
 
+    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
+        """Run a statement that is a transaction by itself; its rows.
+
+        Raises:
+            CommitUnknownError: The connection broke, and it may have happened or happen yet.
+        """
+        self._count(statement)
+        try:
+            cursor = self.engine.changes(self.connection)
+            return cursor.execute(_placeholders(str(statement)), params, prepare=True).fetchall()
+        except self.engine.driver.Error as error:
+            if self.connection.closed or _lost(error):
+                raise _unknown() from error
+            raise self.engine.translate(error) from error
+
     def take_time(self, now_ms: int) -> None:
         """The server's clock, told by another answer."""
         if self._now is None:
@@ -292,6 +304,13 @@ class PostgresSession(Session):
             row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
             self._now = int(row[0]) if row else super().now_ms()
         return self._now
+
+
+def _unknown() -> CommitUnknownError:
+    return CommitUnknownError(
+        "the connection broke while the transaction was being committed",
+        suggestion="ask again with the same commit id: it tells whether it happened",
+    )
 
 
 def _lost(error: psycopg.Error) -> bool:

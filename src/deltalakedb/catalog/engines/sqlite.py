@@ -59,7 +59,6 @@ DIALECT = Dialect(
     },
     indexed=True,
     side_table=True,
-    unique_keys=True,
     lock_rows="",
     hashes=False,
     # a small cache makes small sorted runs, which fit the processor's and are merged by a second thread
@@ -204,12 +203,13 @@ class SqliteEngine(Engine):
                 self._pool.give(connection)
 
     @contextmanager
-    def read_only(self) -> Iterator[Session]:
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A read transaction on a connection that refuses changes while it is lent."""
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
-            session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             try:
                 yield session
             finally:

@@ -33,9 +33,6 @@ SELECT kind, slot, field, encoding, encoding_arg, since_version, dropped_version
 -- name: drop slot
 UPDATE dl_slots SET dropped_version = ? WHERE table_id = ? AND kind = ? AND slot = ? AND dropped_version IS NULL;
 
--- name: levels
-SELECT slot, level, n, lo, hi FROM dl_levels WHERE table_id = ?;
-
 -- name: upsert level
 -- only: sqlite, postgres
 INSERT INTO dl_levels (table_id, slot, level, n, lo, hi) VALUES (?, ?, ?, ?, ?, ?)
@@ -43,10 +40,6 @@ ON CONFLICT (table_id, slot, level) DO UPDATE SET
   n = dl_levels.n + excluded.n,
   lo = CASE WHEN dl_levels.lo < excluded.lo THEN dl_levels.lo ELSE excluded.lo END,
   hi = CASE WHEN dl_levels.hi > excluded.hi THEN dl_levels.hi ELSE excluded.hi END;
-
--- name: update level
-UPDATE dl_levels SET n = n + ?, lo = CASE WHEN lo < ? THEN lo ELSE ? END, hi = CASE WHEN hi > ? THEN hi ELSE ? END
-WHERE table_id = ? AND slot = ? AND level = ?;
 
 -- name: slots and levels
 -- what planning needs to know, in one round trip

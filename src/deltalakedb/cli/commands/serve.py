@@ -1,0 +1,119 @@
+"""``deltasql serve``: the service that ratifies commits of other engines."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deltalakedb.cli.options import PAIR, common
+from deltalakedb.service.running import commit_server
+from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+
+if TYPE_CHECKING:
+    from deltalakedb.cli.context import Invocation
+    from deltalakedb.config import Config
+    from deltalakedb.redaction import Secret
+
+
+@click.command("serve")
+@click.option("--commits", is_flag=True, help="Ratify commits that delta-spark's own writers make.")
+@click.option("--host", metavar="ADDRESS", help="The address to listen at, instead of service.host.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="The port, instead of service.port; 0 takes any that is free.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The file with the token that callers have to know. One that is not there is made.",
+)
+@click.option(
+    "--table",
+    "tables",
+    metavar="NAME=LOCATION",
+    type=PAIR,
+    multiple=True,
+    help="A table that may be created at a location outside of the catalog's root. Can be repeated.",
+)
+@click.option(
+    "--max-bytes",
+    metavar="BYTES",
+    type=click.IntRange(min=1),
+    help="The longest commit that is taken, instead of service.max_bytes.",
+)
+@common
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    commits: bool,
+    host: str | None,
+    port: int | None,
+    token_file: str | None,
+    tables: tuple[tuple[str, str], ...],
+    max_bytes: int | None,
+) -> None:
+    """Let Spark sessions commit through the catalog with their own writers.
+
+    Each commit that a session configured by deltalakedb.spark.configure makes is sent here, decided in the
+    database and published before it is answered. The token comes from --token-file, from the setting
+    service.token_file or from the variable DELTASQL_SERVICE__TOKEN; it is never shown. Ctrl-C and SIGTERM end
+    the service once requests under way are answered. GET /health says whether the catalog can be reached.
+
+    \b
+    Examples:
+      deltasql serve --commits --token-file /run/deltasql/token
+      deltasql serve --commits --port 0 --table sales.orders=/srv/lake/orders
+    """
+    if not commits:
+        raise click.UsageError("nothing to serve is named: say --commits")
+    config = invocation.settings()
+    token = _token(config, token_file)
+    with invocation.open_catalog() as catalog:
+        server = commit_server(
+            invocation.catalog_address(),
+            token,
+            tables=dict(tables),
+            host=host,
+            port=port,
+            max_bytes=max_bytes,
+        )
+        stop = threading.Event()
+        before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            if not invocation.quiet:
+                logging.getLogger("deltalakedb.service").setLevel(logging.INFO)
+            with server:
+                invocation.output.result(
+                    {"url": server.url, "catalog": catalog.uri},
+                    lambda screen: screen.line(f"Commits to {catalog.uri} are ratified at {server.url}"),
+                    brief=[server.url],
+                )
+                sys.stdout.flush()
+                stop.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    invocation.output.note("The service has ended.")
+
+
+def _token(config: Config, path: str | None) -> Secret:
+    """The token of the file that is named, else that of the settings."""
+    if path is not None:
+        if not Path(path).exists():
+            write_token(Path(path), new_token())
+        return read_token(path)
+    if (found := token_of(config)) is None:
+        raise click.UsageError(
+            "no token is named: use --token-file FILE (made where there is none), or set service.token_file "
+            "or DELTASQL_SERVICE__TOKEN"
+        )
+    return found

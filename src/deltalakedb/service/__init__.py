@@ -1,0 +1,1 @@
+"""Services beside the database: commits of other engines, ratified over HTTP."""

@@ -1,0 +1,146 @@
+"""Which table a path in somebody's `_delta_log` belongs to, however the engine spells it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from deltalakedb.catalog import registry
+from deltalakedb.exceptions import AddressError, InvalidArgumentError
+from deltalakedb.log.names import LOG_FOLDER, parse_name
+from deltalakedb.table.places import ROOT_SETTING, is_local, normal_location
+from deltalakedb.uri import validate_table_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.values import Table
+
+#: the folder of a database in Spark's warehouse ends so
+_DATABASE_FOLDER: Final = ".db"
+_AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPath:
+    """A path in a table's log.
+
+    Attributes:
+        location: The table's root, as the catalog spells it; None where no catalog can have a table there.
+        name: The file's name.
+    """
+
+    location: str | None
+    name: str
+
+    @property
+    def version(self) -> int | None:
+        """The version, where the path is a commit's."""
+        found = parse_name(self.name)
+        return found.version if found is not None and found.kind == "commit" else None
+
+
+def parse_path(text: str) -> LogPath:
+    """Read the URI of a file in `_delta_log`, percent-encoded as Hadoop's ``Path.toUri()`` writes it.
+
+    Raises:
+        InvalidArgumentError: It is not one.
+    """
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise InvalidArgumentError("the path is no URI") from error
+    folder, _, name = parts.path.rpartition("/")
+    root, slash, log = folder.rpartition("/")
+    local = parts.scheme in ("", "file")
+    if log != LOG_FOLDER or not slash or not name or (local and not root.startswith("/")):
+        raise InvalidArgumentError(
+            "the path is not that of a file in a table's _delta_log",
+            suggestion="send the whole URI, such as file:/lake/orders/_delta_log/00000000000000000000.json",
+        )
+    if local:
+        return LogPath(normal_location(unquote(root)), unquote(name))
+    try:
+        return LogPath(normal_location(f"{parts.scheme}://{parts.netloc}{root}"), unquote(name))
+    except AddressError:
+        return LogPath(None, unquote(name))  # a file system that no catalog knows
+
+
+class Places:
+    """The tables of a catalog by where they lie, and the places where new ones may come to be.
+
+    Args:
+        database: The catalog.
+        named: Names of tables that may be created, with their locations.
+    """
+
+    def __init__(self, database: Database, named: Mapping[str, str] | None = None) -> None:
+        self._database = database
+        self._named = {_key(normal_location(at)): validate_table_name(n) for n, at in (named or {}).items()}
+
+    def table(self, location: str) -> Table | None:
+        """The table at a location, also where a link or another scheme leads to it."""
+        found = registry.find_location(self._database, location)
+        if found is not None:
+            return found
+        key = _key(location)
+        for table in registry.list_tables(self._database):
+            other = _key(table.location)
+            if other == key:
+                return table
+            if _is_azure(key) and _is_azure(other) and _may_be_same(key, other):
+                raise AddressError(
+                    f"{location} may be the table {table.name} at {table.location}: one names no account",
+                    table=table.name,
+                    suggestion="let both name it: abfss://container@account.dfs.core.windows.net/…",
+                )
+        return None
+
+    def new_name(self, location: str) -> str | None:
+        """The name of a table that is created at a location; None where that is no business of the catalog.
+
+        Raises:
+            AddressError: The place is under the catalog's root, and its folders make no name.
+        """
+        key = _key(location)
+        if (named := self._named.get(key)) is not None:
+            return named
+        root = registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
+        if root is None or not key.startswith(f"{(above := _key(normal_location(root)))}/"):
+            return None
+        *folders, last = key.removeprefix(f"{above}/").split("/")
+        if any(part.startswith(("_", ".")) for part in (*folders, last)):
+            return None  # hidden: scratch tables, and what engines keep for themselves
+        parts = [*(folder.removesuffix(_DATABASE_FOLDER) for folder in folders), last]
+        if any("." in part for part in parts):
+            raise AddressError(
+                f"no table can be named after the folder {'/'.join((*folders, last))}",
+                suggestion="take folder names without dots, or `deltasql serve --table NAME=LOCATION`",
+            )
+        return validate_table_name(".".join(parts))
+
+
+def _key(location: str) -> str:
+    """One text for all spellings of a place."""
+    if is_local(location):
+        return os.path.realpath(location)
+    if not _is_azure(location):
+        return location
+    parts = urlsplit(location)
+    container, _, account = parts.netloc.partition("@")
+    return f"az://{container}@{account.partition('.')[0]}{parts.path}"
+
+
+def _is_azure(location: str) -> bool:
+    return location.partition("://")[0] in _AZURE
+
+
+def _may_be_same(key: str, other: str) -> bool:
+    """Whether two places in Azure differ only in that one names no account: az://container/… has none."""
+    one, two = urlsplit(key), urlsplit(other)
+    accounts = {part.netloc.partition("@")[2] for part in (one, two)}
+    bare = {(part.netloc.partition("@")[0], part.path) for part in (one, two)}
+    return "" in accounts and len(bare) == 1

@@ -1,0 +1,239 @@
+"""Sessions whose own Delta writers commit through a catalog: the log store, and a service for it."""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from deltalakedb.config import get_config
+from deltalakedb.exceptions import (
+    ConfigError,
+    InvalidArgumentError,
+    SparkSetupError,
+    UnsupportedOperationError,
+)
+from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import ANSWER_HEADER
+from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+from deltalakedb.spark.java import check_java
+from deltalakedb.spark.logstore import CLASS, JAR
+from deltalakedb.spark.sessions import delta_settings, prepare_workers, with_items
+from deltalakedb.spark.versions import check_versions
+from deltalakedb.uri import Address, parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.redaction import Secret
+    from deltalakedb.service.server import CommitServer
+
+logger = logging.getLogger(__name__)
+
+_LOG_STORE: Final = "spark.delta.logStore."
+_SERVICE: Final = "spark.hadoop.deltalakedb.service"
+_TOKEN_FILE: Final = f"{_SERVICE}.token.file"
+_PATIENCE: Final = f"{_SERVICE}.patience.seconds"
+_START_ONE: Final = "start it with `deltasql serve --commits`, or leave service= out and give catalog="
+#: a place that is no table's: the answer to a question about it shows that the token is right
+_NOWHERE: Final = "/publish?path=file:/_deltasql_/_delta_log/0"
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    catalog: str | Address | None = None,
+    service: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    tables: Mapping[str, str] | None = None,
+    patience: float = 30,
+) -> SparkSession.Builder:
+    """Let a session's own Delta writers commit through a catalog, without a change in the code that uses it.
+
+    ``df.write.format("delta")``, SQL, streams and the tools above them then commit tables of the catalog in
+    the database; tables elsewhere stay plain Delta. New tables are the catalog's where they are created under
+    its root (``<root>/sales/orders`` is ``sales.orders``), or at a location that ``tables`` names.
+
+    Args:
+        builder: A builder of a session that does not run yet.
+        catalog: The catalog's address: a service for it is started in this process, and stopped with it.
+        service: The URL of a service that runs already, instead of ``catalog``.
+        token_file: The file with that service's token; by default that of the settings. The driver reads it.
+        tables: With ``catalog``: tables that may be created outside of its root, with their locations.
+        patience: Seconds for which Spark goes on asking a service that does not answer.
+
+    Returns:
+        The builder.
+
+    Raises:
+        SparkSetupError: A session runs already, the service does not answer, or its token is another.
+        InvalidArgumentError: Neither or both of catalog and service are given, or a log store is set already.
+
+    Example:
+        >>> builder = configure(SparkSession.builder, catalog="deltasql://sqlite//lake/meta.db")
+        >>> spark = builder.getOrCreate()
+        >>> df.write.format("delta").mode("append").save("/lake/orders")
+    """
+    if (catalog is None) == (service is None):
+        raise InvalidArgumentError(
+            "commits go to a catalog, or to a service that runs already",
+            suggestion="give one of catalog= and service=",
+        )
+    if service is not None and tables:
+        raise InvalidArgumentError(
+            "tables= is for a service of this process", suggestion="give them to `deltasql serve` as --table"
+        )
+    check_versions()
+    chosen: dict[str, str] = dict(getattr(builder, "_options", {}))
+    _refuse(chosen)
+    check_java()
+    if service is not None:
+        url, file = service.rstrip("/"), _file_for(token_file)
+        _greet(url, file)
+    else:
+        url, file = _in_process(parse_uri(catalog or ""), tables or {})
+    settings = delta_settings(chosen)
+    settings["spark.jars"] = with_items(settings.get("spark.jars"), str(JAR))
+    settings |= {f"{_LOG_STORE}class": CLASS, _SERVICE: url, _PATIENCE: f"{patience:.0f}"}
+    if file is not None:
+        settings[_TOKEN_FILE] = str(file)
+    prepare_workers()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _refuse(chosen: Mapping[str, str]) -> None:
+    """Refuse a builder whose session would not get the log store, or has another already."""
+    from pyspark import SparkContext
+
+    if "spark.remote" in chosen:
+        raise UnsupportedOperationError(
+            "the log store is a setting of the Spark Connect server, not of its clients",
+            suggestion="start the server with the settings of docs/how-to/let-spark-commit.md",
+        )
+    if SparkContext._active_spark_context is not None:
+        raise SparkSetupError(
+            "a Spark session runs already, and its log store cannot be changed any more",
+            suggestion="configure before the session is made, or stop it (spark.stop()) first",
+        )
+    if other := next((k for k in chosen if k.startswith(_LOG_STORE) and chosen[k] != CLASS), None):
+        raise InvalidArgumentError(
+            f"the session has a log store already: {other}={chosen[other]}",
+            suggestion="leave it out: tables that are not the catalog's are written as Delta would by itself",
+        )
+
+
+# ---- a service that runs already ---------------------------------------------------------------------------
+
+
+def _file_for(given: str | os.PathLike[str] | None) -> Path | None:
+    """The token's file; None where the driver finds the token in its environment."""
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    settings = get_config().service
+    if settings.token_file is not None:
+        return Path(settings.token_file).expanduser().absolute()
+    if os.environ.get("DELTASQL_SERVICE__TOKEN"):
+        return None
+    raise ConfigError(
+        "no token for the service is named",
+        suggestion="give token_file=, or set service.token_file or DELTASQL_SERVICE__TOKEN",
+    )
+
+
+def _greet(url: str, file: Path | None) -> None:
+    """See that the service answers, and takes the token."""
+    token = token_of(get_config()) if file is None else read_token(file)
+    word = _ask(url, "POST", _NOWHERE, token)
+    if word == "unauthorized":
+        raise SparkSetupError(
+            f"the service at {url} has another token",
+            suggestion="name the token file that it was started with",
+        )
+    if word != "elsewhere":
+        raise SparkSetupError(
+            f"the service at {url} cannot reach its catalog, or is not one of deltalakedb",
+            suggestion=_START_ONE,
+        )
+
+
+def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidArgumentError(
+            f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
+        )
+    connection = kind(parts.hostname, parts.port, timeout=30)
+    try:
+        headers = {"Content-Length": "0"} | (
+            {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
+        )
+        connection.request(method, parts.path + path, headers=headers)
+        return connection.getresponse().getheader(ANSWER_HEADER)
+    except (OSError, http.client.HTTPException) as error:
+        raise SparkSetupError(
+            f"the commit service at {url} does not answer: {error}", suggestion=_START_ONE
+        ) from error
+    finally:
+        connection.close()
+
+
+# ---- a service of this process -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    server: CommitServer
+    folder: Path
+
+    def stop(self) -> None:
+        self.server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+#: by process, catalog, settings and named tables
+_running: dict[tuple[int, Address, str, tuple[tuple[str, str], ...]], _Running] = {}
+_lock = threading.Lock()
+
+
+def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]:
+    """The URL and the token's file of this process's service for a catalog, started where there is none."""
+    if address.is_table:
+        raise InvalidArgumentError(
+            f"{address.to_uri()} is a table's address, not a catalog's",
+            suggestion=f"use {address.catalog.to_uri()}",
+        )
+    config = get_config()
+    key = (os.getpid(), address.resolved(), config.fingerprint(), tuple(sorted(tables.items())))
+    with _lock:
+        if (found := _running.get(key)) is None:
+            token = new_token()
+            server = commit_server(address, token, config=config, tables=tables, host="127.0.0.1", port=0)
+            folder = Path(tempfile.mkdtemp(prefix="deltasql-service-"))
+            write_token(folder / "token", token)
+            server.start()
+            found = _running[key] = _Running(server, folder)
+            logger.info("commits to %s are ratified at %s", address.to_uri(), server.url)
+        return found.server.url, found.folder / "token"
+
+
+@atexit.register
+def stop_all() -> None:
+    """Stop the services of this process, once requests under way are answered."""
+    with _lock:
+        mine = [service for (process, *_), service in _running.items() if process == os.getpid()]
+        _running.clear()
+    for service in mine:
+        service.stop()

@@ -1,0 +1,11 @@
+"""The log store that delta-spark loads: one small Java class, and the jar that is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+#: the class, as Spark's settings name it
+CLASS: Final = "io.deltalakedb.SqlLogStore"
+SOURCE: Final = Path(__file__).with_name("SqlLogStore.java")
+JAR: Final = Path(__file__).with_name("deltalakedb-logstore.jar")
