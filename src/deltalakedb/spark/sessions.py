@@ -77,7 +77,7 @@ def session(
         if remote.startswith("local"):
             # Spark starts a server here, which takes the settings of a session
             check_java()
-            _prepare_workers()
+            prepare_workers()
             settings = _settings(dict(getattr(building, "_options", {})), settings)
         building = building.remote(remote)
         for key, value in settings.items():
