@@ -1,6 +1,6 @@
-"""A tour on SQLite: write, travel in time, look into SQL and the log, read with others. `make demo` runs it.
+"""A tour on SQLite: write, travel in time, look into SQL and the log, read with others, import by PySpark.
 
-Whatever is shown is checked as well: the tour ends with exit code 1 where two readers disagree.
+`make demo` runs it. What is shown is checked as well: it ends with exit code 1 where two readers disagree.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb import Catalog, DeltaTable, verify_table, write_deltalake
+from deltalakedb.exceptions import DeltaSqlError
 
 MARK = ".deltasql-demo"
 CITIES = ["Lima", "Oslo", "Rome", "Suva"]
@@ -203,6 +205,44 @@ def read_with_others(tour: Tour) -> None:
     )
 
 
+def import_by_spark(tour: Tour) -> None:
+    tour.step("A plain table, imported by PySpark")
+    try:
+        from deltalakedb.spark.jars import find_jars
+        from deltalakedb.spark.java import check_java
+        from deltalakedb.spark.versions import check_versions
+
+        check_versions()
+        check_java()
+        find_jars()
+    except DeltaSqlError as error:
+        tour.say(f"  (left out: {error.message})")
+        return
+    plain = tour.folder / "visits"
+    for day in range(4):
+        deltalake.write_deltalake(plain, orders(day, 50), mode="append")
+    deltalake.DeltaTable(plain).create_checkpoint()
+    deltalake.write_deltalake(plain, orders(4, 50), mode="append")
+    tour.say(
+        "Executors read the checkpoint and encode it, the database gets the rows; a JVM has to start first."
+    )
+    tour.code('import_table("visits", "…?table=visits", engine="spark")')
+    program = Path(__file__).with_name("spark_import.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(plain), tour.address("visits")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DisagreementError(f"the import by Spark failed: {done.stderr.strip().splitlines()[-1]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    tour.check("Spark loaded it", (told["engine"], told["version"]), ("spark", 4))
+    table = DeltaTable(tour.address("visits"))
+    tour.check("the catalog holds what the log says", verify_table(tour.address("visits")).ok, True)
+    tour.check("delta-spark reads the same rows", told["ids"], ids(table.to_pyarrow_table()))
+
+
 def say_what_next(tour: Tour, seconds: float) -> None:
     tour.step("Try next")
     program = Path(sys.executable).with_name("deltasql")
@@ -248,6 +288,7 @@ def main() -> int:
             look_into_sql(tour, catalog)
             look_into_log(tour, catalog)
         read_with_others(tour)
+        import_by_spark(tour)
     except DisagreementError as error:
         Console(stderr=True, markup=False).print(f"✗ {error}", style="bold red")
         return 1

@@ -17,12 +17,16 @@ import pytest
 
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
+from deltalakedb.spark.jars import folder as jars_folder
+from support.spark import missing_reason
 
 if TYPE_CHECKING:
     from cli.conftest import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 ESCAPE = "\x1b["
+#: asked before the tests have a home of their own
+SPARK_MISSING, JARS = missing_reason(), str(jars_folder())
 
 
 @pytest.fixture
@@ -145,13 +149,18 @@ class TestOnSqlite:
 
 
 def test_the_tour_ends_well_and_can_be_taken_twice(tmp_path: Path) -> None:
-    for _ in range(2):
+    # a tour with Spark's step, where Spark can be started at all, and one without
+    for extra in ({"DELTASQL_SPARK__JARS": JARS}, {"JAVA_HOME": str(tmp_path / "no java")}):
         tour = subprocess.run(
             [sys.executable, str(ROOT / "examples" / "tour.py"), str(tmp_path / "lake")],
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, **extra},
         )
+        with_spark = "JAVA_HOME" not in extra and SPARK_MISSING is None
+        assert ("delta-spark reads the same rows" in tour.stdout) == with_spark
+        assert ("left out: " in tour.stdout) != with_spark
         assert tour.returncode == 0, tour.stderr
         assert tour.stderr == ""
         assert "checks passed" in tour.stdout
