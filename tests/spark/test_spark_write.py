@@ -182,7 +182,7 @@ def test_the_python_data_source_appends_and_overwrites(
 ) -> None:
     root = tmp_path / "t"
     table = uri.split("&", maxsplit=1)[0]
-    with pytest.raises(Exception, match=r"(?i)no table|not found|does not exist"):
+    with pytest.raises(Exception, match=r"(?i)no table|no catalog|not found|does not exist"):
         numbers(spark, 1).write.format("deltasql").mode("append").save(table)
     catalog.write("t", ids(1, part="x/y"), location=root, partition_by=["part"])
     many = numbers(spark, 2, 3).union(numbers(spark, 4, part="b")).repartition(2)
