@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,14 +14,24 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.exceptions import (
+    ConfigError,
+    InvalidArgumentError,
+    SparkSetupError,
+    UnsupportedOperationError,
+)
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
+from deltalakedb.spark import configure
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table
+from deltalakedb.spark.logstore import JAR, SOURCE
+from deltalakedb.spark.logstore.build import compile_classes, jar_of
 from deltalakedb.uri import parse_uri
-from support.callers import TOKEN
+from support.callers import TOKEN, ServiceProcess
+from support.lake import child, finish, ids
 from support.mirrors import append, commit_file, logged
-from support.spark import committing, read, rows
+from support.spark import committing, missing_reason, read, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +145,195 @@ def test_everything_that_delta_spark_writes_is_committed_in_sql(
     save(numbers(spark, 2), plain)
     assert deltalake.DeltaTable(plain).version() == 1
     assert sorted(t.name for t in catalog.tables()) == ["made", "sales.orders", "streamed"]
+
+
+def reason(caught: pytest.ExceptionInfo[Exception]) -> str:
+    """The line of Java's many that the log store said."""
+    said = ("The commit", "The log of", "What answers")
+    return next(line for line in str(caught.value).splitlines() if any(begin in line for begin in said))
+
+
+def test_what_stops_a_commit_is_told_in_one_line_with_what_to_do(
+    configured: Any, catalog: Catalog, root: Path, tmp_path: Path, token_file: Path, uri: str
+) -> None:
+    spark, table = configured, root / "t"
+    save(numbers(spark, 1), table)
+    catalog.mirror.pause("t")
+    append(catalog, 2)
+    assert read(spark, table)["id"].to_pylist() == [1]  # listed as it is: nothing is published
+    with pytest.raises(Exception, match="deltasql mirror resume t"):
+        save(numbers(spark, 3), table)
+    catalog.mirror.resume("t")
+    save(numbers(spark, 3), table)
+    assert agreed(spark, catalog, "t") == [1, 2, 3]
+    deltalake.write_deltalake(table, ids(4), mode="append")
+    with pytest.raises(Exception, match="deltasql mirror recover"):
+        save(numbers(spark, 5), table)
+    catalog.mirror.recover("t")
+    assert agreed(spark, catalog, "t") == [1, 2, 3, 4]
+
+    (tmp_path / "other").write_text("x" * 20)
+    with committing(spark, "http://127.0.0.1:9", token_file, patience=0), pytest.raises(Exception) as caught:
+        save(numbers(spark, 9), table)
+    assert "does not answer" in reason(caught)
+    assert "deltasql serve --commits" in reason(caught)
+    with commit_server(parse_uri(uri), Secret(TOKEN), port=0, max_bytes=100) as server:
+        with committing(spark, server.url, tmp_path / "other"), pytest.raises(Exception) as caught:
+            save(numbers(spark, 9), table)
+        assert "the token is missing or wrong" in reason(caught)
+        with committing(spark, server.url, token_file), pytest.raises(Exception) as caught:
+            save(numbers(spark, 9), table)
+        assert "--max-bytes" in reason(caught)
+    # a server that is not ours says 404 too: nobody may take that for "write it plainly"
+    stranger = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=stranger.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{stranger.server_port}"
+        with committing(spark, url, token_file, patience=0), pytest.raises(Exception) as caught:
+            save(numbers(spark, 9), tmp_path / "plain")
+        assert "is not a service of deltalakedb" in reason(caught)
+    finally:
+        stranger.shutdown()
+        stranger.server_close()
+    assert not (tmp_path / "plain" / "_delta_log").exists()
+    assert agreed(spark, catalog, "t") == [1, 2, 3, 4]
+
+
+def test_a_service_that_dies_and_comes_back_loses_and_doubles_nothing(
+    spark: Any, catalog: Catalog, uri: str, root: Path, tmp_path: Path, token_file: Path
+) -> None:
+    table, port = root / "t", 0
+    with ServiceProcess(uri, tmp_path) as service, committing(spark, service.url, token_file):
+        save(numbers(spark, 0), table)
+        port = service.port
+    for number, point in enumerate(("commit.before_commit", "commit.after", "publish.after_put"), start=1):
+        with (
+            ServiceProcess(uri, tmp_path, port=port, points=f"{point}=kill") as dying,
+            committing(spark, dying.url, token_file),
+        ):
+            append_ = threading.Thread(target=save, args=(numbers(spark, number), table))
+            append_.start()
+            dying.died()
+            with ServiceProcess(uri, tmp_path, port=port):
+                append_.join(120)
+                assert not append_.is_alive()
+    assert agreed(spark, catalog, "t") == [0, 1, 2, 3]
+    assert catalog.describe("t").head.version == 3
+
+
+#: a driver of its own, configured with a service of its own for the same catalog
+DRIVER = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from deltalakedb.exceptions import SparkSetupError
+from deltalakedb.spark import configure, session
+
+uri, table, folder = sys.argv[1:]
+java = f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1"
+builder = SparkSession.builder.config("spark.driver.memory", "700m")
+builder = builder.config("spark.driver.extraJavaOptions", java)
+builder = builder.config("spark.sql.warehouse.dir", folder + "/lake")
+builder = configure(builder, catalog=uri)
+spark = session("local[1]", builder=builder, config={"spark.databricks.delta.snapshotPartitions": "1"})
+try:
+    configure(SparkSession.builder, catalog=uri)
+    refused = ""
+except SparkSetupError as error:
+    refused = str(error)
+token = Path(spark.sparkContext._jsc.hadoopConfiguration().get("deltalakedb.service.token.file"))
+secret = token.read_text().strip().encode()
+seen = [p for p in Path("/proc").glob("[0-9]*/cmdline") if secret in p.read_bytes()]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(100, 104):
+    rows = spark.range(number, number + 1).selectExpr("id", "'two' part").coalesce(1)
+    rows.write.format("delta").mode("append").save(table)
+spark.sql("CREATE TABLE managed USING delta AS SELECT 1L id, 'x' part")
+print(json.dumps({"refused": refused, "seen": len(seen), "token": str(token)}), flush=True)
+spark.stop()
+"""
+
+
+def test_two_drivers_and_a_python_writer_lose_no_row(
+    configured: Any, catalog: Catalog, uri: str, root: Path, tmp_path: Path
+) -> None:
+    spark, table = configured, root / "t"
+    save(numbers(spark, 0), table)
+    driver = child(DRIVER, uri, str(table), str(tmp_path), cwd=tmp_path)
+    assert driver.stdout is not None
+    assert driver.stdin is not None
+    assert driver.stdout.readline() == "ready\n", driver.communicate()[1]
+    driver.stdin.write("go\n")
+    driver.stdin.flush()
+    ours = threading.Thread(target=append, args=(catalog, *range(200, 212)))
+    ours.start()
+    for number in range(1, 5):
+        save(numbers(spark, number), table)
+    ours.join()
+    told = json.loads(finish(driver))
+    assert "runs already" in told["refused"]
+    assert told["seen"] == 0  # the token is in nobody's command line
+    assert not Path(told["token"]).exists()  # and gone with its service
+    assert agreed(spark, catalog, "t") == [0, 1, 2, 3, 4, *range(100, 104), *range(200, 212)]
+    assert catalog.describe("t").head.version == 20
+    assert agreed(spark, catalog, "managed") == [1]
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="Java, PySpark or Delta's jars are missing")
+def test_the_jar_in_the_package_is_made_of_its_source() -> None:
+    classes = compile_classes(SOURCE.read_text("utf-8"))
+    with zipfile.ZipFile(JAR) as jar:
+        packed = {name: jar.read(name) for name in jar.namelist() if name.endswith(".class")}
+    assert packed == {f"{name.replace('.', '/')}.class": code for name, code in classes.items()}, (
+        "run: make logstore"
+    )
+    assert jar_of(classes) == JAR.read_bytes()
+
+
+class Builder:
+    """As much of a session's builder as configuring needs."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = options
+
+    def config(self, key: str, value: str) -> Builder:
+        self._options[key] = value
+        return self
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="Java, PySpark or Delta's jars are missing")
+def test_wrong_configurations_are_refused_before_spark_starts(
+    uri: str, tmp_path: Path, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+    def refused(kind: type[Exception], *, options: dict[str, str] | None = None, **arguments: Any) -> str:
+        with pytest.raises(kind) as caught:
+            configure(Builder(**(options or {})), **arguments)  # type: ignore[arg-type]
+        return str(caught.value)
+
+    assert "catalog= and service=" in refused(InvalidArgumentError)
+    assert "catalog= and service=" in refused(InvalidArgumentError, catalog=uri, service="http://127.0.0.1:1")
+    assert "--table" in refused(InvalidArgumentError, service="http://127.0.0.1:1", tables={"a": "/a"})
+    assert "table's address" in refused(InvalidArgumentError, catalog=f"{uri}?table=t")
+    store = {"spark.delta.logStore.s3a.impl": "x.Y"}
+    assert "log store already" in refused(InvalidArgumentError, options=store, catalog=uri)
+    remote = {"spark.remote": "sc://host"}
+    assert "Spark Connect server" in refused(UnsupportedOperationError, options=remote, catalog=uri)
+    assert "no token" in refused(ConfigError, service="http://127.0.0.1:1")
+    away = refused(SparkSetupError, service="http://127.0.0.1:1", token_file=token_file)
+    assert "does not answer" in away
+    assert "deltasql serve --commits" in away
+    assert "not the URL" in refused(InvalidArgumentError, service="127.0.0.1:1", token_file=token_file)
+    with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
+        (tmp_path / "other").write_text("x" * 20)
+        assert "another token" in refused(SparkSetupError, service=server.url, token_file=tmp_path / "other")
+        builder = Builder()
+        configure(builder, service=f"{server.url}/", token_file=token_file, patience=5)  # type: ignore[arg-type]
+        assert builder._options["spark.hadoop.deltalakedb.service"] == server.url
+        assert builder._options["spark.hadoop.deltalakedb.service.token.file"] == str(token_file)
+        assert str(JAR) in builder._options["spark.jars"]
+        assert TOKEN not in str(builder._options)

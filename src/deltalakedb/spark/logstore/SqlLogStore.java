@@ -191,7 +191,10 @@ public class SqlLogStore extends LogStore {
             }
             in.close();
         }
-        return new String[] {call.getHeaderField(HEADER), text.toString("UTF-8").trim()};
+        String said = text.toString("UTF-8").trim();
+        // Java keeps this answer's text to itself
+        if (status == 401 && said.isEmpty()) said = "the token is missing or wrong: Spark and the service must have the same one";
+        return new String[] {call.getHeaderField(HEADER), said};
     }
 
     /** From a file, or the environment: settings of Spark are seen in its pages and in lists of processes. */
