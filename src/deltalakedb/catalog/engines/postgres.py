@@ -247,9 +247,10 @@ class PostgresEngine(Engine):
                         session.connection.execute("ROLLBACK")
                 raise
             if asking:
-                # whatever a question set for its session, set_config() for one, is undone
+                # Whatever a user's question set for its session, set_config() for one, is undone. After our
+                # own there is nothing to undo, and the driver would forget all prepared statements with it.
                 with suppress(self.driver.Error):
-                    session.connection.execute("ROLLBACK")
+                    session.connection.execute("ROLLBACK" if session.questioned else "END")
             else:
                 session.send("COMMIT")
         finally:

@@ -56,6 +56,8 @@ class PostgresSession(Session):
         self._repeatable = repeatable
         #: a user's own statements have begun
         self._theirs = False
+        #: a user's own question was asked
+        self.questioned = False
         # a prepared statement is one statement: the server refuses a second one after a semicolon
         self._prepare = True if single else None
 
@@ -125,6 +127,7 @@ class PostgresSession(Session):
         A wrong question would otherwise end the whole transaction.
         """
         self._check_query(sql)
+        self.questioned = True
         self._control("SAVEPOINT dl_question")
         try:
             self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
