@@ -220,9 +220,11 @@ def _lag(database: Database, table: Table) -> Check:
         return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
     error = outbox.last_error(database, table.table_id)
     detail = f"versions that are not in _delta_log yet: {lag.versions} of {table.head.version + 1}"
-    go_on = "`deltasql mirror run` publishes them, and so does the next write"
-    hint = go_on if error is None else f"mend that; {go_on}"
     status = outbox.status_of(database, table.name)
+    go_on = "`deltasql mirror run` publishes them, and so does the next write"
+    if status is not None and status.paused:
+        go_on = "publishing stands still: `deltasql mirror resume` ends that"
+    hint = go_on if error is None else f"mend that; {go_on}"
     if status is not None and status.alarm:
         detail += f", since {status.seconds_behind:.0f} s"
         why = f": {error}" if error else ""

@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
     CatalogUnavailableError,
     CommitUnknownError,
     ConflictError,
+    InvalidArgumentError,
     NothingWrittenWarning,
 )
 from deltalakedb.protocol.actions import Txn
@@ -449,3 +450,31 @@ def test_a_repeated_transaction_that_creates_a_table_is_done_once(catalog_uri: s
         assert catalog.table("new").version() == 0
         assert catalog.table("new").to_pyarrow_table().to_pydict() == {"id": [1]}
         assert tx.commits["new"].replayed
+
+
+def test_a_repetition_answers_with_what_the_first_call_did(catalog_uri: str, tmp_path: Path) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.set_root(tmp_path / "lake")
+        for name in ("a", "b"):
+            catalog.write(name, pa.table({"id": [7, 8]}))
+        told = []
+        for _ in range(2):
+            with catalog.transaction(txn_uuid="load-1") as tx:
+                tx.table("a").delete("id = 7")
+            assert tx.result is not None
+            told.append((dict(tx.result.versions), tx.result.replayed))
+        assert told == [({"a": 1}, False), ({"a": 1}, True)]
+        # the id of another transaction: nothing is written, and that is said
+        with pytest.warns(NothingWrittenWarning, match="b: the transaction load-1"):  # noqa: SIM117
+            with catalog.transaction(txn_uuid="load-1") as tx:
+                tx.write("b", pa.table({"id": [99]}), mode="append")
+        assert tx.result is not None
+        assert dict(tx.result.versions) == {"a": 1}
+        assert catalog.describe("b").head.version == 0
+
+
+@pytest.mark.parametrize("given", ["", "x" * 201, "a/b", "..", "a\nb", 5])
+def test_an_id_that_could_not_be_kept_is_refused(tmp_path: Path, given: Any) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db"
+    with Catalog(uri) as catalog, pytest.raises(InvalidArgumentError, match="txn_uuid"):
+        catalog.transaction(txn_uuid=given)

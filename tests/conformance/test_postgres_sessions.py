@@ -57,7 +57,8 @@ def database_setting(database: PostgresDatabase, name: str, value: Any) -> Itera
 def test_commits_wait_for_the_disk_although_the_database_does_not_ask_for_it(
     catalog_uri: str, pg_database: PostgresDatabase, tmp_path: Path, server: str, ours: str
 ) -> None:
-    with database_setting(pg_database, "synchronous_commit", server), Catalog(catalog_uri) as catalog:
+    setting = database_setting(pg_database, "synchronous_commit", server)
+    with setting, Catalog(catalog_uri, create=True) as catalog:
         assert catalog.query("SHOW synchronous_commit").to_pydict() == {"synchronous_commit": [ours]}
         with catalog.transaction() as tx:
             tx.write("t", ids(1), location=tmp_path / "t")
@@ -65,6 +66,16 @@ def test_commits_wait_for_the_disk_although_the_database_does_not_ask_for_it(
         assert catalog.query("SELECT level FROM seen").to_pydict() == {"level": [ours]}
         with psycopg.connect(pg_database.dsn) as other:
             assert other.execute("SHOW synchronous_commit").fetchone() == (server,)
+
+
+def test_commits_take_the_head_as_it_is_whatever_the_database_says_of_isolation(
+    catalog_uri: str, pg_database: PostgresDatabase
+) -> None:
+    setting = database_setting(pg_database, "default_transaction_isolation", "serializable")
+    with setting, Catalog(catalog_uri, create=True) as catalog:
+        with catalog.transaction() as tx:
+            tx.execute("CREATE TABLE seen AS SELECT current_setting('transaction_isolation') AS level")
+        assert catalog.query("SELECT level FROM seen").to_pydict() == {"level": ["read committed"]}
 
 
 def test_own_tables_are_found_by_the_names_that_other_sessions_use(

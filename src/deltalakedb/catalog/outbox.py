@@ -144,7 +144,7 @@ def refuse_unpublished(database: Database, table: Table) -> None:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
             table=table.name,
-            suggestion="publish them first, or drop with force=True",
+            suggestion="publish them first (`deltasql mirror run`), or drop with force=True (`--force`)",
         )
 
 

@@ -145,3 +145,7 @@ for _command in all_commands():
 def main() -> None:
     """The entry point of the program."""
     cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,7 @@ def refuse_fenced(database: Database, table: Table) -> None:
         raise UnsupportedOperationError(
             "the table is fenced: once it is dropped, nobody can write to it any more",
             table=table.name,
-            suggestion="take it away with `deltasql mirror fence --remove`, or drop with force=True",
+            suggestion="`deltasql mirror fence --remove` takes it away; or drop with force=True (`--force`)",
         )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import deltalake
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.commits import by_transaction
-from deltalakedb.catalog.outbox import refuse_unpublished
+from deltalakedb.catalog.outbox import group, refuse_unpublished
 from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.mirror.fencing import refuse_fenced
+from deltalakedb.protocol.log import Committed
 from deltalakedb.table import memory
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.commit.changes import TableChange
-    from deltalakedb.protocol.log import Committed
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
@@ -57,6 +57,19 @@ if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
+
+#: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
+_LONGEST_ID: Final = 200
+
+
+def _checked_id(given: str) -> str:
+    fits = isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_ID and given.isprintable()
+    if fits and not set("/\\") & set(given) and given.strip(". "):
+        return given
+    raise InvalidArgumentError(
+        f"txn_uuid cannot be {given!r}",
+        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it away",
+    )
 
 
 class Transaction(TransactionView):
@@ -94,7 +107,7 @@ class Transaction(TransactionView):
         #: the first call with the same id did everything
         self._repeats = False
         self._own: list[Callable[[Session], object]] = []
-        self.uuid = txn_uuid or str(uuid.uuid4())
+        self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
         #: what the transaction became, once it is committed
         self.result: TransactionResult | None = None
 
@@ -263,7 +276,9 @@ class Transaction(TransactionView):
             self.flushes.forget()
             with self._in_flight:
                 undo(vanished)
-            self.result = TransactionResult(self.uuid, {}, self._repeats)
+            self.result = TransactionResult(
+                self.uuid, self._recorded() if self._repeats else {}, self._repeats
+            )
             self._tables.release(self.commits)
             return self.commits
         with self._in_flight:
@@ -287,15 +302,29 @@ class Transaction(TransactionView):
             for (name, change), made in zip(changes, outcome, strict=True)
             if change.steps
         }
-        self.result = TransactionResult(self.uuid, {n: made for n, (_, made) in done.items()}, replayed)
+        became = {n: made for n, (_, made) in done.items()}
+        unknown: list[str] = []
+        if replayed and not by_application:
+            became = self._recorded()
+            unknown = [name for name in done if name not in became]
+            done = {name: one for name, one in done.items() if name in became}
+        self.result = TransactionResult(self.uuid, became, replayed)
         self._tables.release(self.commits)
         with after_commit("its tables could not be found again"):
             settled = self._settled(done.values(), bool(names))
-            group = self.uuid if len(settled) > 1 else None
-            publish_committed(self._database, settled, self._roots, group=group)
+            together = self.uuid if len(settled) > 1 else None
+            publish_committed(self._database, settled, self._roots, group=together)
         if by_application:
             tell_nothing_written(", ".join(done))
+        if unknown:
+            why = f"the transaction {self.uuid} was committed before, without a change of it"
+            tell_nothing_written(", ".join(unknown), why)
         return self.commits
+
+    def _recorded(self) -> dict[str, Committed]:
+        """What the first transaction with this id became, whatever a repetition would change now."""
+        found = group(self._database, self.uuid)
+        return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
 
     def _flush(self) -> None:
         """Have every new file on disk before anything says that it is there."""

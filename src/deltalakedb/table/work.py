@@ -173,13 +173,13 @@ class ReadOnly:
         self.ready()
 
 
-def tell_nothing_written(tables: str) -> None:
-    """Warn a caller whose application's version was recorded before, at the caller's own line."""
+def tell_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
+    """Warn a caller whose write was done before, as far as it can be known, at the caller's own line."""
     frame, level = sys._getframe(1).f_back, 3
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(
-        f"nothing was written to {tables}: the application's version was recorded before",
+        f"nothing was written to {tables}: {why}",
         NothingWrittenWarning,
         stacklevel=level,
     )

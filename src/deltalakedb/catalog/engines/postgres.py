@@ -138,6 +138,8 @@ class PostgresEngine(Engine):
             server_options.append(f"-c statement_timeout={int(config.statement_timeout_s * 1000)}")
         if own := settings.get("options"):
             server_options.append(str(own))
+        # blind appends wait for a head and then take it as it is, whatever a server's default may be
+        server_options.append(r"-c default_transaction_isolation=read\ committed")
         settings["options"] = " ".join(server_options)
         given = {k: v for k, v in settings.items() if v is not None}
         try:

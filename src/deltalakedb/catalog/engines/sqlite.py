@@ -68,7 +68,8 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
-_MAGIC = b"SQLite format 3\0"
+#: bytes of the smallest database
+_SMALLEST = 512
 #: primary result codes that say what kind of trouble it is
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -307,12 +308,16 @@ def _answers(connection: sqlite3.Connection) -> bool:
 
 
 def _may_be_sqlite(path: Path) -> bool:
+    """Whether a file is empty or as long as the smallest database; longer ones SQLite looks at itself.
+
+    Never open the file here: on POSIX, closing it again takes away every lock that this process has on it by
+    its connections, and another process would then delete the log that they write to.
+    """
     try:
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
+        size = path.stat().st_size
     except OSError:
         return True  # SQLite itself says why it cannot be opened
-    return start in (b"", _MAGIC)
+    return size == 0 or size >= _SMALLEST
 
 
 def _make_folder(folder: Path) -> None:
