@@ -112,4 +112,4 @@ def test_the_examples_of_the_spark_page_run(spark: Any, monkeypatch: pytest.Monk
     # the run's session is used, and stays
     page = DOCS / "how-to" / "use-spark.md"
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    assert run_page(page, monkeypatch) == 4
+    assert run_page(page, monkeypatch) == 5

@@ -65,7 +65,10 @@ def test_commit_times_increase_although_the_clock_was_set_back(catalog_uri: str,
 def test_commit_times_increase_although_the_servers_clock_was_set_back(
     catalog_uri: str, tmp_path: Path, pg_dsn: str, pg_schema: str
 ) -> None:
-    with Catalog(catalog_uri) as catalog, psycopg.connect(pg_dsn, autocommit=True) as server:
+    with (
+        Catalog(catalog_uri, create=True) as catalog,
+        psycopg.connect(pg_dsn, autocommit=True) as server,
+    ):
         # a function of the same name in front of the server's own is a clock that can be set
         schema = sql.Identifier(pg_schema)
         server.execute(

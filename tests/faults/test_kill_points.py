@@ -117,8 +117,7 @@ def test_a_writer_killed_anywhere_leaves_all_or_nothing(
     points = [
         p
         for p in POINTS
-        if not p.startswith(("checkpoint.", "cleanup.", "import.", "export.", "vacuum."))
-        and (operation == "both" or p not in OF_TWO)
+        if p.startswith(("data.", "commit.", "publish.")) and (operation == "both" or p not in OF_TWO)
     ]
     for number, point in enumerate([*points, None], start=1):
         process = Child(go_on_and_die, catalog_uri, str(lake), operation, number, point, folder=tmp_path)

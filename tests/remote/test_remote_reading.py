@@ -104,7 +104,10 @@ def test_a_scan_of_any_size_holds_few_files_at_a_time(
 ) -> None:
     size = max(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
     monkeypatch.setattr(roots, "_GROUP_BYTES", size * 2)
-    assert [len(g) for g in table._root.groups(table._source.adds())] == [2, 2]  # type: ignore[attr-defined]
+    groups = list(table._root.groups(table._source.adds()))  # type: ignore[attr-defined]
+    assert sum(map(len, groups)) == 4
+    assert len(groups) > 1
+    assert all(sum(add.size for add in group) <= size * 2 for group in groups)
     found = pa.RecordBatchReader.from_stream(table.scan(predicate="id <> 1")).read_all()
     assert sorted(found["id"].to_pylist()) == [0, 2, 3]
 
@@ -207,7 +210,7 @@ def test_a_data_file_that_is_gone_is_a_typed_error(table: DeltaTable, bucket: Pl
         lambda: pa.RecordBatchReader.from_stream(table.scan()).read_all(),
         lambda: table.delete("id >= 0"),
     ):
-        with pytest.raises(StorageMissingError, match="missing"):
+        with pytest.raises(StorageMissingError, match="missing|not found"):
             read()
     assert ids_of_files(table, [0, 1, 3]) == [0, 1, 3]
 

@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     AddressError,
     ConflictError,
     DeltaError,
+    OperationError,
     StorageError,
     StorageMissingError,
     StorageUnavailableError,
@@ -114,8 +115,9 @@ def test_data_that_breaks_off_leaves_no_object(uri: str, watched: Place, proxy: 
         raise RuntimeError("the source broke off")
 
     reader = pa.RecordBatchReader.from_batches(ids(1).schema, rows())
-    with pytest.raises(RuntimeError, match="broke off"):
+    with pytest.raises(OperationError, match="broke off") as caught:
         write_deltalake(uri, reader, mode="append", target_file_size=1, storage_options=watched.options)
+    assert isinstance(caught.value.__cause__, RuntimeError)
     assert watched.files() == before
     assert len([path for method, path in proxy.done if method == "PUT" and path.endswith(".parquet")]) > 10
     assert (watched.files(), watched.uploads()) == (before, [])
@@ -272,7 +274,7 @@ def test_a_store_that_refuses_says_what_to_do(
 
 @only_sqlite
 def test_a_location_with_credentials_or_of_no_known_store_is_refused(catalog_uri: str) -> None:
-    with Catalog(catalog_uri) as catalog:
+    with Catalog(catalog_uri, create=True) as catalog:
         for location in (
             f"s3://id:{SECRET}@lake/t",
             f"https://account.blob.core.windows.net/c/t?sig={SECRET}",

@@ -121,7 +121,7 @@ def test_rows_by_columns_are_those_written_one_by_one(
     monkeypatch.setattr(windows, "plain_files", lambda _: None)
     import_table(str(root), uri, history="checkpoint", verify="full")
     assert rows_of(uri) == by_columns
-    assert len(by_columns) > len(AWKWARD)
+    assert len(by_columns) >= len(AWKWARD)
 
 
 def index_count(uri: str) -> int:
