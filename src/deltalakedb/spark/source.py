@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 #: bytes of files that one task reads, as Spark's own sources have it
 _TASK_BYTES: Final = 128 << 20
 _OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns", *OPTIONS})
+#: what a sink may be given: the query's own options, which Spark hands on, and its name for the table
+_SINK: Final = frozenset({"path", "checkpointlocation", "queryname", "appid"})
 #: columns of the change feed, as delta-spark has them
 _FEED: Final = (
     ("_change_type", StringType()),
@@ -99,11 +101,11 @@ class DeltaSqlSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
         """A sink that has every batch of a query once."""
-        return _StreamWriter.of(dict(self.options), overwrite=overwrite)
+        return _StreamWriter.of(_settings(self.options, _SINK), overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - Arrow has it
         """A writer to an existing table."""
-        return _Writer.to(dict(self.options), overwrite=overwrite)
+        return _Writer.to(_settings(self.options, frozenset({"path"})), overwrite=overwrite)
 
 
 @dataclass
@@ -265,6 +267,19 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:
     return [add for message in messages if isinstance(message, _Written) for add in message.adds]
+
+
+def _settings(options: Mapping[str, str], allowed: frozenset[str]) -> dict[str, str]:
+    """The options of a write, with names in lower case; what would be ignored is refused."""
+    found = {key.lower(): value for key, value in options.items()}
+    unknown = sorted(found.keys() - allowed)
+    if unknown:
+        raise InvalidArgumentError(
+            f"a write with format('deltasql') has no option {unknown[0]!r}",
+            suggestion="it appends, or replaces all rows; for more there is "
+            "deltalakedb.spark.write(replace_where=…, dynamic=…, app_id=…, schema_mode=…, options=…)",
+        )
+    return found
 
 
 def _open(options: Mapping[str, str]) -> SqlDeltaTable:

@@ -1,0 +1,51 @@
+"""Options of ``format("deltasql")``: what would be ignored is refused. Without a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from deltalakedb import Catalog
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.spark.source import DeltaSqlSource
+from support.lake import ids
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    address = f"deltasql://sqlite/{tmp_path}/catalog.db"
+    with Catalog(address) as catalog:
+        catalog.write("t", ids(1, 2), location=tmp_path / "t")
+    return f"{address}?table=t"
+
+
+def source(uri: str, **options: str) -> Any:
+    return DeltaSqlSource(CaseInsensitiveDict({"path": uri, **options}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["replaceWhere", "partitionOverwriteMode", "TXNAPPID", "mergeSchema", "overwriteSchema", "version"],
+)
+def test_a_write_refuses_options_that_it_would_ignore(uri: str, name: str) -> None:
+    given = source(uri, **{name: "x"})
+    for make in (given.writer, given.streamWriter):
+        with pytest.raises(InvalidArgumentError, match=f"no option '{name.lower()}'") as caught:
+            make(None, overwrite=True)
+        assert "replace_where=" in (caught.value.suggestion or "")
+
+
+def test_a_sink_takes_the_options_of_its_query(uri: str) -> None:
+    query = {"checkpointLocation": "/x", "queryName": "q", "appId": "a"}
+    assert source(uri, **query).streamWriter(None, overwrite=False).writer.options["appid"] == "a"
+    assert source(uri).writer(None, overwrite=False).options == {"path": uri}
+    with pytest.raises(InvalidArgumentError, match="no option 'appid'"):
+        source(uri, appId="a").writer(None, overwrite=False)
