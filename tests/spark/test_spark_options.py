@@ -49,3 +49,17 @@ def test_a_sink_takes_the_options_of_its_query(uri: str) -> None:
     assert source(uri).writer(None, overwrite=False).options == {"path": uri}
     with pytest.raises(InvalidArgumentError, match="no option 'appid'"):
         source(uri, appId="a").writer(None, overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["startingVersion", "maxFilesPerTrigger", "readChangeFeed", "ignoreDeletes"])
+def test_a_batch_read_refuses_options_of_streams(uri: str, name: str) -> None:
+    given = source(uri, **{name: "1"})
+    with pytest.raises(InvalidArgumentError, match=name.lower()) as caught:
+        given.reader(given.schema())
+    assert "readStream" in (caught.value.suggestion or "")
+
+
+def test_a_column_is_named_once(uri: str) -> None:
+    assert source(uri, columns="part, id").schema().names == ["part", "id"]
+    with pytest.raises(InvalidArgumentError, match="'id' twice"):
+        source(uri, columns="id,part, id").schema()

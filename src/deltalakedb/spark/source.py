@@ -88,7 +88,12 @@ class DeltaSqlSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the version that the schema is of."""
-        options = dict(self.options)
+        options = {key.lower(): value for key, value in self.options.items()}
+        if streams := sorted(OPTIONS & options.keys()):
+            raise InvalidArgumentError(
+                f"the option {streams[0]!r} is one of streams, and this is a batch read",
+                suggestion="use readStream, or leave it out; DeltaTable.load_cdf reads changes at once",
+            )
         if self._version is not None:
             options |= {"version": str(self._version)}
             options.pop("timestamp", None)
@@ -306,7 +311,10 @@ def _columns(options: Mapping[str, str], names: list[str]) -> list[str]:
     chosen = options.get("columns")
     if chosen is None:
         return names
-    return known([name.strip() for name in chosen.split(",")], pa.schema([(n, pa.null()) for n in names]))
+    wanted = [name.strip() for name in chosen.split(",")]
+    if twice := next((name for n, name in enumerate(wanted) if name in wanted[:n]), None):
+        raise InvalidArgumentError(f"columns names {twice!r} twice", suggestion="name each column once")
+    return known(wanted, pa.schema([(n, pa.null()) for n in names]))
 
 
 def _groups(adds: Iterable[Add], limit: int) -> Iterator[list[Add]]:
