@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError, VersionMissingError
 from deltalakedb.spark import foreach_batch
 from deltalakedb.spark.source import DeltaSqlSource
 from support.lake import ids
@@ -98,6 +98,7 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
     assert found(Stream(tmp_path).run(startingTimestamp=moment.isoformat())) == [2, 3]
     late = Stream(tmp_path)
     assert late.run(startingVersion="latest") == []
+    assert Stream(tmp_path).run(startingVersion="4") == []
     for wrong in (
         {"startingVersion": "soon"},
         {"maxFilesPerTrigger": "0"},
@@ -105,9 +106,32 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
         {"where": "id > 1"},
         {"startingVersion": "1", "startingTimestamp": "2024-01-01"},
         {"startingTimestamp": "2999-01-01"},
+        {"startingVersion": "5"},
     ):
         with pytest.raises(InvalidArgumentError):
             Stream(tmp_path).run(**wrong)
+
+
+def test_a_checkpoint_of_another_table_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    for n in range(3):
+        catalog.write("t", ids(n), mode="append", location=tmp_path / "t")
+    stream, old = Stream(tmp_path), Stream(tmp_path)
+    stream.run()
+    assert stream._offset is not None
+    old._offset = {key: stream._offset[key] for key in ("version", "index", "initial")}
+    assert old.run() == []
+    assert "table" not in old._offset
+    catalog.write("t", ids(3), mode="overwrite")
+    catalog.write("t", ids(4).append_column("x", pa.array([1])), mode="overwrite", schema_mode="overwrite")
+    assert found(stream.run(ignoreChanges="true")) == [3, 4], "it is the same table still"
+    assert found(old.run(ignoreChanges="true")) == [3, 4]
+    stream._offset, last = {**stream._offset, "table": "another"}, stream._offset
+    with pytest.raises(UnsupportedOperationError, match="made anew") as caught:
+        stream.run()
+    assert "new checkpoint" in (caught.value.suggestion or "")
+    stream._offset = {"version": last["version"] + 1, "index": 0, "initial": False}
+    with pytest.raises(VersionMissingError, match="newest version is 4"):
+        stream.run()
 
 
 def test_the_change_feed_streams_what_load_cdf_reads(catalog: Catalog, tmp_path: Path) -> None:

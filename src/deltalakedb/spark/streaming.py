@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from deltalakedb.exceptions import InvalidArgumentError, SchemaError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    SchemaError,
+    UnsupportedOperationError,
+    VersionMissingError,
+)
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.schema import parse_schema
@@ -58,9 +63,9 @@ class Position:
     index: int = 0
     initial: bool = False
 
-    def to_offset(self) -> dict[str, Any]:
-        """As Spark keeps it."""
-        return {"version": self.version, "index": self.index, "initial": self.initial}
+    def to_offset(self, table: str) -> dict[str, Any]:
+        """As Spark keeps it, with the id of the table that it is in."""
+        return {"version": self.version, "index": self.index, "initial": self.initial, "table": table}
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Position:
@@ -147,7 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
-        return self._first().to_offset()
+        table = self._table()
+        return self._first(table).to_offset(_id(table))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Files of one micro-batch."""
@@ -160,17 +166,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next micro-batch goes."""
         at, left = Position.of(start), None if isinstance(limit, ReadAllAvailable) else self._most(limit)
-        table = self._table()
+        table, begin = self._table(), at
+        _check_offset(table, start)
         last = table.version() if self._until is None else min(self._until, table.version())
         while at.version <= last:
             files = len(self._files(table, at)) - at.index
             if left is not None and files > left:
-                return Position(at.version, at.index + left, at.initial).to_offset()
+                return Position(at.version, at.index + left, at.initial).to_offset(_id(table))
             at = Position(at.version + 1)
             left = None if left is None else left - files
             if left == 0:
                 break
-        return at.to_offset()
+        # an offset of older releases has no id: without news it stays what Spark knows
+        return dict(start) if at == begin else at.to_offset(_id(table))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a micro-batch, in groups for one task each."""
@@ -180,6 +188,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if at == stop:
             return []
         table, units, newest = self._table(), list[Any](), at.version
+        for offset in (start, end):
+            _check_offset(table, offset)
         while (at.version, at.index) < (stop.version, stop.index):
             found = self._files(table, at)
             whole = at.version < stop.version
@@ -215,19 +225,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _at(self, version: int) -> SqlDeltaTable:
         return SqlDeltaTable(self._options["path"], version=version)
 
-    def _first(self) -> Position:
+    def _first(self, table: SqlDeltaTable) -> Position:
         version, moment = self._options.get("startingversion"), self._options.get("startingtimestamp")
         if version is not None and moment is not None:
             raise InvalidArgumentError(
                 "startingVersion and startingTimestamp exclude each other", suggestion="give one"
             )
-        table = self._table()
         newest = table.version()
         if version == "latest":
             return Position(newest + 1)
         if version is not None:
             if not version.isdecimal():
                 raise InvalidArgumentError(f"startingVersion is a version or 'latest', not {version!r}")
+            if int(version) > newest + 1:
+                raise InvalidArgumentError(
+                    f"startingVersion is {version}, and the table's newest version is {newest}",
+                    table=table.name,
+                    suggestion="begin earlier, or with startingVersion=latest",
+                )
             return Position(int(version))
         if moment is not None:
             return Position(_version_from(table, moment))
@@ -277,6 +292,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     version=found.version,
                     suggestion="start the query again: it goes on from there with the new schema",
                 )
+
+
+def _id(table: SqlDeltaTable) -> str:
+    return table._source.snapshot.metadata.id
+
+
+def _check_offset(table: SqlDeltaTable, offset: Mapping[str, Any]) -> None:
+    """Refuse an offset of another table that had the same name."""
+    before, at, newest = offset.get("table"), int(offset["version"]), table.version()
+    if before is not None and before != _id(table):
+        raise UnsupportedOperationError(
+            f"the table was made anew: the stream's checkpoint is of the table with the id {before}",
+            table=table.name,
+            suggestion="start with a new checkpoint",
+        )
+    if at > newest + 1:
+        raise VersionMissingError(
+            f"the stream's checkpoint is at version {at}, and the table's newest version is {newest}",
+            table=table.name,
+            version=at,
+            suggestion="the table was made anew or went back: start with a new checkpoint",
+        )
 
 
 def _columns(schema_string: str) -> list[tuple[str, str, str]]:
