@@ -37,7 +37,7 @@ from deltalakedb.table.work import Work
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.actions import Add, Metadata
     from deltalakedb.protocol.log import Snapshot
 
 #: bytes of files that one task reads, as Spark's own sources have it
@@ -70,15 +70,15 @@ class DeltaSqlSource(DataSource):
         """What ``format()`` is given."""
         return "deltasql"
 
-    _schema_string = ""
+    _metadata: Metadata | None = None
 
     def schema(self) -> StructType:
         """The table's schema at the version that is asked for, with the feed's columns where it is."""
         table = _open(self.options)
         # this object is kept for all queries on the DataFrame: they read the version that its schema is of
         self._version = table.version()
-        self._schema_string = table._source.snapshot.metadata.schema_string
-        whole = StructType.fromJson(json.loads(self._schema_string))
+        self._metadata = table._source.snapshot.metadata
+        whole = StructType.fromJson(json.loads(self._metadata.schema_string))
         if self.options.get("readchangefeed", "false").lower() == "true":
             for name, kind in _FEED:
                 whole = whole.add(name, kind)
@@ -101,8 +101,10 @@ class DeltaSqlSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the table's new files, or of its changes."""
-        known = self._schema_string or _open(self.options)._source.snapshot.metadata.schema_string
-        return StreamReader(dict(self.options), schema.names, known)
+        if self._metadata is None or self._version is None:
+            snapshot = _open(self.options)._source.snapshot
+            self._metadata, self._version = snapshot.metadata, snapshot.version
+        return StreamReader(dict(self.options), schema.names, self._metadata, self._version)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
         """A sink that has every batch of a query once."""

@@ -134,11 +134,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: The options, ``path`` among them, with names in lower case as Spark gives them.
         columns: The names of the stream's columns.
-        schema_string: The schema of the table when the stream was made.
+        metadata: The table's metadata when the stream was made: its schema is the stream's.
+        version: The version that they were read from.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: list[str], schema_string: str) -> None:
-        self._options, self._columns, self._schema = dict(options), columns, schema_string
+    def __init__(
+        self, options: Mapping[str, str], columns: list[str], metadata: Metadata, version: int
+    ) -> None:
+        self._options, self._columns = dict(options), columns
+        self._shape, self._made = _columns(metadata), version
+        self._begun = False
         self._rules = Rules.of(options)
         self._until: int | None = None
         self._units: dict[tuple[int, bool], list[Any]] = {}
@@ -170,7 +175,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_offset(table, start)
         last = table.version() if self._until is None else min(self._until, table.version())
         while at.version <= last:
-            files = len(self._files(table, at)) - at.index
+            try:
+                files = len(self._files(table, at)) - at.index
+            except SchemaError:
+                if at == begin:
+                    raise
+                break  # what came before the change is read first
             if left is not None and files > left:
                 return Position(at.version, at.index + left, at.initial).to_offset(_id(table))
             at = Position(at.version + 1)
@@ -196,7 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             units += found[at.index :] if whole else found[at.index : stop.index]
             newest = at.version
             at = Position(at.version + 1) if whole else stop
-        snapshot, root = self._at(newest)._source.snapshot, table._root
+        # older files are read with the stream's schema: columns that they have not are null
+        snapshot, root = self._at(max(newest, self._made))._source.snapshot, table._root
         if self._rules.feed:
             by = self._rules.limit
             return [
@@ -259,6 +270,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _whole(self, version: int) -> list[Any]:
         table = self._at(version)
+        self._accept(table, table._source.snapshot.metadata, version)
         adds = sorted(table._source.adds(), key=lambda add: (add.modification_time, add.path))
         if not self._rules.feed:
             return adds
@@ -268,7 +280,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _added(self, table: SqlDeltaTable, version: int) -> list[Any]:
         log = ChangeLog(table._database, table._row, table._root.options)
         found = next(iter(log.versions(version, version)))
-        self._check(table, found)
+        self._check(table, log, found)
         if self._rules.feed:
             log.check_enabled(version)
             return list(log.changes(found, Vectors(table._row.location, table._root.options)))
@@ -280,18 +292,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _refused(table.name, found, rewrites=bool(adds))
         return adds
 
-    def _check(self, table: SqlDeltaTable, found: Version) -> None:
+    def _check(self, table: SqlDeltaTable, log: ChangeLog, found: Version) -> None:
         """Stop before rows of another shape."""
+        changed = [action for action in found.actions if isinstance(action, Metadata)]
+        if not changed and not self._begun:
+            changed.append(log.metadata(found.version))  # what an earlier version has set
         for action in found.actions:
             if isinstance(action, Protocol):
                 check_readable(action, table=table.name)
-            if isinstance(action, Metadata) and _columns(action.schema_string) != _columns(self._schema):
-                raise SchemaError(
-                    f"the table's schema changed at version {found.version}, and the stream has another",
-                    table=table.name,
-                    version=found.version,
-                    suggestion="start the query again: it goes on from there with the new schema",
-                )
+        for metadata in changed:
+            self._accept(table, metadata, found.version)
+        self._begun = True
+
+    def _accept(self, table: SqlDeltaTable, metadata: Metadata, version: int) -> None:
+        """Refuse rows that cannot be read with the stream's schema."""
+        theirs = _columns(metadata)
+        if theirs == self._shape:
+            return
+        if version > self._made:
+            raise SchemaError(
+                f"the table's schema changed at version {version}, and the stream has another",
+                table=table.name,
+                version=version,
+                suggestion="start the query again: it goes on from there with the new schema",
+            )
+        lost = next((column for column in theirs if column not in self._shape), None)
+        if lost is not None:
+            raise SchemaError(
+                f"column {lost[0]!r} of version {version} is another in the stream's schema, or not there",
+                table=table.name,
+                version=version,
+                suggestion="start with a new checkpoint, from the newest version or a later one on",
+            )
 
 
 def _id(table: SqlDeltaTable) -> str:
@@ -316,8 +348,11 @@ def _check_offset(table: SqlDeltaTable, offset: Mapping[str, Any]) -> None:
         )
 
 
-def _columns(schema_string: str) -> list[tuple[str, str, str]]:
-    return [(f.name, f.physical_name, str(f.type)) for f in parse_schema(schema_string).fields]
+def _columns(metadata: Metadata) -> list[tuple[str, str, str, bool]]:
+    """Name, name in files, type, and whether the table is partitioned by it."""
+    parts, text = metadata.partition_columns, metadata.schema_string
+    fields = parse_schema(text).fields if text else ()
+    return [(f.name, f.physical_name, str(f.type), f.name in parts) for f in fields]
 
 
 def _version_from(table: SqlDeltaTable, moment: str) -> int:
