@@ -327,7 +327,8 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     away = refused(SparkSetupError, service="http://127.0.0.1:1", token_file=token_file)
     assert "does not answer" in away
     assert "deltasql serve --commits" in away
-    assert "not the URL" in refused(InvalidArgumentError, service="127.0.0.1:1", token_file=token_file)
+    for wrong in ("127.0.0.1:1", "http://127.0.0.1:port", "http://127.0.0.1:99999", "http://[::1"):
+        assert "not the URL" in refused(InvalidArgumentError, service=wrong, token_file=token_file)
     with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
         (tmp_path / "other").write_text("x" * 20)
         assert "another token" in refused(SparkSetupError, service=server.url, token_file=tmp_path / "other")

@@ -10,9 +10,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from deltalakedb import Catalog
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError
 from deltalakedb.spark.source import DeltaSqlSource
+from deltalakedb.spark.writing import Wish
 from support.lake import ids
 
 if TYPE_CHECKING:
@@ -63,3 +64,10 @@ def test_a_column_is_named_once(uri: str) -> None:
     assert source(uri, columns="part, id").schema().names == ["part", "id"]
     with pytest.raises(InvalidArgumentError, match="'id' twice"):
         source(uri, columns="id,part, id").schema()
+
+
+def test_errorifexists_is_error(uri: str) -> None:
+    table: Any = DeltaTable(uri)
+    frame: Any = None
+    with pytest.raises(TableExistsError):
+        Wish(frame, "errorifexists").fulfil(table)

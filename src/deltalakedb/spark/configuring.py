@@ -169,13 +169,15 @@ def _greet(url: str, file: Path | None) -> None:
 
 
 def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _no_url(url) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise _no_url(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgumentError(
-            f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
-        )
-    connection = kind(parts.hostname, parts.port, timeout=30)
+    connection = kind(host, port, timeout=30)
     try:
         headers = {"Content-Length": "0"} | (
             {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
@@ -188,6 +190,12 @@ def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
         ) from error
     finally:
         connection.close()
+
+
+def _no_url(url: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
+    )
 
 
 # ---- a service of this process -----------------------------------------------------------------------------
