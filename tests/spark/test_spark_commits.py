@@ -15,6 +15,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import (
+    CatalogNotFoundError,
     ConfigError,
     InvalidArgumentError,
     SparkSetupError,
@@ -319,6 +320,9 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     assert "catalog= and service=" in refused(InvalidArgumentError, catalog=uri, service="http://127.0.0.1:1")
     assert "--table" in refused(InvalidArgumentError, service="http://127.0.0.1:1", tables={"a": "/a"})
     assert "table's address" in refused(InvalidArgumentError, catalog=f"{uri}?table=t")
+    missing = f"deltasql://sqlite/{quote(str(tmp_path))}/typo/catalog.db"
+    assert "no catalog" in refused(CatalogNotFoundError, catalog=missing)
+    assert not (tmp_path / "typo").exists()
     store = {"spark.delta.logStore.s3a.impl": "x.Y"}
     assert "log store already" in refused(InvalidArgumentError, options=store, catalog=uri)
     remote = {"spark.remote": "sc://host"}
