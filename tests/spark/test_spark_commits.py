@@ -15,6 +15,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import (
+    CatalogNotFoundError,
     ConfigError,
     InvalidArgumentError,
     SparkSetupError,
@@ -319,6 +320,9 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     assert "catalog= and service=" in refused(InvalidArgumentError, catalog=uri, service="http://127.0.0.1:1")
     assert "--table" in refused(InvalidArgumentError, service="http://127.0.0.1:1", tables={"a": "/a"})
     assert "table's address" in refused(InvalidArgumentError, catalog=f"{uri}?table=t")
+    missing = f"deltasql://sqlite/{quote(str(tmp_path))}/typo/catalog.db"
+    assert "no catalog" in refused(CatalogNotFoundError, catalog=missing)
+    assert not (tmp_path / "typo").exists()
     store = {"spark.delta.logStore.s3a.impl": "x.Y"}
     assert "log store already" in refused(InvalidArgumentError, options=store, catalog=uri)
     remote = {"spark.remote": "sc://host"}
@@ -327,7 +331,8 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     away = refused(SparkSetupError, service="http://127.0.0.1:1", token_file=token_file)
     assert "does not answer" in away
     assert "deltasql serve --commits" in away
-    assert "not the URL" in refused(InvalidArgumentError, service="127.0.0.1:1", token_file=token_file)
+    for wrong in ("127.0.0.1:1", "http://127.0.0.1:port", "http://127.0.0.1:99999", "http://[::1"):
+        assert "not the URL" in refused(InvalidArgumentError, service=wrong, token_file=token_file)
     with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
         (tmp_path / "other").write_text("x" * 20)
         assert "another token" in refused(SparkSetupError, service=server.url, token_file=tmp_path / "other")

@@ -14,7 +14,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    SchemaError,
+    UnsupportedOperationError,
+    VersionMissingError,
+)
 from deltalakedb.spark import foreach_batch
 from deltalakedb.spark.source import DeltaSqlSource
 from support.lake import ids
@@ -98,6 +103,7 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
     assert found(Stream(tmp_path).run(startingTimestamp=moment.isoformat())) == [2, 3]
     late = Stream(tmp_path)
     assert late.run(startingVersion="latest") == []
+    assert Stream(tmp_path).run(startingVersion="4") == []
     for wrong in (
         {"startingVersion": "soon"},
         {"maxFilesPerTrigger": "0"},
@@ -105,9 +111,78 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
         {"where": "id > 1"},
         {"startingVersion": "1", "startingTimestamp": "2024-01-01"},
         {"startingTimestamp": "2999-01-01"},
+        {"startingVersion": "5"},
     ):
         with pytest.raises(InvalidArgumentError):
             Stream(tmp_path).run(**wrong)
+
+
+def test_a_checkpoint_of_another_table_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    for n in range(3):
+        catalog.write("t", ids(n), mode="append", location=tmp_path / "t")
+    stream, old = Stream(tmp_path), Stream(tmp_path)
+    stream.run()
+    assert stream._offset is not None
+    old._offset = {key: stream._offset[key] for key in ("version", "index", "initial")}
+    assert old.run() == []
+    assert "table" not in old._offset
+    catalog.write("t", ids(3), mode="overwrite")
+    catalog.write("t", ids(4).append_column("x", pa.array([1])), mode="overwrite", schema_mode="overwrite")
+    assert found(stream.run(ignoreChanges="true")) == [3, 4], "it is the same table still"
+    assert found(old.run(ignoreChanges="true")) == [3, 4]
+    stream._offset, last = {**stream._offset, "table": "another"}, stream._offset
+    with pytest.raises(UnsupportedOperationError, match="made anew") as caught:
+        stream.run()
+    assert "new checkpoint" in (caught.value.suggestion or "")
+    stream._offset = {"version": last["version"] + 1, "index": 0, "initial": False}
+    with pytest.raises(VersionMissingError, match="newest version is 4"):
+        stream.run()
+
+
+def test_older_schemas_are_read_with_that_of_the_stream(catalog: Catalog, tmp_path: Path) -> None:
+    on = {"delta.enableChangeDataFeed": "true"}
+    catalog.write("t", ids(0), location=tmp_path / "t", configuration=on)
+    stream = Stream(tmp_path)
+    assert found(stream.run()) == [0]
+    catalog.write("t", ids(1), mode="append")
+    wider = ids(2).append_column("x", pa.array(["x"]))
+    catalog.write("t", wider, mode="append", schema_mode="merge")
+    widest = wider.append_column("y", pa.array([5]))
+    catalog.write("t", widest, mode="append", schema_mode="merge")
+
+    def told(rows_: list[Any]) -> set[Any]:
+        return {(r["id"], r["x"], r["y"]) for r in rows_}
+
+    wanted = {(1, None, None), (2, "x", None), (2, "x", 5)}
+    assert told(stream.run()) == wanted
+    for more in ({"startingVersion": "1"}, {"startingVersion": "1", "maxFilesPerTrigger": "1"}):
+        for feed in ("false", "true"):
+            again = Stream(tmp_path).run(readChangeFeed=feed, **more)
+            assert (told(again), len(again)) == (wanted, 3)
+
+
+def test_a_schema_that_cannot_be_read_stops_a_stream(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.write("t", ids(0), location=tmp_path / "t")
+    source = DeltaSqlSource(CaseInsensitiveDict({"path": uri_of(tmp_path, "t"), "ignorechanges": "true"}))
+    reader: Any = source.streamReader(source.schema())
+    at = reader.initialOffset()
+    catalog.write("t", ids(1), mode="append")
+    other = pa.table({"id": pa.array(["2"]), "part": pa.array(["a"])})
+    catalog.write("t", other, mode="overwrite", schema_mode="overwrite")
+    end = reader.latestOffset(at, reader.getDefaultReadLimit())
+    assert end["version"] == 2, "what came before is read"
+    batches = [b for part in reader.partitions(at, end) for b in reader.read(part)]
+    assert found([row for b in batches for row in b.to_pylist()]) == [0, 1]
+    with pytest.raises(SchemaError, match="schema changed at version 2") as caught:
+        reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert "start the query again" in (caught.value.suggestion or "")
+    stream = Stream(tmp_path)
+    stream._offset = end
+    assert [row["id"] for row in stream.run(ignoreChanges="true")] == ["2"]
+    for first in ("0", "1"):
+        with pytest.raises(SchemaError, match="column 'id'") as caught:
+            Stream(tmp_path).run(startingVersion=first, ignoreChanges="true")
+        assert "new checkpoint" in (caught.value.suggestion or "")
 
 
 def test_the_change_feed_streams_what_load_cdf_reads(catalog: Catalog, tmp_path: Path) -> None:

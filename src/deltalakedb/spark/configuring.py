@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     ConfigError,
@@ -77,6 +78,7 @@ def configure(
 
     Raises:
         SparkSetupError: A session runs already, the service does not answer, or its token is another.
+        CatalogNotFoundError: There is no catalog at the address: none is created.
         InvalidArgumentError: Neither or both of catalog and service are given, or a log store is set already.
 
     Example:
@@ -169,13 +171,15 @@ def _greet(url: str, file: Path | None) -> None:
 
 
 def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _no_url(url) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise _no_url(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgumentError(
-            f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
-        )
-    connection = kind(parts.hostname, parts.port, timeout=30)
+    connection = kind(host, port, timeout=30)
     try:
         headers = {"Content-Length": "0"} | (
             {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
@@ -188,6 +192,12 @@ def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
         ) from error
     finally:
         connection.close()
+
+
+def _no_url(url: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
+    )
 
 
 # ---- a service of this process -----------------------------------------------------------------------------
@@ -219,6 +229,8 @@ def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]
     key = (os.getpid(), address.resolved(), config.fingerprint(), tuple(sorted(tables.items())))
     with _lock:
         if (found := _running.get(key)) is None:
+            # a wrong address must not become an empty catalog, which no table is committed to
+            Database.open(address.catalog, config).ensure(create=False)
             token = new_token()
             server = commit_server(address, token, config=config, tables=tables, host="127.0.0.1", port=0)
             folder = Path(tempfile.mkdtemp(prefix="deltasql-service-"))

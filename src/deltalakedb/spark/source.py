@@ -37,12 +37,14 @@ from deltalakedb.table.work import Work
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.actions import Add, Metadata
     from deltalakedb.protocol.log import Snapshot
 
 #: bytes of files that one task reads, as Spark's own sources have it
 _TASK_BYTES: Final = 128 << 20
 _OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns", *OPTIONS})
+#: what a sink may be given: the query's own options, which Spark hands on, and its name for the table
+_SINK: Final = frozenset({"path", "checkpointlocation", "queryname", "appid"})
 #: columns of the change feed, as delta-spark has them
 _FEED: Final = (
     ("_change_type", StringType()),
@@ -68,15 +70,15 @@ class DeltaSqlSource(DataSource):
         """What ``format()`` is given."""
         return "deltasql"
 
-    _schema_string = ""
+    _metadata: Metadata | None = None
 
     def schema(self) -> StructType:
         """The table's schema at the version that is asked for, with the feed's columns where it is."""
         table = _open(self.options)
         # this object is kept for all queries on the DataFrame: they read the version that its schema is of
         self._version = table.version()
-        self._schema_string = table._source.snapshot.metadata.schema_string
-        whole = StructType.fromJson(json.loads(self._schema_string))
+        self._metadata = table._source.snapshot.metadata
+        whole = StructType.fromJson(json.loads(self._metadata.schema_string))
         if self.options.get("readchangefeed", "false").lower() == "true":
             for name, kind in _FEED:
                 whole = whole.add(name, kind)
@@ -86,7 +88,12 @@ class DeltaSqlSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the version that the schema is of."""
-        options = dict(self.options)
+        options = {key.lower(): value for key, value in self.options.items()}
+        if streams := sorted(OPTIONS & options.keys()):
+            raise InvalidArgumentError(
+                f"the option {streams[0]!r} is one of streams, and this is a batch read",
+                suggestion="use readStream, or leave it out; DeltaTable.load_cdf reads changes at once",
+            )
         if self._version is not None:
             options |= {"version": str(self._version)}
             options.pop("timestamp", None)
@@ -94,16 +101,18 @@ class DeltaSqlSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the table's new files, or of its changes."""
-        known = self._schema_string or _open(self.options)._source.snapshot.metadata.schema_string
-        return StreamReader(dict(self.options), schema.names, known)
+        if self._metadata is None or self._version is None:
+            snapshot = _open(self.options)._source.snapshot
+            self._metadata, self._version = snapshot.metadata, snapshot.version
+        return StreamReader(dict(self.options), schema.names, self._metadata, self._version)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
         """A sink that has every batch of a query once."""
-        return _StreamWriter.of(dict(self.options), overwrite=overwrite)
+        return _StreamWriter.of(_settings(self.options, _SINK), overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - Arrow has it
         """A writer to an existing table."""
-        return _Writer.to(dict(self.options), overwrite=overwrite)
+        return _Writer.to(_settings(self.options, frozenset({"path"})), overwrite=overwrite)
 
 
 @dataclass
@@ -267,6 +276,19 @@ def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:
     return [add for message in messages if isinstance(message, _Written) for add in message.adds]
 
 
+def _settings(options: Mapping[str, str], allowed: frozenset[str]) -> dict[str, str]:
+    """The options of a write, with names in lower case; what would be ignored is refused."""
+    found = {key.lower(): value for key, value in options.items()}
+    unknown = sorted(found.keys() - allowed)
+    if unknown:
+        raise InvalidArgumentError(
+            f"a write with format('deltasql') has no option {unknown[0]!r}",
+            suggestion="it appends, or replaces all rows; for more there is "
+            "deltalakedb.spark.write(replace_where=…, dynamic=…, app_id=…, schema_mode=…, options=…)",
+        )
+    return found
+
+
 def _open(options: Mapping[str, str]) -> SqlDeltaTable:
     unknown = sorted(key for key in options if key.lower() not in _OPTIONS)
     if unknown:
@@ -291,7 +313,10 @@ def _columns(options: Mapping[str, str], names: list[str]) -> list[str]:
     chosen = options.get("columns")
     if chosen is None:
         return names
-    return known([name.strip() for name in chosen.split(",")], pa.schema([(n, pa.null()) for n in names]))
+    wanted = [name.strip() for name in chosen.split(",")]
+    if twice := next((name for n, name in enumerate(wanted) if name in wanted[:n]), None):
+        raise InvalidArgumentError(f"columns names {twice!r} twice", suggestion="name each column once")
+    return known(wanted, pa.schema([(n, pa.null()) for n in names]))
 
 
 def _groups(adds: Iterable[Add], limit: int) -> Iterator[list[Add]]:

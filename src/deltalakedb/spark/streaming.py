@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from deltalakedb.exceptions import InvalidArgumentError, SchemaError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    SchemaError,
+    UnsupportedOperationError,
+    VersionMissingError,
+)
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.schema import parse_schema
@@ -58,9 +63,9 @@ class Position:
     index: int = 0
     initial: bool = False
 
-    def to_offset(self) -> dict[str, Any]:
-        """As Spark keeps it."""
-        return {"version": self.version, "index": self.index, "initial": self.initial}
+    def to_offset(self, table: str) -> dict[str, Any]:
+        """As Spark keeps it, with the id of the table that it is in."""
+        return {"version": self.version, "index": self.index, "initial": self.initial, "table": table}
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Position:
@@ -129,11 +134,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: The options, ``path`` among them, with names in lower case as Spark gives them.
         columns: The names of the stream's columns.
-        schema_string: The schema of the table when the stream was made.
+        metadata: The table's metadata when the stream was made: its schema is the stream's.
+        version: The version that they were read from.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: list[str], schema_string: str) -> None:
-        self._options, self._columns, self._schema = dict(options), columns, schema_string
+    def __init__(
+        self, options: Mapping[str, str], columns: list[str], metadata: Metadata, version: int
+    ) -> None:
+        self._options, self._columns = dict(options), columns
+        self._shape, self._made = _columns(metadata), version
+        self._begun = False
         self._rules = Rules.of(options)
         self._until: int | None = None
         self._units: dict[tuple[int, bool], list[Any]] = {}
@@ -147,7 +157,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
-        return self._first().to_offset()
+        table = self._table()
+        return self._first(table).to_offset(_id(table))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Files of one micro-batch."""
@@ -160,17 +171,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next micro-batch goes."""
         at, left = Position.of(start), None if isinstance(limit, ReadAllAvailable) else self._most(limit)
-        table = self._table()
+        table, begin = self._table(), at
+        _check_offset(table, start)
         last = table.version() if self._until is None else min(self._until, table.version())
         while at.version <= last:
-            files = len(self._files(table, at)) - at.index
+            try:
+                files = len(self._files(table, at)) - at.index
+            except SchemaError:
+                if at == begin:
+                    raise
+                break  # what came before the change is read first
             if left is not None and files > left:
-                return Position(at.version, at.index + left, at.initial).to_offset()
+                return Position(at.version, at.index + left, at.initial).to_offset(_id(table))
             at = Position(at.version + 1)
             left = None if left is None else left - files
             if left == 0:
                 break
-        return at.to_offset()
+        # an offset of older releases has no id: without news it stays what Spark knows
+        return dict(start) if at == begin else at.to_offset(_id(table))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a micro-batch, in groups for one task each."""
@@ -180,13 +198,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if at == stop:
             return []
         table, units, newest = self._table(), list[Any](), at.version
+        for offset in (start, end):
+            _check_offset(table, offset)
         while (at.version, at.index) < (stop.version, stop.index):
             found = self._files(table, at)
             whole = at.version < stop.version
             units += found[at.index :] if whole else found[at.index : stop.index]
             newest = at.version
             at = Position(at.version + 1) if whole else stop
-        snapshot, root = self._at(newest)._source.snapshot, table._root
+        # older files are read with the stream's schema: columns that they have not are null
+        snapshot, root = self._at(max(newest, self._made))._source.snapshot, table._root
         if self._rules.feed:
             by = self._rules.limit
             return [
@@ -215,19 +236,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _at(self, version: int) -> SqlDeltaTable:
         return SqlDeltaTable(self._options["path"], version=version)
 
-    def _first(self) -> Position:
+    def _first(self, table: SqlDeltaTable) -> Position:
         version, moment = self._options.get("startingversion"), self._options.get("startingtimestamp")
         if version is not None and moment is not None:
             raise InvalidArgumentError(
                 "startingVersion and startingTimestamp exclude each other", suggestion="give one"
             )
-        table = self._table()
         newest = table.version()
         if version == "latest":
             return Position(newest + 1)
         if version is not None:
             if not version.isdecimal():
                 raise InvalidArgumentError(f"startingVersion is a version or 'latest', not {version!r}")
+            if int(version) > newest + 1:
+                raise InvalidArgumentError(
+                    f"startingVersion is {version}, and the table's newest version is {newest}",
+                    table=table.name,
+                    suggestion="begin earlier, or with startingVersion=latest",
+                )
             return Position(int(version))
         if moment is not None:
             return Position(_version_from(table, moment))
@@ -244,6 +270,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _whole(self, version: int) -> list[Any]:
         table = self._at(version)
+        self._accept(table, table._source.snapshot.metadata, version)
         adds = sorted(table._source.adds(), key=lambda add: (add.modification_time, add.path))
         if not self._rules.feed:
             return adds
@@ -253,7 +280,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _added(self, table: SqlDeltaTable, version: int) -> list[Any]:
         log = ChangeLog(table._database, table._row, table._root.options)
         found = next(iter(log.versions(version, version)))
-        self._check(table, found)
+        self._check(table, log, found)
         if self._rules.feed:
             log.check_enabled(version)
             return list(log.changes(found, Vectors(table._row.location, table._root.options)))
@@ -265,22 +292,67 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _refused(table.name, found, rewrites=bool(adds))
         return adds
 
-    def _check(self, table: SqlDeltaTable, found: Version) -> None:
+    def _check(self, table: SqlDeltaTable, log: ChangeLog, found: Version) -> None:
         """Stop before rows of another shape."""
+        changed = [action for action in found.actions if isinstance(action, Metadata)]
+        if not changed and not self._begun:
+            changed.append(log.metadata(found.version))  # what an earlier version has set
         for action in found.actions:
             if isinstance(action, Protocol):
                 check_readable(action, table=table.name)
-            if isinstance(action, Metadata) and _columns(action.schema_string) != _columns(self._schema):
-                raise SchemaError(
-                    f"the table's schema changed at version {found.version}, and the stream has another",
-                    table=table.name,
-                    version=found.version,
-                    suggestion="start the query again: it goes on from there with the new schema",
-                )
+        for metadata in changed:
+            self._accept(table, metadata, found.version)
+        self._begun = True
+
+    def _accept(self, table: SqlDeltaTable, metadata: Metadata, version: int) -> None:
+        """Refuse rows that cannot be read with the stream's schema."""
+        theirs = _columns(metadata)
+        if theirs == self._shape:
+            return
+        if version > self._made:
+            raise SchemaError(
+                f"the table's schema changed at version {version}, and the stream has another",
+                table=table.name,
+                version=version,
+                suggestion="start the query again: it goes on from there with the new schema",
+            )
+        lost = next((column for column in theirs if column not in self._shape), None)
+        if lost is not None:
+            raise SchemaError(
+                f"column {lost[0]!r} of version {version} is another in the stream's schema, or not there",
+                table=table.name,
+                version=version,
+                suggestion="start with a new checkpoint, from the newest version or a later one on",
+            )
 
 
-def _columns(schema_string: str) -> list[tuple[str, str, str]]:
-    return [(f.name, f.physical_name, str(f.type)) for f in parse_schema(schema_string).fields]
+def _id(table: SqlDeltaTable) -> str:
+    return table._source.snapshot.metadata.id
+
+
+def _check_offset(table: SqlDeltaTable, offset: Mapping[str, Any]) -> None:
+    """Refuse an offset of another table that had the same name."""
+    before, at, newest = offset.get("table"), int(offset["version"]), table.version()
+    if before is not None and before != _id(table):
+        raise UnsupportedOperationError(
+            f"the table was made anew: the stream's checkpoint is of the table with the id {before}",
+            table=table.name,
+            suggestion="start with a new checkpoint",
+        )
+    if at > newest + 1:
+        raise VersionMissingError(
+            f"the stream's checkpoint is at version {at}, and the table's newest version is {newest}",
+            table=table.name,
+            version=at,
+            suggestion="the table was made anew or went back: start with a new checkpoint",
+        )
+
+
+def _columns(metadata: Metadata) -> list[tuple[str, str, str, bool]]:
+    """Name, name in files, type, and whether the table is partitioned by it."""
+    parts, text = metadata.partition_columns, metadata.schema_string
+    fields = parse_schema(text).fields if text else ()
+    return [(f.name, f.physical_name, str(f.type), f.name in parts) for f in fields]
 
 
 def _version_from(table: SqlDeltaTable, moment: str) -> int:

@@ -56,7 +56,7 @@ class SparkTransaction:
         name: str,
         df: DataFrame,
         *,
-        mode: Literal["error", "append", "overwrite", "ignore"] = "append",
+        mode: Literal["error", "errorifexists", "append", "overwrite", "ignore"] = "append",
         partition_by: Sequence[str] | str | None = None,
         schema_mode: Literal["merge", "overwrite"] | None = None,
         replace_where: str | None = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.table.sql_table import SqlDeltaTable
 
-Mode = Literal["error", "append", "overwrite", "ignore"]
+Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]
 
 
 def write(
@@ -55,7 +55,7 @@ def write(
     Args:
         df: The rows.
         uri: The table's address; with ``location=`` where the table is to be created.
-        mode: What to do with an existing table.
+        mode: What to do with an existing table; ``errorifexists`` is Spark's other name of ``error``.
         partition_by: Columns to partition a new table by.
         schema_mode: ``merge`` adds new columns, ``overwrite`` replaces the schema with the data.
         replace_where: With ``mode="overwrite"``: replace only the rows that match this condition.
@@ -103,6 +103,11 @@ class Wish:
     app_id: str | None = None
     version: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Give the mode its one name."""
+        if self.mode == "errorifexists":
+            object.__setattr__(self, "mode", "error")
 
     def check(self) -> None:
         """Refuse what makes no sense, whatever the table."""

@@ -92,20 +92,27 @@ class ChangeLog:
             raise snapshots.missing_version(self._table, version) from None
         return Version(version, _moment(actions, timestamp), actions)
 
+    def metadata(self, version: int) -> Metadata:
+        """The metadata that hold at a version.
+
+        Raises:
+            VersionMissingError: Neither SQL nor the log has it.
+        """
+        try:
+            return snapshots.open_table(self._database, self._table.name, version).snapshot.metadata
+        except VersionMissingError as error:
+            try:
+                return self._log.snapshot(version).metadata
+            except (LogError, VersionMissingError):
+                raise error from None
+
     def check_enabled(self, first: int) -> None:
         """Refuse a range that begins where changes were not recorded.
 
         Raises:
             ProtocolError: The change data feed was off at the first version.
         """
-        try:
-            metadata = snapshots.open_table(self._database, self._table.name, first).snapshot.metadata
-        except VersionMissingError as error:
-            try:
-                metadata = self._log.snapshot(first).metadata
-            except (LogError, VersionMissingError):
-                raise error from None
-        if not is_on(metadata, ENABLED):
+        if not is_on(self.metadata(first), ENABLED):
             raise _not_recorded(self._table.name, first)
 
     def changes(self, version: Version, vectors: Vectors) -> Iterator[Change]:

@@ -1,0 +1,73 @@
+"""Options of ``format("deltasql")``: what would be ignored is refused. Without a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError
+from deltalakedb.spark.source import DeltaSqlSource
+from deltalakedb.spark.writing import Wish
+from support.lake import ids
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    address = f"deltasql://sqlite/{tmp_path}/catalog.db"
+    with Catalog(address) as catalog:
+        catalog.write("t", ids(1, 2), location=tmp_path / "t")
+    return f"{address}?table=t"
+
+
+def source(uri: str, **options: str) -> Any:
+    return DeltaSqlSource(CaseInsensitiveDict({"path": uri, **options}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["replaceWhere", "partitionOverwriteMode", "TXNAPPID", "mergeSchema", "overwriteSchema", "version"],
+)
+def test_a_write_refuses_options_that_it_would_ignore(uri: str, name: str) -> None:
+    given = source(uri, **{name: "x"})
+    for make in (given.writer, given.streamWriter):
+        with pytest.raises(InvalidArgumentError, match=f"no option '{name.lower()}'") as caught:
+            make(None, overwrite=True)
+        assert "replace_where=" in (caught.value.suggestion or "")
+
+
+def test_a_sink_takes_the_options_of_its_query(uri: str) -> None:
+    query = {"checkpointLocation": "/x", "queryName": "q", "appId": "a"}
+    assert source(uri, **query).streamWriter(None, overwrite=False).writer.options["appid"] == "a"
+    assert source(uri).writer(None, overwrite=False).options == {"path": uri}
+    with pytest.raises(InvalidArgumentError, match="no option 'appid'"):
+        source(uri, appId="a").writer(None, overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["startingVersion", "maxFilesPerTrigger", "readChangeFeed", "ignoreDeletes"])
+def test_a_batch_read_refuses_options_of_streams(uri: str, name: str) -> None:
+    given = source(uri, **{name: "1"})
+    with pytest.raises(InvalidArgumentError, match=name.lower()) as caught:
+        given.reader(given.schema())
+    assert "readStream" in (caught.value.suggestion or "")
+
+
+def test_a_column_is_named_once(uri: str) -> None:
+    assert source(uri, columns="part, id").schema().names == ["part", "id"]
+    with pytest.raises(InvalidArgumentError, match="'id' twice"):
+        source(uri, columns="id,part, id").schema()
+
+
+def test_errorifexists_is_error(uri: str) -> None:
+    table: Any = DeltaTable(uri)
+    frame: Any = None
+    with pytest.raises(TableExistsError):
+        Wish(frame, "errorifexists").fulfil(table)
