@@ -100,6 +100,7 @@ def export_table(
 
     Raises:
         InvalidArgumentError: Another table's log lies at the path.
+        TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
     Example:
@@ -126,6 +127,7 @@ def export_table(
         options = get_config().storage_options_for(target, storage_options)
         report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
     else:
+        registry.refuse_taken(database, table.name, target, free=True)
         report = _elsewhere(
             database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run
         )
