@@ -187,3 +187,14 @@ def test_the_places_of_tables_are_no_targets(uri: str, catalog_uri: str, tmp_pat
     assert {f for f in files_below(tmp_path) if not f.startswith("catalog.db")} == before
     write_deltalake(f"{catalog_uri}?table=other", ids(1), mode="append")
     assert verify_table(f"{catalog_uri}?table=other", "full").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_imported_from_a_checkpoint_is_exported(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri, history="checkpoint")
+    for version in range(5):
+        (root / "_delta_log" / f"{version:020}.json").unlink()
+    done = export_table(uri, str(tmp_path / "copy"))
+    assert (done.first_version, done.version, done.versions_gone) == (4, 8, 0)
+    assert ids_of(deltalake.DeltaTable(tmp_path / "copy", version=4)) == ids_of(DeltaTable(uri, version=4))
