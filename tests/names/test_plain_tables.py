@@ -170,3 +170,13 @@ def test_a_table_is_looked_up_by_its_address_or_itself(table_uri: TableUri, tmp_
         assert try_get_table_and_table_uri(found) == (found, found.table_uri)
     with pytest.raises(ValueError, match="not NoneType"):
         try_get_table_and_table_uri(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_no_table_is_at_another_location(catalog_uri: str, tmp_path: Path) -> None:
+    uri = f"{catalog_uri}?table=t"
+    assert not deltalakedb.DeltaTable.is_deltatable(f"{uri}&location={tmp_path}/t")
+    deltalakedb.write_deltalake(f"{uri}&location={tmp_path}/t", pa.table({"id": [1]}))
+    assert deltalakedb.DeltaTable.is_deltatable(uri)
+    assert deltalakedb.DeltaTable.is_deltatable(f"{uri}&location={tmp_path}/t/")
+    assert not deltalakedb.DeltaTable.is_deltatable(f"{uri}&location={tmp_path}/other")

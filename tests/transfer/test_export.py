@@ -10,7 +10,13 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, import_table, verify_table, write_deltalake
-from deltalakedb.exceptions import InvalidArgumentError, LogError, TableMissingError, VerificationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogError,
+    TableExistsError,
+    TableMissingError,
+    VerificationError,
+)
 from deltalakedb.transfer import export as export_module
 from support.lake import every_type, files_below, ids, ids_of
 from support.processes import Child
@@ -166,3 +172,29 @@ def test_wrong_arguments_of_an_export_are_named(uri: str, tmp_path: Path) -> Non
     with pytest.raises(InvalidArgumentError, match="data"):
         export_table(uri, str(tmp_path / "x"), data="some")  # type: ignore[arg-type]
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_the_places_of_tables_are_no_targets(uri: str, catalog_uri: str, tmp_path: Path) -> None:
+    other = tmp_path / "lake" / "other"
+    with Catalog(catalog_uri) as catalog:
+        catalog.create_table("other", schema=ids(1).schema, location=str(other))
+    before = {f for f in files_below(tmp_path) if not f.startswith("catalog.db")}
+    for target in (other, other / "inside", other.parent, tmp_path / "plain" / "inside", tmp_path):
+        for dry_run in (True, False):
+            with pytest.raises(TableExistsError):
+                export_table(uri, str(target), dry_run=dry_run)
+    assert {f for f in files_below(tmp_path) if not f.startswith("catalog.db")} == before
+    write_deltalake(f"{catalog_uri}?table=other", ids(1), mode="append")
+    assert verify_table(f"{catalog_uri}?table=other", "full").ok
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_imported_from_a_checkpoint_is_exported(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri, history="checkpoint")
+    for version in range(5):
+        (root / "_delta_log" / f"{version:020}.json").unlink()
+    done = export_table(uri, str(tmp_path / "copy"))
+    assert (done.first_version, done.version, done.versions_gone) == (4, 8, 0)
+    assert ids_of(deltalake.DeltaTable(tmp_path / "copy", version=4)) == ids_of(DeltaTable(uri, version=4))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
-from deltalakedb import DeltaTable, import_table, rollback_import, verify_table, write_deltalake
+from deltalakedb import DeltaTable, export_table, import_table, rollback_import, verify_table, write_deltalake
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.log import large_commits
 from deltalakedb.log.listing import list_log
@@ -78,3 +79,40 @@ def test_a_large_commit_is_a_batch_of_its_own(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(large_commits, "LARGE", listing.commits[0].size)
     assert list(plan.tail_batches(listing, range(6))) == [range(1), range(1, 6)]
     assert FileTxnLogReader(root).snapshot(0).version == 0
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_commits_are_exported_from_the_log(
+    tmp_path: Path, catalog_uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, uri = plain_table(tmp_path / "plain", checkpoint=None), f"{catalog_uri}?table=t"
+    import_table(str(root), uri)
+    write_deltalake(uri, ids(99, part="a"), mode="append")
+    whole = tmp_path / "whole"
+    done = export_table(uri, str(whole), verify="full")
+    assert (done.first_version, done.version, done.versions_gone) == (0, 9, 0)
+    for version in range(10):
+        name = f"_delta_log/{version:020}.json"
+        assert (whole / name).read_bytes() == (root / name).read_bytes()
+        assert ids_of(deltalake.DeltaTable(whole, version=version)) == ids_of(
+            DeltaTable(uri, version=version)
+        )
+    changed = root / "_delta_log" / f"{5:020}.json"
+    changed.write_bytes(changed.read_bytes().replace(b"WRITE", b"WROTE"))
+    done = export_table(uri, str(tmp_path / "part"))
+    assert (done.first_version, done.versions_gone) == (5, 5)
+    assert "begins with version 5" in caplog.text
+    assert ids_of(deltalake.DeltaTable(tmp_path / "part", version=5)) == ids_of(DeltaTable(uri, version=5))
+    assert export_table(uri, str(tmp_path / "part")).version == 9  # again
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_lost_first_commit_is_exported_as_a_checkpoint(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain", commits=2, checkpoint=None), f"{catalog_uri}?table=t"
+    import_table(str(root), uri)
+    (root / "_delta_log" / f"{0:020}.json").unlink()
+    done = export_table(uri, str(tmp_path / "copy"))
+    assert (done.first_version, done.versions_gone) == (0, 0)
+    assert ids_of(deltalake.DeltaTable(tmp_path / "copy")) == ids_of(DeltaTable(uri))

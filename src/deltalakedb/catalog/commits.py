@@ -142,6 +142,12 @@ def first_with_bytes(database: Database, table: Table) -> int:
     return table.head.first_version if row is None or row[0] is None else int(row[0])
 
 
+def without_bytes(database: Database, table: Table) -> list[int]:
+    """The versions whose bytes are not kept, newest first."""
+    with database.read() as session:
+        return [r[0] for r in session.rows(database.sql("commits", "without bytes"), (table.table_id,))]
+
+
 def tail_start(database: Database, table: Table) -> int:
     """The oldest version from which on all have their bytes; beyond the newest where not even that has."""
     with database.read() as session:

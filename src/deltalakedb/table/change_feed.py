@@ -57,9 +57,9 @@ class Range:
     allow_out_of_range: bool = False
 
     def __post_init__(self) -> None:
-        for value in (self.starting_version, self.ending_version):
-            if value is not None:
-                check_version(value)
+        for name in ("starting_version", "ending_version"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_version(value))
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidArgumentError(
                 "No starting version or timestamp provided for CDC",

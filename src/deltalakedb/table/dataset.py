@@ -19,6 +19,7 @@ from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import needs_delta_rs, scan
+from deltalakedb.table.view_files import ViewableDataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ def dataset(
         )
         for path, size, stats, values in zip(paths, sizes, *rest, strict=True)
     ]
-    return ds.FileSystemDataset(fragments, _encoded(arrow, options), file_format, files)
+    return ViewableDataset(fragments, _encoded(arrow, options), file_format, files)
 
 
 def guarantees(source: Source, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import deltalake
 
-from deltalakedb.uri import is_deltasql
+from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     import os
@@ -59,16 +60,19 @@ class DeltaTable(deltalake.DeltaTable):
     def is_deltatable(
         table_uri: str | Path | os.PathLike[str], storage_options: dict[str, str] | None = None
     ) -> bool:
-        """Whether there is a table at an address."""
+        """Whether there is a table at an address: under its name and, where it names one, at its location."""
         if not is_deltasql(table_uri):
             return deltalake.DeltaTable.is_deltatable(table_uri, storage_options)
         from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
+        from deltalakedb.table.places import normal_location
 
+        address = parse_uri(table_uri).absolute()
+        named = replace(address, location=None).to_uri(redact=False)
         try:
-            DeltaTable(table_uri, storage_options=storage_options)
+            found = cast("SqlDeltaTable", DeltaTable(named, storage_options=storage_options))
         except (TableNotFoundError, CatalogNotFoundError):
             return False
-        return True
+        return not address.location or normal_location(address.location) == found._row.location
 
     @classmethod
     def create(

@@ -19,6 +19,7 @@ from deltalakedb.table.operations import removes
 from deltalakedb.table.presence import missing
 from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.source import SqlSource, from_log
+from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ def restored(
 
 def _asked(table: SqlDeltaTable, target: Any) -> tuple[int, dict[str, str]]:
     """The version that was asked for, and how, in the words of the history."""
-    if isinstance(target, int) and target >= 0:
-        return int(target), {"version": str(int(target))}
+    number = int(target) if isinstance(target, bool) else whole_number(target)
+    if number is not None and number >= 0:
+        return number, {"version": str(number)}
     if isinstance(target, str):
         moment = epoch_ms(target)
         return table._version_at(moment), {"datetime": str(moment)}

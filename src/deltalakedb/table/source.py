@@ -18,6 +18,7 @@ from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.file_lists import STREAMED_FROM, listed, newest_first, with_order
+from deltalakedb.table.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -150,12 +151,14 @@ def counted(source: Source) -> int:
     return sum(n for n in source.scan(("num_records",)).column(0).to_pylist() if n is not None)
 
 
-def check_version(version: object) -> None:
-    """Refuse what cannot be a version."""
-    if isinstance(version, bool) or not isinstance(version, int):
+def check_version(version: object) -> int:
+    """A version as an int; what cannot be one is refused."""
+    number = whole_number(version)
+    if number is None:
         raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
-    if not 0 <= version < LARGEST:
+    if not 0 <= number < LARGEST:
         raise ArgumentRangeError(f"a version is a whole number from 0 to 2⁶³, not {version}")
+    return number
 
 
 def from_log(
@@ -173,7 +176,7 @@ def from_log(
 
 def open_older(database: Database, session: Session, name: str, version: int) -> tuple[Table, Source]:
     """A table that a session sees, at a version up to the one that it sees."""
-    check_version(version)
+    version = check_version(version)
     source: Source
     try:
         opened = snapshots.open_in(database, session, name, version)

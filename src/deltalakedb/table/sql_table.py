@@ -30,6 +30,7 @@ from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, epoch_ms
 from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
+from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import Address, parse_uri
 
@@ -107,7 +108,7 @@ class SqlDeltaTable(Outliving, SqlReads):
 
     def _open(self, version: int | None) -> None:
         if version is not None:
-            check_version(version)
+            version = check_version(version)
         try:
             opened = snapshots.open_table(self._database, self.name, version)
         except VersionMissingError as error:
@@ -134,7 +135,7 @@ class SqlDeltaTable(Outliving, SqlReads):
 
     def _source_at(self, version: int) -> Source:
         """The answers about another version."""
-        check_version(version)
+        version = check_version(version)
         try:
             return SqlSource(self._database, snapshots.open_table(self._database, self.name, version))
         except VersionMissingError as error:
@@ -224,7 +225,8 @@ class SqlDeltaTable(Outliving, SqlReads):
         Args:
             version: A version number, a datetime (naive ones are UTC), or an ISO 8601 text.
         """
-        if isinstance(version, bool) or not isinstance(version, int | str | datetime):
+        number = None if isinstance(version, str | datetime) else whole_number(version)
+        if number is None and not isinstance(version, str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
         if not self._moves:
             raise UnsupportedOperationError(
@@ -233,8 +235,8 @@ class SqlDeltaTable(Outliving, SqlReads):
                 suggestion="tx.table(name, version=…) reads an older version",
             )
         self._chosen = True
-        if isinstance(version, int):
-            self._open(version)
+        if not isinstance(version, str | datetime):
+            self._open(number)
             return
         moment = epoch_ms(version)
         if isinstance(version, str) and datetime.fromisoformat(version).tzinfo is None:
@@ -295,12 +297,13 @@ class SqlDeltaTable(Outliving, SqlReads):
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Commits up to the open version, newest first, as their writers described them."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        number = whole_number(limit)
+        if limit is not None and number is None:
             raise ArgumentTypeError(f"a limit is a whole number, not {limit!r}")
-        if limit is not None and not 0 <= limit < LARGEST:
+        if number is not None and not 0 <= number < LARGEST:
             raise ArgumentRangeError(f"a limit is a whole number from 0 to 2⁶³, not {limit}")
         out = []
-        for commit in self._source.history(limit):
+        for commit in self._source.history(number):
             info = {} if commit.info is None else commit.info.to_dict()
             out.append({"timestamp": commit.timestamp, **info, "version": commit.version})
         return out

@@ -24,6 +24,7 @@ from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import orphans
 from deltalakedb.table.referenced import needed_by, references
 from deltalakedb.table.source import SqlSource
+from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -157,19 +158,22 @@ def plan(
 
 
 def _hours(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    hours = whole_number(value)
+    if hours is None:
         raise ArgumentTypeError(f"retention_hours is a whole number, not {value!r}")
-    if value < 0:
+    if hours < 0:
         raise InvalidArgumentError("The retention periods should be positive.")
-    return value
+    return hours
 
 
 def _versions(wanted: Any) -> list[int]:
     if wanted is None:
         return []
-    if not isinstance(wanted, list | tuple | set | range) or not all(type(v) is int for v in wanted):
+    versions = [whole_number(v) for v in wanted] if isinstance(wanted, list | tuple | set | range) else [None]
+    known = {v for v in versions if v is not None}
+    if None in versions:
         raise ArgumentTypeError(f"keep_versions is a list of versions, not {wanted!r}")
-    return sorted(set(wanted))
+    return sorted(known)
 
 
 def _existing(table: SqlDeltaTable, paths: list[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections import deque
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.catalog import commits, digests
+from deltalakedb.catalog import digests
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import LogError, StorageMissingError, VersionMissingError
-from deltalakedb.protocol.actions import Cdc, DeletionVector
-from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.exceptions import LogError, StorageMissingError
+from deltalakedb.protocol.actions import DeletionVector
+from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.store import local_path
@@ -23,9 +22,9 @@ from deltalakedb.storage.store import local_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
     from deltalakedb.storage.store import Store
+    from deltalakedb.transfer.log_copies import LogToCopy
 
 #: copies that may be under way or done before their outcomes are looked at
 _WAITING = 32
@@ -44,22 +43,19 @@ class Copied:
 
 
 def copy_files(
-    database: Database,
-    table: Table,
-    source: Store,
+    log: LogToCopy,
     goal: Store,
     *,
-    first: int,
     mode: DataMode,
     tick: Callable[[], None],
     progress: Callable[[int, int], None] | None,
 ) -> Copied:
-    """Copy every file that a version from ``first`` on names, with its deletion vectors and change data.
+    """Copy every file that a version of a log names, with its deletion vectors and change data.
 
     Raises:
         LogError: A file of the newest version is gone.
     """
-    done = Copied()
+    done, table, source = Copied(), log.table, log.source
     far = local_path(source.location) is None or local_path(goal.location) is None
     with ThreadPoolExecutor(get_config().remote.parallel if far else 1) as pool:
         waiting: deque[tuple[str, bool, Future[int]]] = deque()
@@ -71,7 +67,7 @@ def copy_files(
                 if progress is not None and done.files % 100 == 0:
                     progress(done.files, max(table.head.num_files, done.files))
 
-        for relative, live in _to_copy(database, table, first, done):
+        for relative, live in _to_copy(log, done):
             waiting.append((relative, live, pool.submit(_copy, source, goal, relative, mode)))
             settle(_WAITING)
         settle(0)
@@ -80,12 +76,12 @@ def copy_files(
     return done
 
 
-def _to_copy(database: Database, table: Table, first: int, done: Copied) -> Iterator[tuple[str, bool]]:
+def _to_copy(log: LogToCopy, done: Copied) -> Iterator[tuple[str, bool]]:
     """Paths below the root, each once, and whether the newest version needs them."""
     seen: set[str] = set()
-    for path, live in _needed(database, table, first):
+    for path, live in _needed(log):
         # an absolute path into the table would still name the old place
-        relative = None if _is_absolute(path) else relative_to(table.location, path)
+        relative = None if _is_absolute(path) else relative_to(log.table.location, path)
         if relative is None:
             done.outside += 1
             continue
@@ -110,13 +106,14 @@ def _count(done: Copied, table: Table, path: str, live: bool, copied: Future[int
         done.gone += 1
 
 
-def _needed(database: Database, table: Table, first: int) -> Iterator[tuple[str, bool]]:
+def _needed(log: LogToCopy) -> Iterator[tuple[str, bool]]:
     """Paths as the log spells them, and whether the newest version needs them."""
-    for rows in digests.interval_rows(database, table.table_id):
+    table = log.table
+    for rows in digests.interval_rows(log.database, table.table_id):
         for row in rows:
             _, _, since, until, tombstone, path, *_ = row
             buried = since == until and tombstone
-            if buried or (until is not None and until <= first) or since > table.head.version:
+            if buried or (until is not None and until <= log.first) or since > table.head.version:
                 continue
             live = until is None or until > table.head.version
             yield path, live
@@ -124,13 +121,8 @@ def _needed(database: Database, table: Table, first: int) -> Iterator[tuple[str,
                 vector = dv_path(DeletionVector.from_dict(decode_json(row[14])))
                 if vector is not None:
                     yield vector, live
-    for version in range(first, table.head.version + 1):
-        with contextlib.suppress(VersionMissingError):
-            data = commits.commit_bytes(database, table, version)
-            if b'"cdc"' in data:
-                for action in decode_commit(data, source=f"version {version}"):
-                    if isinstance(action, Cdc):
-                        yield action.path, False
+    for path in log.change_files():
+        yield path, False
 
 
 def _is_absolute(path: str) -> bool:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, VerificationError, VersionMissingError
+from deltalakedb.exceptions import AddressError, InvalidArgumentError, VerificationError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
@@ -21,6 +21,7 @@ from deltalakedb.storage.store import open_store
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.copying import Copied, DataMode, copy_files
 from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.log_copies import LogToCopy
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
 from deltalakedb.transfer.verify import Subject, check_level, memory_bound, verify_loaded, verify_table
 from deltalakedb.uri import parse_uri
@@ -49,6 +50,8 @@ class ExportReport:
         size_bytes: Their bytes.
         files_outside: Files that the log names by absolute paths; they stay where they are.
         files_gone: Files of older versions that a vacuum had deleted before.
+        versions_gone: Older versions that the log leaves out, since a commit after them is neither in the
+            catalog nor in the table's own log.
         verification: How the plain table compared with the catalog.
         dry_run: True where nothing was done.
         seconds: How long it took.
@@ -63,6 +66,7 @@ class ExportReport:
     size_bytes: int = 0
     files_outside: int = 0
     files_gone: int = 0
+    versions_gone: int = 0
     verification: VerifyReport | None = None
     dry_run: bool = False
     seconds: float = 0.0
@@ -90,7 +94,8 @@ def export_table(
         uri: The table's ``deltasql://`` address.
         path: Where to; without one, or with the table's own location, the table stays where it is and the
             catalog forgets it, after everything is published and compared.
-        history: ``"full"`` writes every version that SQL holds, ``"newest"`` only the newest one.
+        history: ``"full"`` writes every version that SQL holds and whose commits can be had,
+            ``"newest"`` only the newest one.
         data: ``"copy"`` copies data files, ``"link"`` makes hard links where the file system can, ``"none"``
             writes the log alone.
         verify: How thoroughly the plain table is compared with the catalog.
@@ -100,6 +105,7 @@ def export_table(
 
     Raises:
         InvalidArgumentError: Another table's log lies at the path.
+        TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
     Example:
@@ -126,6 +132,7 @@ def export_table(
         options = get_config().storage_options_for(target, storage_options)
         report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
     else:
+        registry.refuse_taken(database, table.name, target, free=True)
         report = _elsewhere(
             database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run
         )
@@ -189,20 +196,20 @@ def _elsewhere(
     options = config.storage_options_for(target, storage_options)
     goal = open_store(target, options)
     version = table.head.version
-    first = commits.first_with_bytes(database, table) if history == "full" else version
-    _refuse_other_log(database, table, goal, first)
-    report = ExportReport(table.name, target, False, version, first, dry_run=dry_run)
+    log = LogToCopy.find(database, table, source, newest_only=history == "newest")
+    _refuse_other_log(database, table, goal, log.first)
+    report = ExportReport(table.name, target, False, version, log.first, dry_run=dry_run)
+    if history == "full":
+        report = replace(report, versions_gone=log.first - table.head.first_version)
     if dry_run:
         return replace(report, num_files=table.head.num_files, size_bytes=table.head.size_bytes)
     with held(database, target) as lease:
         beat = Heartbeat(database, lease)
         copied = Copied()
         if data != "none":
-            copied = copy_files(
-                database, table, source, goal, first=first, mode=data, tick=beat, progress=progress
-            )
+            copied = copy_files(log, goal, mode=data, tick=beat, progress=progress)
         failpoint("export.before_log")
-        _write_log(database, table, goal, first)
+        _write_log(log, goal)
         reader = FileTxnLogReader(target, options)
         oldest = table.head.first_version
         subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound(), beat)
@@ -226,8 +233,8 @@ def _refuse_other_log(database: Database, table: Table, goal: Store, first: int)
     """Go on with what an earlier attempt left, and refuse anything else."""
     listing = list_log(goal)
     for version, meta in sorted(listing.commits.items()):
-        ours = commits.kept_bytes(database, table.table_id, version) if version >= first else None
-        if ours is None or goal.get(meta.path) != ours:
+        ours = commits.one(database, table, version) if version >= first else None
+        if ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256:
             raise InvalidArgumentError(
                 f"there is another table's log at {goal.location}",
                 table=table.name,
@@ -241,20 +248,12 @@ def _refuse_other_log(database: Database, table: Table, goal: Store, first: int)
         )
 
 
-def _write_log(database: Database, table: Table, goal: Store, first: int) -> None:
-    """The log from SQL: a checkpoint where it does not begin at 0, then every commit, byte for byte."""
-    if first > 0:
-        written = write_checkpoint_of(database, table.name, first, store=goal)
+def _write_log(log: LogToCopy, goal: Store) -> None:
+    """A checkpoint where the log does not begin with the commit of version 0, then every commit."""
+    if log.first > 0 or log.bare:
+        written = write_checkpoint_of(log.database, log.table.name, log.first, store=goal)
         write_last_checkpoint(goal, written.hint())
-    for version in range(first, table.head.version + 1):
-        row = commits.one(database, table, version)
-        try:
-            bytes_ = commits.commit_bytes(database, table, version)
-        except VersionMissingError:
-            if version > first:
-                raise
-            continue  # imported from a checkpoint: there never were bytes
-        goal.put_new(commit_path(version), bytes_, mtime_ms=None if row is None else row.timestamp)
+    log.write(goal)
 
 
 def _refuse_differences(checked: VerifyReport, table: Table) -> None:

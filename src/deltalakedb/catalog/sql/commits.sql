@@ -47,6 +47,12 @@ WHERE c.table_id = ? AND NOT EXISTS (
   SELECT 1 FROM dl_commit_bytes b WHERE b.table_id = c.table_id AND b.version = c.version
 );
 
+-- name: without bytes
+SELECT c.version FROM dl_commits c
+WHERE c.table_id = ? AND NOT EXISTS (
+  SELECT 1 FROM dl_commit_bytes b WHERE b.table_id = c.table_id AND b.version = c.version
+) ORDER BY c.version DESC;
+
 -- name: by transaction
 -- what an earlier attempt with the same id achieved
 SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;

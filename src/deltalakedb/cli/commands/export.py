@@ -98,6 +98,7 @@ def command(
                 ("size", render.size(report.size_bytes)),
                 ("left outside", render.count(report.files_outside) if report.files_outside else None),
                 ("vacuumed before", render.count(report.files_gone) if report.files_gone else None),
+                ("versions lost", render.count(report.versions_gone) if report.versions_gone else None),
                 ("catalog", "has forgotten it" if in_place and not dry_run else "keeps its own"),
             ]
         )
