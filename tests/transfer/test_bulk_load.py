@@ -101,7 +101,7 @@ def rows_of(uri: str) -> list[Any]:
 
 
 def test_rows_by_columns_are_those_written_one_by_one(
-    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, catalog_uri: str, engine_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, uri = awkward_table(tmp_path / "awkward"), f"{catalog_uri}?table=t"
     blocks: list[int] = []
@@ -121,7 +121,8 @@ def test_rows_by_columns_are_those_written_one_by_one(
     monkeypatch.setattr(windows, "plain_files", lambda _: None)
     import_table(str(root), uri, history="checkpoint", verify="full")
     assert rows_of(uri) == by_columns
-    assert len(by_columns) >= len(AWKWARD)
+    # width levels beside the files, which DuckDB does without
+    assert (len(by_columns) > len(AWKWARD)) == (engine_name != "duckdb")
 
 
 def index_count(uri: str) -> int:

@@ -96,7 +96,10 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
         with session.batch(2 * len(versions)):
             for table_id in sorted(versions):
                 oldest, newest = min(versions[table_id]), max(versions[table_id])
-                session.run(one if oldest == newest else several, (now, table_id, oldest, newest))
+                if oldest == newest:
+                    session.run(one, (now, table_id, newest))
+                else:
+                    session.run(several, (now, table_id, oldest, newest))
                 session.run(advance, (newest, now, table_id, newest))
 
 

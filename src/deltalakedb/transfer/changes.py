@@ -78,9 +78,9 @@ class Changes:
 
 def pieces(
     actions: Iterable[Action], kind: type[Add | Remove], others: list[Action] | None
-) -> Iterator[list[Action]]:
+) -> Iterator[list[Add | Remove]]:
     """The files of a kind in lists of a bounded length; what is about no file goes to ``others``."""
-    found: list[Action] = []
+    found: list[Add | Remove] = []
     for action in actions:
         if isinstance(action, kind):
             found.append(action)

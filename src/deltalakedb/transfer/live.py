@@ -14,13 +14,13 @@ from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import file_key
+from deltalakedb.transfer.changes import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from deltalakedb.log.listing import LogListing, Plan
     from deltalakedb.log.reader import FileTxnLogReader
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.replay import FileKey
 
 #: rows of a checkpoint in memory at once
@@ -149,8 +149,8 @@ class LiveFiles:
         """The file actions of the commits after the checkpoint, removes first."""
         for meta in plan.files:
             if is_large(meta):
-                yield from _in_pieces(iter_actions(self._store, meta.path), Remove)
-                yield from _in_pieces(iter_actions(self._store, meta.path), Add)
+                yield from pieces(iter_actions(self._store, meta.path), Remove, None)
+                yield from pieces(iter_actions(self._store, meta.path), Add, None)
                 continue
             actions = decode_commit(self._store.get(meta.path), source=meta.path)
             removes: list[Add | Remove] = [a for a in actions if isinstance(a, Remove)]
@@ -173,18 +173,6 @@ class _Tail:
                     self.live[key] = action
                 else:
                     self.live.pop(key, None)
-
-
-def _in_pieces(actions: Iterable[Action], kind: type[Add | Remove]) -> Iterator[list[Add | Remove]]:
-    found: list[Add | Remove] = []
-    for action in actions:
-        if isinstance(action, kind):
-            found.append(action)
-            if len(found) == WINDOW:
-                yield found
-                found = []
-    if found:
-        yield found
 
 
 def hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:

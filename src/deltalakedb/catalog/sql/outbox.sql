@@ -29,9 +29,8 @@ SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER 
 INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
 
 -- name: published
--- one version: its number stands there twice, so that a range takes the same values
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
-WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
+WHERE table_id = ? AND version = ? AND state <> 'published';
 
 -- name: published range
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL

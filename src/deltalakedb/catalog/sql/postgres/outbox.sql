@@ -2,7 +2,7 @@
 
 -- name: published
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
-WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published'
+WHERE table_id = ? AND version = ? AND state <> 'published'
   AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: published range
