@@ -121,6 +121,13 @@ def test_files_are_fetched_and_many_are_deleted_at_once(store: Store, tmp_path: 
     assert [m.path for m in store.list("folder")] == ["folder/1", "folder/3", "folder/4"]
 
 
+def test_objects_that_are_gone_do_not_keep_the_others(store: Store) -> None:
+    for number in range(0, 60, 2):
+        store.put(f"folder/{number}", b"1")
+    store.delete_all([f"folder/{number}" for number in range(60)])
+    assert list(store.list("folder")) == []
+
+
 @pytest.mark.parametrize("size", [0, 10, (11 << 20) + 3])
 def test_an_upload_appears_when_it_is_finished_and_never_when_it_is_given_up(
     store: RemoteStore, monkeypatch: pytest.MonkeyPatch, size: int

@@ -252,8 +252,17 @@ class RemoteStore:
         names = [checked_path(path) for path in paths]
         for start in range(0, len(names), _DELETES):
             some = names[start : start + _DELETES]
-            with contextlib.suppress(StorageMissingError), self._translated("delete", some[0]):
-                obstore.delete(self._store, some)
+            try:
+                self._delete(some)
+            except StorageMissingError:
+                # a store that deletes one by one (Google's) gives up the others at the first one that is gone
+                for name in some:
+                    with contextlib.suppress(StorageMissingError):
+                        self._delete([name])
+
+    def _delete(self, names: list[str]) -> None:
+        with self._translated("delete", names[0]):
+            obstore.delete(self._store, names)
 
     def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):
