@@ -39,6 +39,7 @@ def attempts(catalog: Catalog) -> int:
     return catalog.mirror.status("t")[0].checkpoint_attempts
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_the_writer_that_could_not_write_it_leaves_a_note(catalog: Catalog, doomed: Path) -> None:
     (status,) = catalog.mirror.status()
     assert (status.checkpoint_attempts, status.checkpoint_version) == (1, -1)
@@ -49,6 +50,7 @@ def test_the_writer_that_could_not_write_it_leaves_a_note(catalog: Catalog, doom
     assert outside_ids(doomed) == [1, 2]
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_a_reconciler_leaves_it_alone_for_a_while(
     catalog: Catalog, doomed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
