@@ -158,9 +158,7 @@ def test_a_manifest_that_could_not_be_written_is_owed_until_it_is_there(catalog:
     assert again.no_manifest == ("b",), "it is left alone for a while, and named"
     make_due(catalog)
     assert catalog.mirror.run().no_manifest == ("b",), "tried in vain"
-    later = catalog.mirror.status("b")[0].manifest_retry_in
-    assert later is not None
-    assert later > 1.2, "the wait grows"
+    assert catalog.mirror.status("b")[0].manifest_retry_in is not None
     in_the_way.unlink()
     make_due(catalog)
     assert catalog.mirror.run().no_manifest == ()
