@@ -53,6 +53,12 @@ def publish_fresh(
     Returns:
         What is in the log and noted, and the tables that are done.
     """
+    # somebody may have paused a table since its commit began
+    ids = [fresh.table_id for fresh, _, _ in works if not fresh.asked]
+    held = outbox.paused(database, ids) if ids else set()
+    works = [work for work in works if work[0].table_id not in held]
+    if not works:
+        return PublishedFresh()
     if len(works) == 1:
         put = [_put(database, *works[0])]
     elif (stores := _local_stores(database, works)) is not None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, outbox, registry
+from deltalakedb.catalog import commits, group_notes, outbox, registry
 from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
@@ -28,6 +31,10 @@ logger = logging.getLogger(__name__)
 
 #: beside the data, in a folder that Delta's readers and vacuums leave alone
 FOLDER = "_delta_transactions"
+#: a look for manifests that could not be written costs a statement: at most one in so many seconds
+_LOOK_S = 5.0
+#: manifests of others that a writer tries at the most: the rest is for the reconciler
+_HELPED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ def tell_all(
     else:
         # somebody else may have published the others
         tell(database, [group.txn], put, options)
+    if _is_time(database):
+        write_missing(database, options=options, limit=_HELPED)
 
 
 def tell(
@@ -70,11 +79,85 @@ def tell(
         put: By table the versions that were just put.
         options: Storage options by location, where the caller has some; else those of the settings.
     """
+    noted = {one.txn: one.attempts for one in group_notes.missing(database)}
     for txn in groups:
         members = outbox.group(database, txn)
+        if len(members) > 1:
+            _tell(database, txn, members, put, options, attempts=noted.get(txn))
+
+
+def write_missing(
+    database: Database,
+    *,
+    table_id: int | None = None,
+    force: bool = False,
+    options: StoreOptions | None = None,
+    limit: int | None = None,
+) -> None:
+    """Write manifests that could not be written before.
+
+    Args:
+        database: The catalog.
+        table_id: Only those that are missing beside this table.
+        force: Also those that failed a moment ago.
+        options: Storage options by location, where the caller has some; else those of the settings.
+        limit: How many at the most.
+    """
+    missing = [
+        one
+        for one in group_notes.missing(database)
+        if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
+    ]
+    for one in missing[:limit]:
+        members = outbox.group(database, one.txn)
+        if len(members) > 1:
+            _tell(database, one.txn, members, {}, options or {}, attempts=one.attempts)
+        else:
+            group_notes.forget(database, one.txn)  # its tables were dropped
+
+
+#: when this process last looked for manifests that could not be written
+_looked: dict[Database, float] = {}
+os.register_at_fork(after_in_child=_looked.clear)
+
+
+def _is_time(database: Database) -> bool:
+    now = time.monotonic()
+    if now - _looked.get(database, -_LOOK_S) < _LOOK_S:
+        return False
+    _looked[database] = now
+    return True
+
+
+def _tell(
+    database: Database,
+    txn: str,
+    members: Sequence[Member],
+    put: Mapping[int, Collection[int]],
+    options: StoreOptions,
+    *,
+    attempts: int | None,
+) -> None:
+    """Write a manifest where all tables are published.
+
+    Args:
+        database: The catalog.
+        txn: The transaction.
+        members: What its tables became.
+        put: By table the versions that were just put.
+        options: Storage options by location.
+        attempts: How often it failed; None where nothing is noted.
+    """
+    try:
         there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
-        if len(members) > 1 and all(there):
-            _write(database, txn, members, options)
+    except DeltaSqlError as error:
+        # where two publish the last tables at the same moment, perhaps nobody else looks again
+        _note(database, txn, dict.fromkeys(members, error), attempts or 0)
+        return
+    if not all(there) or not _write(database, txn, members, options, attempts=attempts or 0):
+        return
+    if attempts is not None:
+        group_notes.forget(database, txn)
 
 
 def _store(database: Database, member: Member, options: StoreOptions) -> Store:
@@ -89,21 +172,22 @@ def _is_there(database: Database, member: Member, options: StoreOptions) -> bool
         return True
     try:
         data = _store(database, member, options).get(commit_path(member.version))
-        table = registry.find(database, member.table)
-        return data == commits.commit_bytes(database, table, member.version)
     except StorageMissingError:
         return False
-    except DeltaSqlError as error:
-        # whoever publishes it looks again
-        logger.info("version %d of %s was not looked at: %s", member.version, member.table, error.message)
-        return False
+    table = registry.find(database, member.table)
+    return data == commits.commit_bytes(database, table, member.version)
 
 
-def _write(database: Database, txn: str, members: Sequence[Member], options: StoreOptions) -> None:
+def _write(
+    database: Database, txn: str, members: Sequence[Member], options: StoreOptions, *, attempts: int = 0
+) -> bool:
     """Put a small file beside every table of a transaction that names the versions that belong together.
 
-    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is only
-    noted.
+    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is noted
+    in the catalog, and whoever publishes later tries again.
+
+    Returns:
+        Whether it is beside every table.
     """
     at = max(m.timestamp for m in members)
     body = {
@@ -113,6 +197,7 @@ def _write(database: Database, txn: str, members: Sequence[Member], options: Sto
     }
     data = (encode_json(body) + "\n").encode()
     path, first = f"{FOLDER}/{txn}.json", None
+    failed: dict[Member, DeltaSqlError] = {}
     for member in members:
         failpoint("publish.manifest")
         try:
@@ -123,9 +208,27 @@ def _write(database: Database, txn: str, members: Sequence[Member], options: Sto
                 store.put_new(path, data, mtime_ms=at)
                 first = store.name_of(path)
         except DeltaSqlError as error:
-            logger.warning(
-                "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
-            )
+            failed[member] = error
+    if failed:
+        _note(database, txn, failed, attempts)
+    return not failed
+
+
+def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int) -> None:
+    for member, error in failed.items():
+        logger.warning(
+            "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
+        )
+    error = next(iter(failed.values()))
+    told = f"{type(error).__name__}: {error.message}"
+    group_notes.note(
+        database,
+        txn,
+        [member.table_id for member in failed],
+        told,
+        attempts=attempts + 1,
+        retry_in_ms=wait_ms(attempts),
+    )
 
 
 def _linked(store: LocalStore, path: str, first: str) -> bool:
