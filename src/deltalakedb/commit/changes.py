@@ -71,6 +71,7 @@ class TableChange:
         again: A commit of ours is made again while its table is frozen for everybody else.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
         named: The table was not looked up for this change: it has to have its name still.
+        kept: Writer features that the engine which wrote the files has seen to.
     """
 
     table: Table | NewTable
@@ -85,6 +86,7 @@ class TableChange:
     received: Received | None = None
     again: bool = False
     named: bool = False
+    kept: frozenset[str] = frozenset()
 
     @property
     def read_version(self) -> int:
