@@ -117,6 +117,11 @@ def _catalog(database: Database) -> Iterator[Check]:
         yield _failed("connection", error)
         return
     yield Check("connection", "ok", f"{engine.dialect.name} answers")
+    if (trouble := engine.encoding_trouble()) is not None:
+        if version == 0:
+            yield _failed("encoding", trouble)
+            return
+        yield Check("encoding", "warning", trouble.message, "move the catalog to a database with UTF8")
     where = database.address.to_uri()
     if version == 0:
         yield _failed(

@@ -14,7 +14,6 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
-from deltalakedb.log.reader import open_file_log
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
@@ -25,7 +24,7 @@ from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
-from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.registry import Namespace
     from deltalakedb.catalog.values import File, Table
     from deltalakedb.config import Config
-    from deltalakedb.protocol.log import Commit, TxnLogReader
+    from deltalakedb.protocol.log import Commit
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.uri import Address
 
@@ -79,8 +78,8 @@ class Catalog:
         try:
             self._database.ensure(create=create)
         except CatalogNotFoundError as error:
-            if create or not self._config.catalog.create or error.__cause__ is not None:
-                raise  # nobody may create it, or the server has not even the database
+            if create or not self._database.may_be_created(error):
+                raise
 
     @property
     def _config(self) -> Config:
@@ -210,7 +209,11 @@ class Catalog:
     def write(
         self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
     ) -> None:
-        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in."""
+        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in.
+
+        What ``write_deltalake`` calls ``name`` is another one, in a new table's metadata: to set it, write
+        to ``catalog.table_uri(name)``.
+        """
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
         with use_config(self._config):
@@ -303,7 +306,6 @@ class Catalog:
             ...     tx.write("sales.orders", orders)
             ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
         """
-        self._database.ensure()
         return Transaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
 
     def snapshot(self) -> Transaction:
@@ -382,27 +384,3 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
-
-
-def open_log(
-    path_or_uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
-) -> TxnLogReader:
-    """A table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
-
-    Args:
-        path_or_uri: A table's root, or its ``deltasql://`` address.
-        storage_options: Options for the object store.
-
-    Example:
-        >>> [a.path for a in open_log("/lake/orders").files(version=3)]
-    """
-    if not is_deltasql(path_or_uri):
-        return open_file_log(str(path_or_uri), storage_options)
-    address = parse_uri(path_or_uri)
-    if address.table is None:
-        raise InvalidArgumentError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
-    database = Database.open(address)
-    registry.find(database, address.table)
-    return SqlTxnLogReader(database, address.table)

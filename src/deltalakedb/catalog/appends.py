@@ -97,7 +97,6 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
         What they became, in the order given; None where a table is not as its writer saw it, and nothing
         happened.
     """
-    database.ensure()
     asked: list[Any] = []
     mains: list[list[Any]] = []
     sides: list[list[Any]] = []
@@ -142,7 +141,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     sql = _statement(database.dialect.name, len(appends), len(mains), main, side, len(levels) // len(_LEVEL))
     actor = audit.actor()
     values = [*asked, *mains_used, *sides_used, *levels, txn, actor, actor, txn, txn, actor]
-    rows = database.engine.change(sql, values)
+    rows = database.change(sql, values)
     return [Ratified(*row) for row in rows] or None
 
 

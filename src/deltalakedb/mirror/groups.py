@@ -13,6 +13,7 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
+from deltalakedb.storage.together import NewObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -49,7 +50,7 @@ def tell_all(
     """Write the manifest of a transaction that was just committed, where all its tables are published."""
     members = group.members
     if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
-        _write(database, group.txn, sorted(members, key=lambda m: m.table), options)
+        _write(database, group.txn, _in_order(members), options)
     else:
         # somebody else may have published the others
         tell(database, [group.txn], put, options)
@@ -99,33 +100,72 @@ def _is_there(database: Database, member: Member, options: StoreOptions) -> bool
         return False
 
 
-def _write(database: Database, txn: str, members: Sequence[Member], options: StoreOptions) -> None:
-    """Put a small file beside every table of a transaction that names the versions that belong together.
+def manifest_of(group: Group, stores: Mapping[str, LocalStore]) -> NewObject | None:
+    """The manifest beside the first table of a transaction, to be put with the last of its commit files.
 
-    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is only
-    noted.
+    Args:
+        group: The transaction.
+        stores: By location the stores of all its tables; None is answered where some are missing.
     """
+    if group.members is None or any(m.location not in stores for m in group.members):
+        return None
+    members = _in_order(group.members)
+    return NewObject(stores[members[0].location], _path(group.txn), *_content(group.txn, members))
+
+
+def spread(manifest: NewObject, group: Group, stores: Mapping[str, LocalStore]) -> None:
+    """Put a manifest that is there beside the other tables of its transaction too."""
+    first = manifest.store.name_of(manifest.path)
+    for member in _in_order(group.members or ())[1:]:
+        _put(stores[member.location], group.txn, member, manifest.data, manifest.mtime_ms, first)
+
+
+def _in_order(members: Sequence[Member]) -> list[Member]:
+    return sorted(members, key=lambda m: m.table)
+
+
+def _path(txn: str) -> str:
+    return f"{FOLDER}/{txn}.json"
+
+
+def _content(txn: str, members: Sequence[Member]) -> tuple[bytes, int]:
+    """What a manifest says, and its time."""
     at = max(m.timestamp for m in members)
     body = {
         "txnId": txn,
         "committedAt": at,
         "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
     }
-    data = (encode_json(body) + "\n").encode()
-    path, first = f"{FOLDER}/{txn}.json", None
+    return (encode_json(body) + "\n").encode(), at
+
+
+def _write(database: Database, txn: str, members: Sequence[Member], options: StoreOptions) -> None:
+    """Put a small file beside every table of a transaction that names the versions that belong together.
+
+    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is only
+    noted.
+    """
+    data, at = _content(txn, members)
+    first = None
     for member in members:
-        failpoint("publish.manifest")
-        try:
-            store = _store(database, member, options)
-            if not isinstance(store, LocalStore):
-                store.put_new(path, data, mtime_ms=at)
-            elif first is None or not _linked(store, path, first):
-                store.put_new(path, data, mtime_ms=at)
-                first = store.name_of(path)
-        except DeltaSqlError as error:
-            logger.warning(
-                "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
-            )
+        first = _put(_store(database, member, options), txn, member, data, at, first)
+
+
+def _put(store: Store, txn: str, member: Member, data: bytes, at: int, first: str | None) -> str | None:
+    """Put a manifest beside one table; the name of one on local disk, from which others can be linked."""
+    failpoint("publish.manifest")
+    path = _path(txn)
+    try:
+        if not isinstance(store, LocalStore):
+            store.put_new(path, data, mtime_ms=at)
+        elif first is None or not _linked(store, path, first):
+            store.put_new(path, data, mtime_ms=at)
+            return store.name_of(path)
+    except DeltaSqlError as error:
+        logger.warning(
+            "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
+        )
+    return first
 
 
 def _linked(store: LocalStore, path: str, first: str) -> bool:

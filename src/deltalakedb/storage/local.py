@@ -9,7 +9,6 @@ import os
 import shutil
 import stat
 import sys
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -310,7 +309,7 @@ class LocalStore:
 
 def temporary_name(folder: str) -> str:
     """A hidden name in a folder for a file that is not whole yet."""
-    return f"{folder}/{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
+    return f"{folder}/{_TEMP_PREFIX}{os.urandom(16).hex()}{_TEMP_SUFFIX}"
 
 
 def remove(path: str) -> None:

@@ -260,9 +260,9 @@ class RemoteStore:
                     with contextlib.suppress(StorageMissingError):
                         self._delete([name])
 
-    def _delete(self, names: list[str]) -> None:
+    def _delete(self, names: Sequence[str]) -> None:
         with self._translated("delete", names[0]):
-            obstore.delete(self._store, names)
+            obstore.delete(self._store, [*names])
 
     def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):

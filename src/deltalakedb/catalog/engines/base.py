@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
+    from deltalakedb.exceptions import CatalogEncodingError
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
@@ -139,6 +140,9 @@ class Session(abc.ABC):
         """
         return nullcontext()
 
+    def barrier(self) -> None:  # noqa: B027 - only those who put changes by care
+        """What follows in a batch may change rows that what came before in it has changed."""
+
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
@@ -220,6 +224,10 @@ class Engine(abc.ABC):
     def durability(self) -> Durability:
         """Whether an acknowledged commit survives a power cut, by the database's own settings."""
         return Durability(True, "every commit is flushed to disk")
+
+    def encoding_trouble(self) -> CatalogEncodingError | None:
+        """What is wrong with how the database keeps text, where anything is."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""

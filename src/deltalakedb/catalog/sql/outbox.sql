@@ -25,9 +25,6 @@ ORDER BY t.name;
 -- name: open versions
 SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
 
--- name: insert
-INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
-
 -- name: published
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
 WHERE table_id = ? AND version = ? AND state <> 'published';
