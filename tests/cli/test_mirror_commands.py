@@ -351,6 +351,7 @@ def test_clean_shows_first_what_it_would_delete(
     assert outside_ids(root) == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_a_checkpoint_that_cannot_be_written_is_shown(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, tmp_path: Path
 ) -> None:

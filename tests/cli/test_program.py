@@ -52,7 +52,7 @@ def on_a_terminal(line: list[str], env: dict[str, str], answer: bytes | None = N
 
 def _converse(terminal: int, answer: bytes | None) -> str:
     screen, silences = b"", 0
-    while silences < 60:
+    while silences < 120:
         ready, _, _ = select.select([terminal], [], [], 1)
         if ready:
             try:
@@ -60,9 +60,10 @@ def _converse(terminal: int, answer: bytes | None) -> str:
             except OSError:  # the other end is closed: the program has ended
                 break
             screen += piece
-        silences += not ready
-        # Python may miss a ^C that comes while it prepares to read a line; a person presses it again
-        if answer is not None and b"[y/N]" in screen and (not ready or b"[y/N]" in piece):
+        silences = 0 if ready else silences + 1
+        # Python may miss a ^C that comes while it prepares to read a line; people press it again later
+        asked, waited = b"[y/N]" in screen, silences and silences % 10 == 0
+        if answer is not None and asked and (waited or (ready and b"[y/N]" in piece)):
             os.write(terminal, answer)
     return screen.decode()
 

@@ -283,6 +283,7 @@ def test_a_missing_bucket_is_a_failure_with_a_reason(catalog_uri: str, bucket: B
 
 
 @only_sqlite
+@pytest.mark.usefixtures("long_waits")
 def test_the_reconciler_gives_a_store_in_trouble_time_and_comes_at_once_when_asked(
     s3_catalog: Catalog, table: S3Table, proxy: Proxy
 ) -> None:
