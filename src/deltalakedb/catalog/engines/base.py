@@ -49,6 +49,8 @@ class Dialect:
     hashes: bool
     #: an append is ratified by one statement, since a head must not be held while a client is waited for
     at_once: bool = False
+    #: every execution is planned anew: one statement for many rows beats one run for each
+    plans_anew: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()

@@ -71,6 +71,7 @@ DIALECT = Dialect(
     side_table=False,
     lock_rows="",
     hashes=True,
+    plans_anew=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
     before_load=("SET memory_limit = '200MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: from here on an Arrow scan beats prepared INSERTs
 _ARROW_FROM = 32
-#: where a statement takes the rows of all its parameter sets
-_ROWS = "{rows}"
 
 
 class DuckdbSession(GatheredSession):
@@ -55,10 +53,6 @@ class DuckdbSession(GatheredSession):
         """Run a statement; DuckDB answers changes with their count as a row."""
         if self._depth:
             return super().run(statement, params)
-        if _ROWS in str(statement):
-            self._count(statement)
-            self._run_many(str(statement), [params])
-            return -1
         found = self._call(statement, params).fetchall()
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
 
@@ -111,11 +105,7 @@ class DuckdbSession(GatheredSession):
             self._execute(join, ()).fetchall()
 
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        """Again for every parameter set, or once for all where the statement takes rows."""
-        if _ROWS in sql:
-            sets = list(params)
-            marks = ", ".join(f"({', '.join('?' * len(one))})" for one in sets)
-            sql, params = sql.replace(_ROWS, marks), [[value for one in sets for value in one]]
+        """Again for every parameter set."""
         for one in params:
             self._execute(sql, one).fetchall()
 
