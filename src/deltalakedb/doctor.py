@@ -243,6 +243,10 @@ def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
         detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
         hint = f"readers outside get slower: mend that, then `deltasql checkpoint {table.name}`"
         yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint, table.name)
+    if status is not None and status.manifests_missing:
+        detail = f"transactions without their manifest: {status.manifests_missing}: {status.manifest_error}"
+        hint = f"mend that, then `deltasql mirror run {table.name}`"
+        yield Check("manifests", "warning", detail, hint, table.name)
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:

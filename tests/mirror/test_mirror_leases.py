@@ -79,15 +79,15 @@ def test_renewing_holds_it_for_longer_under_the_same_token(database: Database) -
 
 def test_work_under_a_lease_gives_it_back_also_after_an_error(database: Database) -> None:
     def broken() -> None:
-        with leases.leased(database, "x"):
-            with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x"):
+        with leases.leased(database, "x", work="x", table="t"):
+            with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x", work="x", table="t"):
                 pass
             assert caught.value.transient
             raise DeltaSqlError("trouble")
 
     with pytest.raises(DeltaSqlError, match="trouble"):
         broken()
-    with leases.leased(database, "x"):
+    with leases.leased(database, "x", work="x", table="t"):
         pass
 
 

@@ -44,7 +44,9 @@ def start(folder: Path) -> Any:
         config={
             "spark.driver.memory": "1g",
             "spark.jars": str(JAR),  # for tests that switch its log store on
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1",
+            # the small cache of the quick compiler fills up, and everything after is interpreted
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 "
+            "-XX:ReservedCodeCacheSize=256m",
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.shuffle.partitions": "2",

@@ -87,11 +87,13 @@ class Database:
         with self.watched(), self.engine.write() as session:
             yield session
 
-    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
-        """Run a statement that is a transaction by itself; its rows."""
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip."""
         self.ensure()
         with self.watched():
-            return self.engine.change(statement, params)
+            return self.engine.change(statement, params, then)
 
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:

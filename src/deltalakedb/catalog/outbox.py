@@ -6,7 +6,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import audit
+from deltalakedb.catalog import audit, group_notes
+from deltalakedb.catalog.leases import Holding
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
 
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _TOGETHER = 8
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
+#: leases of those who write checkpoints, by table
+CHECKPOINT_LEASE = "checkpoint:"
 #: commits that wait longer than this are an alarm
 ALARM_SECONDS = 60.0
 
@@ -188,6 +192,13 @@ class MirrorStatus:
         checkpoint_error: Why the checkpoint that is due could not be written; None where nothing failed.
         checkpoint_attempts: How often that failed.
         checkpoint_retry_in: Seconds until it is tried again.
+        checkpoint_holder: Who is writing a checkpoint or cleaning the log up, as machine and process; one
+            that died is told until its lease ends or somebody takes it over.
+        checkpoint_lease: Seconds until that lease ends.
+        manifests_missing: Transactions over several tables that are published, and whose manifest could not
+            be written beside this one.
+        manifest_error: Why, for one of them.
+        manifest_retry_in: Seconds until the first of them is tried again.
     """
 
     table: str
@@ -209,6 +220,11 @@ class MirrorStatus:
     checkpoint_error: str | None = None
     checkpoint_attempts: int = 0
     checkpoint_retry_in: float | None = None
+    checkpoint_holder: str | None = None
+    checkpoint_lease: float | None = None
+    manifests_missing: int = 0
+    manifest_error: str | None = None
+    manifest_retry_in: float | None = None
 
     @property
     def alarm(self) -> bool:
@@ -234,13 +250,31 @@ def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
     """How every table's log stands to the catalog, or that of one table."""
     with database.read() as session:
         now = session.now_ms()
-        everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
         rows = session.rows(database.sql("outbox", "status"), (name,))
-        noted: dict[str, str] = dict(
-            session.rows(database.sql("tables", "settings like"), (f"{_CHECKPOINT}%",))
-        )
-    found = (_status(row, now, everywhere=everywhere) for row in rows)
-    return [_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found]
+        noted: dict[str, str] = dict(session.rows(database.sql("outbox", "notes")))
+        held = {
+            lease: Holding(holder, (until - now) / 1000)
+            for lease, holder, until in session.rows(
+                database.sql("leases", "held"), (f"{CHECKPOINT_LEASE}%", now)
+            )
+        }
+    missing: dict[int, list[MissingManifest]] = {}
+    for key, value in noted.items():
+        if key.startswith(group_notes.PREFIX):
+            one = group_notes.from_note(key, value, now)
+            for table_id in one.tables:
+                missing.setdefault(table_id, []).append(one)
+    found = (_status(row, now, everywhere="mirror.paused" in noted) for row in rows)
+    found = (_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found)
+    found = (_with_holder(s, held.get(f"{CHECKPOINT_LEASE}{s.table_id}")) for s in found)
+    return [_with_missing(s, missing.get(s.table_id, ())) for s in found]
+
+
+def paused(database: Database, table_ids: Sequence[int]) -> set[int]:
+    """Those of some tables whose publishing stands still, by themselves or with the whole catalog."""
+    sql = database.sql("outbox", "paused").expand(len(table_ids))
+    with database.read() as session:
+        return {row[0] for row in session.rows(sql, table_ids)}
 
 
 def all_paused(database: Database) -> bool:
@@ -285,6 +319,24 @@ def _with_trouble(status: MirrorStatus, note: str | None, now: int) -> MirrorSta
         checkpoint_error=error,
         checkpoint_attempts=attempts,
         checkpoint_retry_in=max(0, due - now) / 1000,
+    )
+
+
+def _with_holder(status: MirrorStatus, held: Holding | None) -> MirrorStatus:
+    if held is None:
+        return status
+    return replace(status, checkpoint_holder=held.who, checkpoint_lease=held.seconds)
+
+
+def _with_missing(status: MirrorStatus, missing: Sequence[MissingManifest]) -> MirrorStatus:
+    if not missing:
+        return status
+    first = min(missing, key=lambda one: one.retry_in)
+    return replace(
+        status,
+        manifests_missing=len(missing),
+        manifest_error=first.error,
+        manifest_retry_in=first.retry_in,
     )
 
 

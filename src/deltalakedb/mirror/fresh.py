@@ -53,6 +53,12 @@ def publish_fresh(
     Returns:
         What is in the log and noted, and the tables that are done.
     """
+    # somebody may have paused a table since its commit began
+    ids = [fresh.table_id for fresh, _, _ in works if not fresh.asked]
+    held = outbox.paused(database, ids) if ids else set()
+    works = [work for work in works if work[0].table_id not in held]
+    if not works:
+        return PublishedFresh()
     told = False
     if len(works) == 1:
         put = [_put(database, *works[0])]
@@ -62,8 +68,9 @@ def publish_fresh(
         put = list(_threads().map(lambda numbered: _put_next(database, *numbered), enumerate(works)))
     noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
     if noted:
-        if group is not None and not told:
-            tell_all(database, group, noted, {location: options for _, location, options in works})
+        if group is not None:
+            options = {location: given for _, location, given in works}
+            tell_all(database, group, noted, options, told=told)
         outbox.mark_published(database, noted)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, noted.values())), outcome="published")
@@ -156,7 +163,7 @@ def _put_together(
             failpoint("publish.after_put")
     told = manifest is not None and manifest.done
     if manifest is not None and group is not None and told:
-        spread(manifest, group, by_location)
+        spread(database, manifest, group, by_location)
     versions = [
         [fresh.commits[0][0]] if number in puts and puts[number].done else []
         for number, (fresh, _, _) in enumerate(works)

@@ -98,6 +98,8 @@ def _publish(
                     diverged = True
                     _freeze(database, table, commit.version - 1)
                     break
+            elif outbox.paused(database, [table.table_id]):
+                break
             if not _put(store, commit):
                 diverged = True
                 _freeze(database, table, commit.version)

@@ -81,7 +81,9 @@ def resolve(
         ours = _noted(database, table) or _waiting(database, table, storage_options)
         seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
         return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
-    with leased(database, f"repair:{table.table_id}", ttl_ms=_LEASE_MS):
+    with leased(
+        database, f"repair:{table.table_id}", work="a resolution or repair", table=name, ttl_ms=_LEASE_MS
+    ):
         noted = _noted(database, table)
         ours = _take_back(database, table, storage_options) if noted is None else noted
         first = ours[0].version

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import StorageError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.flushes import flush_folder, start_writing
-from deltalakedb.storage.local import Translated, link_new, remove, temporary_name
+from deltalakedb.storage.local import Translated
+from deltalakedb.storage.temporaries import link_new, remove, temporary_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import commits, snapshots
+from deltalakedb.log.cleanup import sweep
+from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER
+from deltalakedb.mirror.groups import FOLDER as GROUP_FOLDER
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
 from deltalakedb.table.orphans import orphans
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
 
 _HOUR_MS = 3_600_000
+_LOG_FOLDERS = (LOG_FOLDER, SIDECAR_FOLDER, GROUP_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class Garbage:
 
     Attributes:
         table: The table's name.
-        files: Data files that no version ever knew, below the root.
+        files: Data files that no version ever knew, and files that their writers never finished, below the
+            root.
         work_folders: Folders of operations that died.
         size_bytes: The size of the files.
         deleted: Whether they are gone now.
@@ -91,8 +96,9 @@ def collect(
         # older ones may belong to versions of before the table was taken over
         if meta.modified_ms >= table.created_at and (whole or not meta.path.startswith("_change_data/"))
     ]
+    store = open_store(table.location, storage_options)
+    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, folders=_LOG_FOLDERS, dry_run=dry_run)
     if not dry_run:
-        store = open_store(table.location, storage_options)
         live = references(database, snapshots.open_table(database, name), cutoff=0, with_changes=True).known
         strangers = [meta for meta in strangers if meta.path not in live]
         for meta in strangers:
@@ -101,8 +107,8 @@ def collect(
             remove_folder(folder.path)
     return Garbage(
         name,
-        tuple(meta.path for meta in strangers),
+        tuple(meta.path for meta in (*strangers, *unfinished)),
         tuple(folder.path.name for folder in dead),
-        sum(meta.size for meta in strangers),
+        sum(meta.size for meta in (*strangers, *unfinished)),
         deleted=not dry_run,
     )

@@ -199,8 +199,18 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Give back every connection."""
 
-    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
-        """Run a statement that is a transaction by itself; its rows.
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip.
+
+        Args:
+            statement: The change.
+            params: Its parameters.
+            then: A question and its parameters: asked once the change has the locks that it waits for.
+
+        Returns:
+            The rows of both.
 
         Raises:
             CommitUnknownError: The connection broke, and it may have happened.

@@ -244,11 +244,13 @@ class PostgresEngine(Engine):
         with self._transaction("BEGIN", "SET LOCAL synchronous_commit = off", repeatable=True) as session:
             yield session
 
-    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
-        """Run a statement that is a transaction by itself; its rows."""
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip."""
         session = PostgresSession(self, self._pool.take())
         try:
-            return session.change(statement, params)
+            return session.change(statement, params, then)
         finally:
             self._give(session.connection)
 

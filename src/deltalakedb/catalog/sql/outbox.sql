@@ -93,6 +93,15 @@ JOIN dl_mirror m ON m.table_id = t.table_id
 WHERE t.name = coalesce(?, t.name)
 ORDER BY t.name;
 
+-- name: notes
+-- the pause of the whole catalog, and what could not be written besides commits; a resolution's own note is long
+SELECT name, value FROM dl_settings WHERE name LIKE 'mirror.%' AND name NOT LIKE 'mirror.resolve.%';
+
+-- name: paused
+-- those of some tables whose publishing stands still, by themselves or with the whole catalog
+SELECT m.table_id FROM dl_mirror m
+WHERE m.table_id IN (??) AND (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused'));
+
 -- name: set paused
 UPDATE dl_mirror SET paused = ? WHERE table_id = ?;
 
