@@ -96,6 +96,7 @@ def committing(spark: Any, url: str, token_file: Path, *, patience: int = 60) ->
         "deltalakedb.service.patience.seconds": str(patience),
     }
     settings.set("spark.delta.logStore.class", CLASS)
+    spark.conf.set("spark.delta.logStore.class", CLASS)
     for key, value in chosen.items():
         hadoop.set(key, value)
     forget()
@@ -103,6 +104,7 @@ def committing(spark: Any, url: str, token_file: Path, *, patience: int = 60) ->
         yield
     finally:
         settings.remove("spark.delta.logStore.class")
+        spark.conf.unset("spark.delta.logStore.class")
         for key in chosen:
             hadoop.unset(key)
         forget()

@@ -167,10 +167,11 @@ def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -
 def test_a_rate_limit_slows_the_load_down(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deltalakedb.transfer import loader
+
+    from deltalakedb.transfer import pace
 
     slept: list[float] = []
-    monkeypatch.setattr(loader, "_rest", slept.append)
+    monkeypatch.setattr(pace, "_rest", slept.append)
     import_table(str(plain_table(tmp_path / "plain")), f"{catalog_uri}?table=t", rate_limit=1)
     assert sum(slept) > 5
     slept.clear()

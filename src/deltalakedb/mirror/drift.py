@@ -10,6 +10,7 @@ from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, StorageMissingError, VersionMissingError
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
+from deltalakedb.log.large_commits import commit_digest, is_large
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
@@ -97,6 +98,9 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
         if row.sha256 is None:
             continue  # imported from a checkpoint: there never were bytes
         try:
+            large = is_large(listing.commits.get(row.version))
+            if large and commit_digest(store, commit_path(row.version)).sha256 == row.sha256:
+                continue
             data = store.get(commit_path(row.version))
         except StorageMissingError:
             # cleaning up is every engine's right, below a checkpoint

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 FOLDER = "_delta_transactions"
 #: a look for manifests that could not be written costs a statement: at most one in so many seconds
 _LOOK_S = 5.0
+#: manifests of others that a writer tries at the most: the rest is for the reconciler
+_HELPED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def tell_all(
         # somebody else may have published the others
         tell(database, [group.txn], put, options)
     if _is_time(database):
-        write_missing(database, options=options)
+        write_missing(database, options=options, limit=_HELPED)
 
 
 def tell(
@@ -104,6 +106,7 @@ def write_missing(
     table_id: int | None = None,
     force: bool = False,
     options: StoreOptions | None = None,
+    limit: int | None = None,
 ) -> None:
     """Write manifests that could not be written before.
 
@@ -112,10 +115,14 @@ def write_missing(
         table_id: Only those that are missing beside this table.
         force: Also those that failed a moment ago.
         options: Storage options by location, where the caller has some; else those of the settings.
+        limit: How many at the most.
     """
-    for one in group_notes.missing(database):
-        if (table_id is not None and table_id not in one.tables) or (one.retry_in > 0 and not force):
-            continue
+    missing = [
+        one
+        for one in group_notes.missing(database)
+        if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
+    ]
+    for one in missing[:limit]:
         members = outbox.group(database, one.txn)
         if len(members) > 1:
             _tell(database, one.txn, members, {}, options or {}, attempts=one.attempts)

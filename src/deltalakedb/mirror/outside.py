@@ -7,9 +7,11 @@ import os
 import uuid
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry, snapshots
+from deltalakedb.catalog.ratify import Streamed
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -19,18 +21,21 @@ from deltalakedb.exceptions import (
     StorageError,
     TableFrozenError,
 )
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.protocol.actions import Add, Cdc, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -162,15 +167,9 @@ def adopt(
     done = []
     version = table.head.version + 1
     while reader.store.exists(commit_path(version)):
-        data = reader.commit_bytes(version)
         opened = snapshots.open_table(database, name)
-        change = TableChange(
-            opened.table,
-            decode_commit(data, source=commit_path(version)),
-            opened.snapshot,
-            exact=True,
-            copy=Copy(data, reader.timestamp_of(version), origin),
-        )
+        actions, copy = _copied(reader, version, origin)
+        change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
         outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
         if isinstance(outcome, Conflict):
             raise ConflictError(
@@ -186,3 +185,15 @@ def adopt(
         level = logging.INFO if origin == "import" else logging.WARNING
         logger.log(level, "%s: commits of other writers that were taken over: %d", name, len(done))
     return Adopted(tuple(done))
+
+
+def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:
+    """A commit of the log to be taken over; of one that is too large to be held, all but its files."""
+    store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
+    if not is_large(store.head(path)):
+        data = reader.commit_bytes(version)
+        return decode_commit(data, source=path), Copy(data, timestamp, origin)
+    state = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
+    found = commit_digest(store, path)
+    streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
+    return state, Copy(None, timestamp, origin, streamed)

@@ -28,6 +28,11 @@ _ROW_COLUMNS = {
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
 OURS = frozenset({"inCommitTimestamp", "domainMetadata", "rowTracking", "vacuumProtocolCheck", FENCE})
 
+#: writer features that delta-spark keeps and delta-rs does not; they ask nothing of a commit without new rows
+SPARKS = frozenset(
+    {"allowColumnDefaults", "clustering", "identityColumns", "typeWidening", "typeWidening-preview"}
+)
+
 #: features that a user may name for other engines to use, although the table is then written here no more
 _NAMEABLE = frozenset({"icebergCompatV1", "identityColumns"})
 

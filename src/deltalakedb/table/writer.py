@@ -339,7 +339,9 @@ def create_with(
         failpoint("data.after")
         new = NewTable(name, place, comment=comment, tags=tags or {})
         actions = granted(harvest.actions, wishes, database.engine.config, place)
-        work = Work(new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks)
+        work = Work(
+            new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks, kept=wishes.kept
+        )
         (sink or AutoCommit(database)).submit(work)
 
 

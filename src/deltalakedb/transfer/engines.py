@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.leases import Lease
     from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.digest import FileDigest
+    from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.report import ImportProgress
 
@@ -58,4 +59,8 @@ class LoadEngine(Protocol):
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
     ) -> FileDigest | None:
         """The digest of the files that live at a version by the log; None leaves that to the caller."""
+        ...
+
+    def row_digest(self, location: str, version: int) -> RowDigest | None:
+        """The digest of the rows that a plain table has at a version; None leaves that to the caller."""
         ...

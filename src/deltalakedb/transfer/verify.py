@@ -64,9 +64,9 @@ def verify_table(
         uri: The table's ``deltasql://`` address.
         level: ``counts`` (files, bytes, metadata), ``digest`` (every live file), ``full`` (every field at
             every version that both sides hold, and the bytes of every commit) or ``data`` (the rows, read
-            through the catalog and by stock ``deltalake``).
-        engine: Who reads the log: as in ``import_table``. Spark makes the digest of the log; what differs,
-            and the levels above ``digest``, are looked at by this process.
+            through the catalog and by stock ``deltalake`` or Spark).
+        engine: Who reads the log: as in ``import_table``. Spark makes the digest of the log, and reads the
+            plain table's rows; what differs, and the level ``full``, are looked at by this process.
         spark: As in ``import_table``.
         master: As in ``import_table``.
         remote: As in ``import_table``.
@@ -113,7 +113,7 @@ def verify_table(
     if level == "data":
         from deltalakedb.transfer.data_rows import check_rows  # deltalake's reading costs time to import
 
-        report = check_rows(report, uri, table.location, options, storage_options)
+        report = check_rows(report, uri, table.location, options, storage_options, subject.engine)
     return report
 
 
