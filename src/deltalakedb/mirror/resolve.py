@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_MS = 15 * 60_000
+_LEASE_MS = 2 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
