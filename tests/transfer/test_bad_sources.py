@@ -19,6 +19,7 @@ from deltalakedb import (
     import_table,
     open_log,
     plan_import,
+    rollback_import,
     verify_table,
 )
 from deltalakedb.cli.main import cli
@@ -31,6 +32,7 @@ from deltalakedb.exceptions import (
     SparkSetupError,
     TableExistsError,
     UnsupportedFeatureError,
+    VerificationError,
     VersionMissingError,
 )
 from support.lake import ids_of
@@ -207,6 +209,10 @@ def test_vacuumed_data_files_do_not_hinder_an_import(tmp_path: Path, catalog_uri
     root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
     for file in root.glob("part=*/*.parquet"):
         file.unlink()
+    with pytest.raises(VerificationError, match=r"could not be compared.*No such file") as caught:
+        import_table(str(root), uri, verify="data")
+    assert "Traceback" not in str(caught.value)
+    assert rollback_import(uri).action == "plain again"
     assert import_table(str(root), uri, verify="full").num_files == 8
 
 

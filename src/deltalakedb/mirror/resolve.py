@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_MS = 15 * 60_000
+_LEASE_MS = 2 * 60_000
 #: features that files keep which were written before; two writers may have counted to the same numbers
 _KEPT = SPARKS - {"identityColumns"}
 

@@ -85,7 +85,9 @@ def check_rows(
         elif ours != theirs:
             found = f"{ours.count} rows on both sides, but not the same ones"
     except Exception as error:  # a file that was vacuumed, a feature that stock does not read
-        found = f"the rows could not be compared: {' '.join(str(error).split())[:300]}"
+        # Arrow adds the traceback of a reader that is written in Python
+        reason = " ".join(str(error).split()).partition(" Detail: Python exception")[0]
+        found = f"the rows could not be compared: {reason[:300]}"
     checked = replace(report, rows_checked=count)
     if found is None:
         return checked

@@ -147,10 +147,11 @@ def _check_data(
     checked = check_rows(report.verification, uri, location, options, options, engine)
     if not checked.ok:
         raise VerificationError(
-            f"the rows differ: {checked.differences[-1].detail}",
+            checked.differences[-1].detail,
             table=report.table,
             version=report.version,
-            suggestion=f"the table is visible; take it back with `deltasql rollback {report.table}`",
+            suggestion="the table is visible: where data files are gone, its log says so to every engine; "
+            f"take the import back with `deltasql rollback {report.table}`",
             report=checked,
         )
     return replace(report, verification=checked)
