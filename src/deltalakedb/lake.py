@@ -12,6 +12,7 @@ from deltalakedb.config import as_config, use_config
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
+    TableFrozenError,
     TableMissingError,
 )
 from deltalakedb.mirror.fencing import refuse_fenced
@@ -263,7 +264,9 @@ class Catalog:
     ) -> list[Garbage]:
         """Delete what operations that died have left under the roots of tables. No version changes.
 
-        Files that a version ever named are not touched: that is what ``vacuum`` is for.
+        Files that a version ever named are not touched: that is what ``vacuum`` is for. Nor is a table that
+        is frozen or whose log is ahead, since its log may name files that the catalog does not know: named,
+        it is a TableFrozenError, among all it is left alone and says why (``kept``).
 
         Args:
             name: One table; by default all.
@@ -275,16 +278,24 @@ class Catalog:
         # the owners of a followed table may be writing files that the catalog does not know yet
         mine = (t.name for t in self.tables() if t.state != registry.FOLLOWING)
         names = list(mine) if name is None else [name]
-        return [
-            collect(
-                self._database,
-                each,
-                older_than_hours=older_than_hours,
-                dry_run=dry_run,
-                storage_options=self._config.storage_options_for(self.describe(each).location),
-            )
-            for each in names
-        ]
+        found = []
+        for each in names:
+            options = self._config.storage_options_for(self.describe(each).location)
+            try:
+                found.append(
+                    collect(
+                        self._database,
+                        each,
+                        older_than_hours=older_than_hours,
+                        dry_run=dry_run,
+                        storage_options=options,
+                    )
+                )
+            except TableFrozenError as error:
+                if name is not None:
+                    raise
+                found.append(Garbage(each, (), (), 0, deleted=False, kept=error.message))
+        return found
 
     @property
     def mirror(self) -> Mirror:
