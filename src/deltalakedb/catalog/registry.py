@@ -166,9 +166,9 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
             )
         theirs = real.of(place)
         if theirs == mine:
-            link = "" if place == location else f", which is the folder {mine} too,"
+            link = "" if place == location else f"{location} leads to the same folder as {place}: "
             raise TableExistsError(
-                f"the location {place}{link} belongs to the table {other!r}",
+                f"{link}the location {place} belongs to the table {other!r}",
                 table=name,
                 suggestion=f"use the table {other!r}, or another location",
             )

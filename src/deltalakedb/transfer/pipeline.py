@@ -16,6 +16,7 @@ from deltalakedb.catalog import audit, import_undo, imports, indexes, registry
 from deltalakedb.catalog.values import Head
 from deltalakedb.exceptions import (
     CatalogError,
+    DeltaSqlError,
     InvalidArgumentError,
     LogCorruptError,
     LogError,
@@ -164,16 +165,14 @@ class Pipeline:
         from deltalakedb.transfer.data_rows import check_loaded_rows  # reading data costs time to import
 
         look = partial(check_loaded_rows, report, self._database, row.table_id, self._location)
-        beat = Heartbeat(self._database, lease)
-        checked = beat.during(lambda: look(self._options, self._engine))
+        checked = Heartbeat(self._database, lease).during(lambda: look(self._options, self._engine))
         if not checked.ok:
             error = VerificationError(
                 checked.differences[-1].detail,
                 table=self._name,
                 version=plan.version,
-                suggestion="nothing was made visible, and what is loaded stays: where data files are gone "
-                "bring them back and import again, or import with a lower level of verification; "
-                f"`deltasql rollback {self._name}` drops what was loaded",
+                suggestion="nothing was made visible, and what is loaded stays: bring lost files back, or take "
+                f"a lower level, and import again; `deltasql rollback {self._name}` drops it",
                 report=checked,
             )
             self._note_error(row, error)
@@ -379,7 +378,8 @@ class Pipeline:
         """Leave a word on why it stopped; where the database itself is away, nobody can."""
         try:
             with self._database.write() as session:
-                imports.set_phase(self._database, session, row, row.phase, error=str(error))
+                told = error.message if isinstance(error, DeltaSqlError) else str(error)
+                imports.set_phase(self._database, session, row, row.phase, error=told)
         except Exception:  # noqa: S110 - the first error is the one to tell
             pass
 
