@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import threading
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
-from deltalakedb.exceptions import CatalogBusyError
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
+
+logger = logging.getLogger(__name__)
+
+#: the part of a lease's time after which it is renewed: two renewals may fail
+_RENEWED_AT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +142,15 @@ def still_held(database: Database, session: Session, lease: Lease) -> bool:
 def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int = 60_000) -> Iterator[Lease]:
     """Hold a lease for a piece of work on a table; CatalogBusyError where somebody else has it.
 
-    A lease whose holder was a process of this machine that is no more is taken over at once.
+    It is renewed for as long as the process runs and the work takes. A lease whose holder was a process of
+    this machine that is no more is taken over at once.
 
     Args:
         database: The catalog.
         name: The lease.
         work: What it is for, for the message.
         table: The table's name, for the message.
-        ttl_ms: How long to hold it at the most.
+        ttl_ms: How long others wait for a holder that has stopped.
     """
     lease = acquire_from_dead(database, name, ttl_ms=ttl_ms)
     if lease is None:
@@ -154,7 +162,23 @@ def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int 
             table=table,
             suggestion=f"wait until it is done, or its lease runs out{until}",
         )
+    done = threading.Event()
+    beat = threading.Thread(
+        target=_renew_until, args=(done, database, lease, ttl_ms), name="deltasql-lease", daemon=True
+    )
+    beat.start()
     try:
         yield lease
     finally:
+        done.set()
+        beat.join()
         release(database, lease)
+
+
+def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms: int) -> None:
+    while not done.wait(ttl_ms / 1000 * _RENEWED_AT):
+        try:
+            if renew(database, lease, ttl_ms=ttl_ms) is None:
+                return  # it was lost, which whoever relies on it finds out
+        except DeltaSqlError as error:
+            logger.info("the lease %s was not renewed: %s", lease.name, error.message)

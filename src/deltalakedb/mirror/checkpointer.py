@@ -57,7 +57,7 @@ DEFAULT_INTERVAL = 100
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: from so many files on, a checkpoint is split
 _SPLIT_FROM = 500_000
-_LEASE_MS = 15 * 60_000
+_LEASE_MS = 2 * 60_000
 #: only where a table says so: what is deleted is history of readers outside
 _CLEANUP = "delta.enableExpiredLogCleanup"
 
