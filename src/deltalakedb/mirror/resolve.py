@@ -156,7 +156,7 @@ def _take_back(database: Database, table: Table, storage_options: Mapping[str, s
 
 
 def _note(table: Table) -> str:
-    return f"mirror.resolve.{table.table_id}"
+    return f"{outbox.RESOLVING}{table.table_id}"
 
 
 def _noted(database: Database, table: Table) -> list[Ours] | None:

@@ -11,8 +11,8 @@ from deltalakedb.catalog import digests, files, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
-from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
@@ -104,11 +104,9 @@ def verify_table(
     )
     extra = []
     # that a followed log is ahead is no difference but a delay
-    if table.state != registry.FOLLOWING and reader.store.exists(commit_path(table.head.version + 1)):
-        now = registry.find(database, address.table).head.version
-        if now == table.head.version:
-            detail = "the log has a version that the catalog does not know"
-            extra.append(Difference("ahead", table.head.version + 1, detail))
+    ahead = None if table.state == registry.FOLLOWING else newest_beyond(database, table, options)
+    if ahead is not None:
+        extra.append(Difference("ahead", ahead, "the log has a version that the catalog does not know"))
     report = verify_loaded(subject, level, extra)
     if level == "data":
         from deltalakedb.transfer.data_rows import check_rows  # deltalake's reading costs time to import

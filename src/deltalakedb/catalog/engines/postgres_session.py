@@ -235,6 +235,11 @@ class PostgresSession(Session):
             if not self._depth:
                 self._waiting.append([])
 
+    def barrier(self) -> None:
+        """What follows is a statement of its own: one statement does not see its own changes."""
+        if self._depth:
+            self._waiting.append([])
+
     def _later(self, sql: str, params: Sequence[Any]) -> None:
         if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
             self._waiting.append([])
