@@ -68,6 +68,9 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
+#: from here on an image beats a prepared statement
+_IMAGE_FROM = 64
+_INCOMING = "dl_incoming"
 #: bytes of the smallest database
 _SMALLEST = 512
 #: primary result codes that say what kind of trouble it is
@@ -84,6 +87,8 @@ class SqliteSession(Session):
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
         self.engine = engine
         self._connection = connection
+        #: an image is attached, which can be taken away only after the transaction
+        self.attached = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
@@ -101,11 +106,40 @@ class SqliteSession(Session):
         self.update_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """One prepared statement; what is the same for all rows stands in it and is not bound again."""
+        """Copied by SQLite from an image of its own format; else one prepared statement, constants in it."""
+        if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
+            return
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
         rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
         self.update_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
+
+    def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
+        """Insert rows from an image; False where none can be made of them."""
+        from deltalakedb.catalog.engines.sqlite_pages import page_maker  # only bulk loads need it
+
+        try:
+            maker = page_maker(self._connection, table)
+            image = None if maker is None else maker.image(data, constants)
+            if image is None:
+                return False
+            if not self.attached:
+                self._connection.execute(f"ATTACH ':memory:' AS {_INCOMING}")
+                self.attached = True
+            self._connection.deserialize(image, name=_INCOMING)
+            self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {_INCOMING}.{table}")  # noqa: S608
+        except sqlite3.Error as error:
+            raise translate(error, self.engine) from error
+        return True
+
+    def detach(self) -> bool:
+        """Let go of the last image, after the transaction; whether the connection is as it was before."""
+        if self.attached:
+            try:
+                self._connection.execute(f"DETACH {_INCOMING}")
+            except sqlite3.Error:
+                return False
+        return True
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """One prepared statement, run for every parameter set."""
@@ -222,11 +256,12 @@ class SqliteEngine(Engine):
         """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
+            session = SqliteSession(self, connection)
             try:
                 with _transaction(self, connection):
-                    yield SqliteSession(self, connection)
+                    yield session
             finally:
-                if connection.in_transaction:
+                if connection.in_transaction or not session.detach():
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)
