@@ -8,7 +8,6 @@ made here are those of both.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from deltalakedb.protocol.digest import SEPARATOR, STRETCH_SEPARATOR, FileDigest
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.live import hashed
+from deltalakedb.transfer.vectors import may_be_spelled_otherwise
 from deltalakedb.transfer.windows import Block
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class BaseProof:
         if not self.tail.touched:
             return np.zeros(len(paths), bool)
         found: Flags
-        if pc.any(pc.match_substring_regex(paths, "[%:]")).as_py():
+        if may_be_spelled_otherwise(paths):
             keys = self.tail.touched
             return np.array([(canonical_path(p), "") in keys for p in paths.to_pylist()], bool)
         if self._plain is None:
@@ -149,14 +149,16 @@ def looking(proof: BaseProof | None) -> Iterator[Callable[[PreparedWindow], None
     if proof is None:
         yield lambda _: None
         return
-    waiting: deque[Future[None]] = deque()
+    under_way: list[Future[None]] = []
+
+    def settle() -> None:
+        while under_way:
+            under_way.pop().result()
 
     def look(window: PreparedWindow) -> None:
-        waiting.append(pool.submit(proof.look, window))
-        while len(waiting) > 1:  # else windows would pile up in memory
-            waiting.popleft().result()
+        settle()  # one window at a time, or they would pile up in memory
+        under_way.append(pool.submit(proof.look, window))
 
     with ThreadPoolExecutor(1, thread_name_prefix="deltasql-proof") as pool:
         yield look
-        while waiting:
-            waiting.popleft().result()
+        settle()

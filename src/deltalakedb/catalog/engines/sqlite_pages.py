@@ -217,6 +217,8 @@ def page_maker(connection: sqlite3.Connection, table: str) -> PageMaker | None:
     """The maker of images of a table; None where this SQLite reads no images, or the table has no id."""
     if not hasattr(connection, "deserialize"):
         return None
+    if connection.execute("PRAGMA main.encoding").fetchone()[0] != "UTF-8":
+        return None
     found: Any = connection.execute(
         "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?", (table,)
     ).fetchone()
