@@ -85,6 +85,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--cores", type=int, default=2)
     options.add_argument("--systems", type=lambda t: tuple(t.split(",")), default=SYSTEMS)
+    options.add_argument("--no-local", action="store_true", help="import by Spark alone")
     options.add_argument("--only", type=lambda t: tuple(t.split(",")), default=tuple(_PARTS))
     options.add_argument("--data", type=Path, default=HERE / "data")
     options.add_argument("--json", type=Path, help="where to write all figures")
@@ -198,6 +199,7 @@ def measure_import(spark: Any, work: Path, asked: argparse.Namespace) -> dict[st
                 engine=engine,
                 spark=spark if engine == "spark" else None,
             )
+            print(f"  {system} {engine}: {done.seconds:.1f} s, {dict(done.phases)}", flush=True)
             if done.num_files != truth.files:
                 raise SystemExit(f"{done.num_files} files were imported, the truth is {truth.files}")
 
@@ -215,7 +217,8 @@ def measure_import(spark: Any, work: Path, asked: argparse.Namespace) -> dict[st
     ways: dict[str, Callable[[], object]] = {"plain replay": lambda: replay(spark, table, truth.files)}
     for system in asked.systems:
         ways[f"{system} by Spark"] = imported(system, "spark")
-        ways[f"{system} local"] = imported(system, "local")
+        if not asked.no_local:
+            ways[f"{system} local"] = imported(system, "local")
     return rotated(ways, asked.rounds)
 
 

@@ -13,6 +13,7 @@ import pytest
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
 from deltalakedb.catalog.database import close_all
+from deltalakedb.cli.commands.mirror import command as mirror
 from deltalakedb.config import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, blocked, commit_file, logged, outside_ids
@@ -88,7 +89,16 @@ def test_run_publishes_what_waits(
     append_silently(catalog_uri, 2, 3)
     assert logged(root) == [0, 1]
     done = deltasql_json("mirror", "run")
-    left = ("failed", "diverged", "frozen", "backing_off", "paused_tables", "late", "no_checkpoint")
+    left = (
+        "failed",
+        "diverged",
+        "frozen",
+        "backing_off",
+        "paused_tables",
+        "late",
+        "no_checkpoint",
+        "no_manifest",
+    )
     nothing: dict[str, list[str]] = {key: [] for key in left}
     assert done == {"published": 2, "checkpoints": 0, **nothing}
     assert outside_ids(root) == [0, 1, 2, 3]
@@ -369,3 +379,37 @@ def test_a_checkpoint_that_cannot_be_written_is_shown(
     assert "the checkpoint of u cannot be written" in deltasql("mirror", "run", code=75).stdout
     assert deltasql_json("mirror", "run", code=75)["no_checkpoint"] == ["u"]
     assert deltasql_json("mirror", "status", "u", code=75)["tables"][0]["checkpoint_attempts"] == 1
+
+
+def test_every_command_says_what_to_do_about_a_table_that_is_not_there(
+    deltasql_json: DeltasqlJson, root: Path
+) -> None:
+    more = {"rebuild": ["place"], "compact": ["0", "1"], "resolve": ["--keep-theirs", "--yes"]}
+    for command in sorted(mirror.commands):
+        told = deltasql_json("mirror", command, "u", *more.get(command, ()), code=1)
+        assert told["error"] == "TableMissingError", command
+        assert told["suggestion"], command
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_manifest_that_cannot_be_written_is_shown_and_written_on_demand(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path, tmp_path: Path
+) -> None:
+    in_the_way = root / "_delta_transactions"
+    in_the_way.write_text("in the way")
+    with Catalog(catalog_uri) as catalog, catalog.transaction() as tx:
+        tx.write("t", ids(2))
+        tx.create_table("u", ids(0).schema, location=tmp_path / "lake" / "u")
+    row, other = deltasql_json("mirror", "status", code=75)["tables"]
+    assert (row["manifests_missing"], other["manifests_missing"]) == (1, 0)
+    assert "no manifest of 1 transaction: " in deltasql("mirror", "status", "t", code=75).stdout
+    assert deltasql_json("mirror", "run", code=75)["no_manifest"] == ["t"]
+    assert (
+        "the manifest of a transaction cannot be written beside t"
+        in deltasql("mirror", "run", code=75).stdout
+    )
+    assert any(c["check"] == "manifests" for c in deltasql_json("doctor")["checks"])
+    in_the_way.unlink()
+    assert deltasql_json("mirror", "run", "t")["no_manifest"] == []
+    assert [p.stem for p in in_the_way.iterdir()] == [tx.uuid]
+    assert deltasql_json("mirror", "status")["tables"][0]["manifest_error"] is None

@@ -106,7 +106,8 @@ def test_import_all_isolates_failures_and_goes_on(
     (tmp_path / "lake" / "bad" / "_delta_log" / f"{0:020}.json").write_text("{")
     plans = deltasql_json("import-all", "lake", "--dry-run", code=1)
     assert [t["outcome"] for t in plans["tables"]] == ["planned", "planned", "failed"]
-    result = deltasql("import-all", "lake", "--namespace", "raw", "--parallel", "2", code=1)
+    bounds = ("--parallel", "2", "--batch-size", "100", "--rate", "1000000")
+    result = deltasql("import-all", "lake", "--namespace", "raw", *bounds, code=1)
     assert "raw.b.c" in result.stdout
     assert "raw.bad failed" in result.stderr
     again = deltasql_json("import-all", "lake", "--namespace", "raw", code=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import deltalake
@@ -18,6 +19,7 @@ from deltalakedb.mirror import checkpointer
 from deltalakedb.storage import open_store
 from support.actions import add, metadata, protocol
 from support.commits import Bench
+from support.lake import ids
 from support.mirrors import append, logged, outside_ids, same_everywhere
 from support.processes import Child
 
@@ -32,6 +34,10 @@ def write_checkpoint(uri: str, kind: str, ttl: int = 60_000) -> int:
     assert defaults is not None
     defaults["rows_per_part"] = 2
     return Catalog(uri).mirror.checkpoint("t", kind=kind).version  # type: ignore[arg-type]
+
+
+def append_one(uri: str, number: int) -> None:
+    append(Catalog(uri), number)
 
 
 def hint_version(root: Path) -> int | None:
@@ -167,20 +173,61 @@ def test_a_v2_checkpoint_is_there_with_its_manifest_only(
     assert len(deltalake.DeltaTable(root).file_uris()) == 5
 
 
+def move_away(catalog: Catalog) -> None:
+    """Let the holder of the lease be a process of another machine: nobody here can know that it died."""
+    with catalog.log("t").database.write() as session:
+        session.run("UPDATE dl_leases SET holder = 'elsewhere:7:abc'")
+
+
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-def test_a_dead_holder_is_waited_for_until_its_lease_ends_and_no_longer(
+def test_a_holder_of_this_machine_that_died_is_not_waited_for(
     catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
 ) -> None:
     append(catalog, 1)
+    child = Child(
+        write_checkpoint, catalog_uri, "classic", folder=tmp_path, points="checkpoint.after_put=kill"
+    )
+    child.died()
+    (status,) = catalog.mirror.status("t")
+    assert status.checkpoint_holder == f"{socket.gethostname()}:{child.pid}"
+    assert catalog.mirror.checkpoint("t").version == 1
+    assert hint_version(root) == 1
+    assert catalog.mirror.status("t")[0].checkpoint_holder is None
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_dead_holder_elsewhere_is_waited_for_until_its_lease_ends_and_no_longer(
+    catalog_uri: str, catalog: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "lake" / "t"
+    catalog.write("t", ids(0), location=root, configuration={"delta.checkpointInterval": "2"})
+    append(catalog, 1)
     points = "checkpoint.before_put=kill"
-    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=points).died()
-    with pytest.raises(CatalogBusyError) as caught:
+    Child(append_one, catalog_uri, 2, folder=tmp_path, points=points).died()
+    move_away(catalog)
+    with pytest.raises(
+        CatalogBusyError, match=r"\(elsewhere:7\) is at work on a checkpoint .* of t"
+    ) as caught:
         catalog.mirror.checkpoint("t")
     assert caught.value.transient
+    assert catalog.mirror.run().checkpoints == 0
+    (status,) = catalog.mirror.status("t")
+    assert (status.checkpoint_holder, status.checkpoint_version) == ("elsewhere:7", -1)
+    assert 0 < (status.checkpoint_lease or 0) <= 120
     assert hint_version(root) is None
     run_out(catalog)
-    # a lease that ends by itself, in no time
-    Child(write_checkpoint, catalog_uri, "classic", 1, folder=tmp_path, points=points).died()
-    assert catalog.mirror.checkpoint("t").version == 1
+    assert catalog.mirror.run().checkpoints == 1, "it is still due"
+    assert hint_version(root) == 2
+    (status,) = catalog.mirror.status("t")
+    assert (status.checkpoint_holder, status.checkpoint_lease, status.checkpoint_version) == (None, None, 2)
+    # the next writer that passes a multiple does it too, when the lease has ended by itself
+    append(catalog, 3)
+    Child(append_one, catalog_uri, 4, folder=tmp_path, points=points).died()
+    move_away(catalog)
+    run_out(catalog)
+    append(catalog, 5)
+    assert hint_version(root) == 2
+    append(catalog, 6)
+    assert hint_version(root) == 6
     again = leases.acquire(catalog.log("t").database, f"checkpoint:{catalog.describe('t').table_id}")
     assert again is not None, "it was given back"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,3 +120,84 @@ def test_a_manifest_that_failed_is_written_by_the_next(catalog_uri: str, lake: P
     with Catalog(catalog_uri) as catalog:
         append(catalog, 2, name="b")
     assert list(told(lake).values()) == [{"a": 1, "b": 1}]
+
+
+def block_manifests(root: Path) -> Path:
+    """Let no manifest be put beside a table, whoever tries; what to remove when that shall end."""
+    in_the_way = root / "_delta_transactions"
+    shutil.rmtree(in_the_way, ignore_errors=True)
+    in_the_way.write_text("in the way")
+    return in_the_way
+
+
+def missing(catalog: Catalog) -> dict[str, int]:
+    return {s.table: s.manifests_missing for s in catalog.mirror.status()}
+
+
+def make_due(catalog: Catalog) -> None:
+    """Let the next try be now, as if the time had passed."""
+    with catalog._database.write() as session:
+        (row,) = session.rows("SELECT name, value FROM dl_settings WHERE name LIKE 'mirror.manifest.%'")
+        tables, error, attempts, _ = json.loads(row[1])
+        session.run(
+            "UPDATE dl_settings SET value = ? WHERE name = ?",
+            (json.dumps([tables, error, attempts, 0]), row[0]),
+        )
+
+
+def test_a_manifest_that_could_not_be_written_is_owed_until_it_is_there(catalog: Catalog, lake: Path) -> None:
+    in_the_way = block_manifests(lake / "b")
+    txn = both(catalog, 1)
+    assert [logged(lake / name) for name in "ab"] == [[0, 1], [0, 1]], "the commits do not wait for it"
+    assert manifests(lake / "a") == {txn: {"a": 1, "b": 1}}
+    assert missing(catalog) == {"a": 0, "b": 1}
+    (status,) = catalog.mirror.status("b")
+    assert "_delta_transactions" in (status.manifest_error or "")
+    assert status.versions_behind == 0
+    again = catalog.mirror.run()
+    assert again.no_manifest == ("b",), "it is left alone for a while, and named"
+    make_due(catalog)
+    assert catalog.mirror.run().no_manifest == ("b",), "tried in vain"
+    assert catalog.mirror.status("b")[0].manifest_retry_in is not None
+    in_the_way.unlink()
+    make_due(catalog)
+    assert catalog.mirror.run().no_manifest == ()
+    assert told(lake) == {txn: {"a": 1, "b": 1}}
+    assert missing(catalog) == {"a": 0, "b": 0}
+
+
+@only_sqlite
+def test_naming_a_table_tries_its_manifests_at_once(catalog: Catalog, lake: Path) -> None:
+    in_the_way = block_manifests(lake / "b")
+    txn = both(catalog, 1)
+    in_the_way.unlink()
+    assert catalog.mirror.publish("a").no_manifest == ()
+    assert missing(catalog) == {"a": 0, "b": 1}, "a lacks none"
+    assert catalog.mirror.publish("b").no_manifest == ()
+    assert told(lake) == {txn: {"a": 1, "b": 1}}
+
+
+@only_sqlite
+def test_the_next_transaction_writes_what_the_last_one_could_not(
+    catalog_uri: str, catalog: Catalog, lake: Path, tmp_path: Path
+) -> None:
+    in_the_way = block_manifests(lake / "b")
+    both(catalog, 1)
+    in_the_way.unlink()
+    make_due(catalog)
+    Child(work, catalog_uri, 2, folder=tmp_path).result()
+    assert list(told(lake).values()) in (
+        [{"a": 1, "b": 1}, {"a": 2, "b": 2}],
+        [{"a": 2, "b": 2}, {"a": 1, "b": 1}],
+    )
+    assert missing(catalog) == {"a": 0, "b": 0}
+
+
+@only_sqlite
+def test_nobody_waits_for_the_manifest_of_tables_that_are_gone(catalog: Catalog, lake: Path) -> None:
+    block_manifests(lake / "b")
+    both(catalog, 1)
+    catalog.drop_table("a")
+    make_due(catalog)
+    assert catalog.mirror.run().no_manifest == ()
+    assert missing(catalog) == {"b": 0}

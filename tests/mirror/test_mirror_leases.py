@@ -11,7 +11,7 @@ from deltalakedb import Catalog
 from deltalakedb.catalog import leases
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 from support.mirrors import append
-from support.processes import Child
+from support.processes import Child, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,16 +79,32 @@ def test_renewing_holds_it_for_longer_under_the_same_token(database: Database) -
 
 def test_work_under_a_lease_gives_it_back_also_after_an_error(database: Database) -> None:
     def broken() -> None:
-        with leases.leased(database, "x"):
-            with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x"):
+        with leases.leased(database, "x", work="x", table="t"):
+            with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x", work="x", table="t"):
                 pass
             assert caught.value.transient
             raise DeltaSqlError("trouble")
 
     with pytest.raises(DeltaSqlError, match="trouble"):
         broken()
-    with leases.leased(database, "x"):
+    with leases.leased(database, "x", work="x", table="t"):
         pass
+
+
+def test_a_lease_is_renewed_for_as_long_as_the_work_takes(database: Database) -> None:
+    def deadline() -> int:
+        with database.read() as session:
+            row = session.row(database.sql("leases", "one"), ("x",))
+        assert row is not None
+        return int(row[2])
+
+    with leases.leased(database, "x", work="x", table="t", ttl_ms=900) as lease:
+        until(lambda: deadline() > lease.expires_at)
+        assert held(database, lease)
+        expire(database, "x")
+        until(lambda: not any(t.name == "deltasql-lease" for t in threading.enumerate()))
+        assert not held(database, lease), "what was lost is not taken back"
+    assert deadline() <= 1
 
 
 def test_of_many_contenders_one_wins(database: Database) -> None:

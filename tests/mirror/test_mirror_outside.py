@@ -13,7 +13,14 @@ import pytest
 from deltalakedb import Catalog, CommitProperties, Transaction
 from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
-from deltalakedb.exceptions import DivergedWarning, LogError, TableFrozenError, UnsupportedFeatureError
+from deltalakedb.exceptions import (
+    ConflictError,
+    DivergedWarning,
+    LogError,
+    TableFrozenError,
+    UnsupportedFeatureError,
+)
+from deltalakedb.table import memory
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 
@@ -79,6 +86,40 @@ def test_a_table_that_adopts_takes_foreign_commits_over_before_it_writes(
     assert catalog.table("t").delete("id = 7")["num_deleted_rows"] == 1
     assert outside_ids(root) == [0, 1, 8, 9]
     same_everywhere(catalog, root)
+
+
+def changed_outside(root: Path) -> None:
+    deltalake.DeltaTable(root).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_write_that_adopts_is_checked_against_what_it_took_over(catalog: Catalog, root: Path) -> None:
+    catalog.mirror.set_policy("t", "adopt")
+    append(catalog, 1, 2)
+    outside = deltalake.DeltaTable(root)
+    outside.delete("id = 1")
+    append(catalog, 3)
+    assert outside_ids(root) == [0, 2, 3], "an append does not mind a delete"
+    append_outside(root, 7)
+    catalog.table("t").delete("id = 3")
+    assert outside_ids(root) == [0, 2, 7], "nor does a delete mind rows that it cannot meet"
+    append_outside(root, 8)
+    with pytest.raises(ConflictError):
+        catalog.write("t", ids(9), mode="overwrite")
+    assert ids_of(catalog.table("t")) == [0, 2, 7, 8], "theirs are taken over all the same"
+    memory._seen.clear()  # as in a process that has not appended yet
+    changed_outside(root)
+    with pytest.raises(ConflictError, match="metadata changed"):
+        append(catalog, 4)
+    append(catalog, 4)
+    changed_outside(root)
+    append(catalog, 6)
+    assert outside_ids(root) == [0, 2, 4, 6, 7, 8], "who appended before looks the table up again"
+    memory._seen.clear()  # as in a process that has not appended yet
+    changed_outside(root)
+    catalog.run(lambda tx: tx.write("t", ids(5), mode="append"))
+    assert outside_ids(root) == [0, 2, 4, 5, 6, 7, 8]
+    assert catalog.mirror.verify("t").ok
 
 
 @pytest.mark.parametrize("policy", ["freeze", "adopt"])

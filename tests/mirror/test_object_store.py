@@ -14,6 +14,7 @@ from deltalakedb.config import Config
 from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavailableError, TableFrozenError
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.storage import open_store
 from support.lake import ids_of
 from support.s3 import Proxy, S3Table, proxy_before
 from support.stores import KINDS, Bucket
@@ -270,6 +271,41 @@ def test_a_foreign_object_freezes_the_table_and_stays_as_it_is(
         table.append(3)
     with pytest.raises(TableFrozenError):
         s3_catalog.mirror.checkpoint("t")
+
+
+FOREIGN = b'{"commitInfo":{"operation":"FOREIGN"}}\n'
+
+
+@every_store
+def test_a_log_in_a_bucket_is_mended_rebuilt_and_taken_over(
+    s3_catalog: Catalog, table: S3Table, bucket: Bucket
+) -> None:
+    mirror, store = s3_catalog.mirror, table.store
+    table.append(1, 2, 3)
+    assert mirror.run().published == 4
+    store.delete(commit_path(1))
+    store.put(commit_path(2), store.get(commit_path(2))[:40])
+    assert {f.version: f.kind for f in mirror.verify("t").findings} == {1: "missing", 2: "damaged"}
+    assert mirror.repair("t").rewritten == (1, 2)
+    same_everywhere(s3_catalog, table, [[], [1], [1, 2], [1, 2, 3]])
+    place = f"{bucket.url}/tables/rebuilt"
+    assert mirror.rebuild("t", place) == (0, 3)
+    rebuilt = open_store(place, bucket.options())
+    for version in range(4):
+        assert rebuilt.get(commit_path(version)) == store.get(commit_path(version))
+    store.put(commit_path(4), FOREIGN)
+    assert mirror.status("t", look=True)[0].ahead == 1
+    assert mirror.recover("t").versions == (4,)
+    mirror.pause("t")
+    table.version = 4
+    table.append(5)
+    store.put(commit_path(5), FOREIGN)
+    with pytest.warns(DivergedWarning):
+        assert mirror.resume("t").diverged == ("t",)
+    assert mirror.resolve("t").ours == {5: 6}
+    same_everywhere(s3_catalog, table, [[], [1], [1, 2], *[[1, 2, 3]] * 3, [1, 2, 3, 5]])
+    assert mirror.compact("t", 1, 3) is not None
+    assert mirror.verify("t").ok
 
 
 @only_sqlite

@@ -139,7 +139,7 @@ def test_new_tables_are_the_catalogs_under_its_root_or_by_name(
     assert caller.commit(apart, 0, first()).word == "committed"
     assert catalog.describe("apart").location == str(apart)
 
-    elsewhere = [tmp_path / "plain", root, root / "t" / "_deltasql" / "x", root / ".hidden", "hdfs://host/t"]
+    elsewhere = [tmp_path / "plain", root / "t" / "_deltasql" / "x", root / ".hidden", "hdfs://host/t"]
     for place in elsewhere:
         said = caller.commit(place, 0, first())
         assert (said.status, said.word) == (404, "elsewhere"), place
@@ -150,11 +150,41 @@ def test_new_tables_are_the_catalogs_under_its_root_or_by_name(
     assert caller.commit(root / "plain", 0, first()).status == 404
     assert not (tmp_path / "plain").exists()
 
-    for place, why in (("x.y", "without dots"), ("a/inner", "inside each other"), ("apart", "taken")):
+    for place, why in (("x.y", "without dots"), ("apart", "taken")):
         said = caller.commit(root / place, 0, first())
         assert (said.status, said.word) == (422, "refused"), said
         assert why in said.text
     assert len(catalog.tables()) == 5
+
+
+@one_engine
+def test_a_table_around_others_or_inside_one_is_refused(
+    catalog: Catalog, caller: Caller, root: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside" / "t"
+    catalog.write("outside", ids(1), location=outside)
+    assert caller.commit(root / "a", 0, first()).word == "committed"
+    (tmp_path / "link").symlink_to(tmp_path)
+    refused = {
+        root: "is the catalog's root",
+        f"{root}/": "is the catalog's root",
+        tmp_path / "link" / "lake": "is the catalog's root",
+        tmp_path: "has the catalog's root",
+        root / "a" / "inner": "lies in the folder of the table a",
+        outside / "day=1": "lies in the folder of the table outside",
+        outside.parent: "has the table outside in it",
+    }
+    for place, why in refused.items():
+        said = caller.commit(place, 0, first())
+        assert (said.status, said.word) == (422, "refused"), place
+        assert why in said.text
+        assert "; write to a folder" in said.text
+    # what engines keep for themselves inside of a table, and names that only begin alike
+    for place in (outside / "_deltasql" / "x", f"{outside}2", f"{root}2"):
+        assert caller.commit(place, 0, first()).word == "elsewhere"
+    # a plain table that is there goes on: nobody would find its newer versions otherwise
+    assert caller.commit(root, 1, appended()).word == "elsewhere"
+    assert sorted(table.name for table in catalog.tables()) == ["a", "outside"]
 
 
 @one_engine

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
-from deltalakedb.spark import configure
+from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table
 from deltalakedb.spark.logstore import JAR, SOURCE
@@ -173,6 +173,15 @@ def test_what_stops_a_commit_is_told_in_one_line_with_what_to_do(
     catalog.mirror.recover("t")
     assert agreed(spark, catalog, "t") == [1, 2, 3, 4]
 
+    # a table around others would be cleaned together with them; inside of one, Spark itself refuses
+    for place in (root, tmp_path):
+        with pytest.raises(Exception) as caught:
+            save(numbers(spark, 9), place)
+        assert "did not go through" in reason(caught)
+        assert "write to a folder" in reason(caught)
+        assert not (place / "_delta_log").exists()
+    save(numbers(spark, 9), root / "below")  # what was refused is in nobody's way
+
     (tmp_path / "other").write_text("x" * 20)
     with committing(spark, "http://127.0.0.1:9", token_file, patience=0), pytest.raises(Exception) as caught:
         save(numbers(spark, 9), table)
@@ -198,6 +207,29 @@ def test_what_stops_a_commit_is_told_in_one_line_with_what_to_do(
         stranger.server_close()
     assert not (tmp_path / "plain" / "_delta_log").exists()
     assert agreed(spark, catalog, "t") == [1, 2, 3, 4]
+
+
+def test_our_own_operations_need_no_service(
+    spark: Any, catalog: Catalog, root: Path, token_file: Path
+) -> None:
+    table, uri = root / "t", f"{catalog.table_uri('t')}&location={root}/t"
+    with committing(spark, "http://127.0.0.1:9", token_file, patience=0):
+        write_table(numbers(spark, 1, 2, 3), uri)
+        write_table(numbers(spark, 4), uri, mode="append")
+        news = numbers(spark, 2, 5, part="b")
+        merge(
+            spark, uri, news, "target.id = source.id"
+        ).whenMatchedDelete().whenNotMatchedInsertAll().execute()
+        optimize(spark, uri)
+        assert sorted(row["id"] for row in read_table(spark, uri).collect()) == [1, 3, 4, 5]
+        catalog.mirror.pause("t")
+        append(catalog, 6)
+        assert sorted(row["id"] for row in read_table(spark, uri).collect()) == [1, 3, 4, 5, 6]
+        catalog.mirror.resume("t")
+        with pytest.raises(Exception) as caught:  # what is not ours cannot know that a log is whole
+            spark.read.format("delta").load(str(table)).collect()
+        assert "does not answer" in str(caught.value)
+    assert agreed(spark, catalog, "t") == [1, 3, 4, 5, 6]
 
 
 def test_a_service_that_dies_and_comes_back_loses_and_doubles_nothing(

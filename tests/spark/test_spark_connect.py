@@ -10,9 +10,20 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, verify_table
 from deltalakedb.config import Config
-from deltalakedb.exceptions import MissingExtraError
+from deltalakedb.exceptions import MissingExtraError, UnsupportedOperationError
 from deltalakedb.extras import available
-from deltalakedb.spark import checkpoint, read, session, sessions, write
+from deltalakedb.spark import (
+    checkpoint,
+    delete,
+    merge,
+    optimize,
+    read,
+    restore,
+    session,
+    sessions,
+    update,
+    write,
+)
 from support.processes import Child
 from support.sources import many_files
 from support.spark import missing_reason
@@ -23,6 +34,8 @@ if TYPE_CHECKING:
 
 def _on_connect(folder: str) -> Mapping[str, Any]:
     """Everything in one process, which has a server of its own."""
+    from pyspark.sql import functions
+
     root = Path(folder)
     spark = session(
         remote="local[2]",
@@ -48,6 +61,26 @@ def _on_connect(folder: str) -> Mapping[str, Any]:
     told["wrote"] = write(spark.range(20, 22), uri, mode="append")
     told["by format"] = found(spark.read.format("deltasql").load(uri))
     spark.range(30, 31).write.format("deltasql").mode("append").save(uri)
+    news = spark.range(30, 33)
+    merging = merge(spark, uri, news, "target.id = source.id")
+    told["merge"] = merging.whenMatchedDelete().whenNotMatchedInsertAll().execute()
+    told["update"] = update(spark, uri, {"id": "id + 100"}, "id = 31")
+    told["delete"] = delete(spark, uri, "id = 131")
+    told["optimize"] = optimize(spark, uri)["numFilesAdded"]
+    told["restore"] = restore(spark, uri, version=5)["num_restored_files"]
+    with Catalog(catalog) as opened, opened.transaction() as tx:
+        tx.spark(spark).write("t", spark.range(40, 41))
+        tx.spark(spark).write("u", tx.spark(spark).read("t", where="id = 40"), location=root / "u")
+    told["both"] = found(read(spark, f"{catalog}?table=u"))
+    copying = spark.readStream.format("deltasql").option("startingVersion", "9").load(uri)
+    sink = copying.writeStream.format("deltasql").option("checkpointLocation", str(root / "progress"))
+    sink.trigger(availableNow=True).start(f"{catalog}?table=u").awaitTermination()
+    told["streamed"] = found(read(spark, f"{catalog}?table=u"))
+    # what needs more than a server with Delta says so
+    try:
+        delete(spark, uri, functions.col("id") == 40)
+    except UnsupportedOperationError as error:
+        told["column"] = str(error)
     source = f"{catalog}?table=source"
     told["import"] = import_table(
         str(root / "source"), source, history="checkpoint", batch_size=10, engine="spark", spark=spark
@@ -67,7 +100,7 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
         catalog.write("t", pa.table({"id": [0, 1]}), location=tmp_path / "t")
     many_files(tmp_path / "source")
     told = Child(
-        _on_connect, str(tmp_path), folder=tmp_path, patience=280, SPARK_LOCAL_IP="127.0.0.1"
+        _on_connect, str(tmp_path), folder=tmp_path, patience=600, SPARK_LOCAL_IP="127.0.0.1"
     ).result()
     assert told["module"] == "pyspark.sql.connect.session"
     assert told["read"] == [0, 1]
@@ -75,7 +108,15 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
     assert told["wrote"] == 2
     assert told["by format"] == [0, 1, 5, 20, 21]
     table = DeltaTable(f"deltasql://sqlite/{tmp_path}/catalog.db?table=t")
-    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 5, 20, 21, 30]
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 5, 20, 21, 32, 40, 131]
+    assert (told["merge"]["num_deleted_rows"], told["merge"]["num_inserted_rows"]) == (1, 2)
+    assert told["update"] == told["delete"] == {"num_affected_rows": 1}
+    assert told["optimize"] == 1
+    assert told["restore"] > 0
+    assert told["both"] == [40]
+    assert told["streamed"] == [40, 40]
+    assert "Delta's own plugin" in told["column"]
+    assert "SQL" in told["column"]
     assert (told["import"]["engine"], told["import"]["num_files"]) == ("spark", 40)
     assert told["verify"]
     assert told["checkpoint"] == len(table.file_uris())

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
+from deltalakedb.log import large_commits
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.spark import loading
+from deltalakedb.spark import loading, replaying
 from deltalakedb.spark.replaying import log_digests
-from deltalakedb.transfer import choosing
+from deltalakedb.transfer import choosing, plan
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.uri import parse_uri
 from support.golden import golden_tables, missing_reason
+from support.lake import ids
 from support.processes import Child
-from support.sources import change, contents, many_files
+from support.sources import change, contents, many_files, plain_table
 from support.spark import start
 
 if TYPE_CHECKING:
@@ -86,6 +90,26 @@ def test_one_job_replays_all_golden_tables_to_the_digests_of_one_process(spark: 
     assert made >= 90
 
 
+def test_the_digest_is_the_same_whoever_reads_the_commits_after_a_checkpoint(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = FileTxnLogReader(str(many_files(tmp_path / "source")))
+    wanted = LiveFiles(reader, 7, memory_bytes=1 << 30).digest()
+    ways = [
+        {},  # the driver
+        {(replaying, "_SHORT_TAIL"): 0},
+        {(replaying, "_SHORT_TAIL"): 0, (replaying, "_BROADCAST"): 0, (replaying, "_BYTES"): 1},
+        {(large_commits, "LARGE"): 1},  # line by line
+    ]
+    for way in ways:
+        with monkeypatch.context() as patched:
+            for (module, name), value in way.items():
+                patched.setattr(module, name, value)
+            (found,) = log_digests(spark, [(reader.store, 7)])
+        assert found is not None
+        assert (found.num_files, found.hex()) == (40, wanted.hex()), way
+
+
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
 def test_every_batch_has_one_effect_though_tasks_run_twice(
     spark: Any, catalog_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_name: str
@@ -100,6 +124,35 @@ def test_every_batch_has_one_effect_though_tasks_run_twice(
     done = by_spark(source, uri, spark, rate_limit=0)
     assert (done.digest, contents(uri)) == (alone.digest, wanted)
     assert done.verification.ok
+
+
+def test_executors_make_the_commits_of_a_long_tail_ready(
+    spark: Any, catalog_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, uri = plain_table(tmp_path / "source", checkpoint=None), f"{catalog_uri}?table=t"
+    columns = [deltalake.Field("more", deltalake.schema.PrimitiveType("integer"))]
+    deltalake.DeltaTable(source).alter.add_columns(columns)  # version 9: what follows has other slots
+    for n in range(5):
+        data = ids(50 + n).append_column("more", pa.array([n], pa.int32()))
+        deltalake.write_deltalake(source, data, mode="append")
+    monkeypatch.setattr(plan, "COMMITS_PER_BATCH", 2)
+    import_table(str(source), uri, engine="local")
+    wanted = contents(uri)
+    rollback_import(uri)
+    asked: dict[range, bool] = {}
+
+    class Told(loading.TailJobs):
+        def __call__(self, versions: range) -> Any:
+            ready = super().__call__(versions)
+            asked[versions] = ready is not None
+            return ready
+
+    monkeypatch.setattr(loading, "TailJobs", Told)
+    monkeypatch.setattr(loading, "_LONG_TAIL", 0)
+    done = import_table(str(source), uri, verify="full", engine="spark", spark=spark)
+    assert (done.engine, contents(uri)) == ("spark", wanted)
+    # the driver has those that change the metadata: the first, and that of version 9
+    assert asked == {range(v, min(v + 2, 15)): v not in (0, 8) for v in range(0, 15, 2)}
 
 
 def _killed(path: str, uri: str, folder: str) -> None:

@@ -14,7 +14,7 @@ from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError
 from deltalakedb.spark.source import DeltaSqlSource
 from deltalakedb.spark.writing import Wish
-from support.lake import ids
+from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def source(uri: str, **options: str) -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    ["replaceWhere", "partitionOverwriteMode", "TXNAPPID", "mergeSchema", "overwriteSchema", "version"],
+    ["replaceWhere", "appVersion", "MERGESCHEMA", "overwriteSchema", "version"],
 )
 def test_a_write_refuses_options_that_it_would_ignore(uri: str, name: str) -> None:
     given = source(uri, **{name: "x"})
@@ -50,6 +50,33 @@ def test_a_sink_takes_the_options_of_its_query(uri: str) -> None:
     assert source(uri).writer(None, overwrite=False).options == {"path": uri}
     with pytest.raises(InvalidArgumentError, match="no option 'appid'"):
         source(uri, appId="a").writer(None, overwrite=False)
+
+
+def test_a_write_replaces_partitions_and_knows_an_applications_version(uri: str, tmp_path: Path) -> None:
+    with Catalog(uri.partition("?")[0]) as catalog:
+        catalog.write("p", ids(1, 2, part="a"), location=tmp_path / "p", partition_by=["part"])
+        catalog.write("p", ids(3, part="b"), mode="append")
+
+        def write(rows: Any, *, overwrite: bool = False, **options: str) -> list[int]:
+            writer = source(catalog.table_uri("p"), **options).writer(None, overwrite=overwrite)
+            writer.commit([writer.write(iter(rows.to_batches())), writer.write(iter(()))])
+            return ids_of(catalog.table("p"))
+
+        assert write(ids(4, part="b"), overwrite=True, partitionOverwriteMode="dynamic") == [1, 2, 4]
+        assert write(ids(5), txnAppId="job", txnVersion="7") == [1, 2, 4, 5]
+        assert write(ids(5), txnAppId="job", txnVersion="7") == [1, 2, 4, 5]
+        assert write(ids(6), txnAppId="job", txnVersion="8") == [1, 2, 4, 5, 6]
+        assert catalog.table("p").transaction_version("job") == 8
+        assert [commit.operation for commit in catalog.commits("p")[:3]] == ["WRITE"] * 3
+        assert len(catalog.table("p").file_uris()) == len(list((tmp_path / "p").glob("*/*.parquet"))) - 1
+        assert write(ids(9), overwrite=True, partitionOverwriteMode="static") == [9]
+        for wrong in (
+            {"txnAppId": "a"},
+            {"txnAppId": "a", "txnVersion": "x"},
+            {"partitionOverwriteMode": "x"},
+        ):
+            with pytest.raises(InvalidArgumentError):
+                write(ids(1), **wrong)
 
 
 @pytest.mark.parametrize("name", ["startingVersion", "maxFilesPerTrigger", "readChangeFeed", "ignoreDeletes"])

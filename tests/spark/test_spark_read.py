@@ -51,9 +51,9 @@ def test_every_version_is_read_whether_it_is_published_or_not(
 ) -> None:
     own_logs = []
 
-    def noted(spark: Any, snapshot: Any, *rest: Any) -> Any:
+    def noted(spark: Any, snapshot: Any, *rest: Any, **names: Any) -> Any:
         own_logs.append(snapshot.version)
-        return frame_over(spark, snapshot, *rest)
+        return frame_over(spark, snapshot, *rest, **names)
 
     monkeypatch.setattr(reading, "frame_over", noted)
     for version in range(5):
@@ -115,6 +115,11 @@ def test_a_moment_leads_to_its_version(spark: Any, lake: Path) -> None:
     assert rows(read(spark, uri_of(lake), timestamp=at).toArrow()) == ours(lake, 1)
     frame = spark.read.format("deltasql").option("timestamp", at.isoformat()).load(uri_of(lake))
     assert rows(frame.toArrow()) == ours(lake, 1)
+    vague = at.replace(tzinfo=None).isoformat()
+    with pytest.raises(InvalidArgumentError, match="no time zone"):
+        read(spark, uri_of(lake), timestamp=vague)
+    with pytest.raises(Exception, match="no time zone"):
+        spark.read.format("deltasql").option("timestamp", vague).load(uri_of(lake))
 
 
 def test_deletion_vectors_and_mapped_columns_that_wait_to_be_published_are_read(

@@ -110,11 +110,20 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
         {"ignoreDeletes": "perhaps"},
         {"where": "id > 1"},
         {"startingVersion": "1", "startingTimestamp": "2024-01-01"},
-        {"startingTimestamp": "2999-01-01"},
+        {"startingTimestamp": "2999-01-01T00:00:00Z"},
         {"startingVersion": "5"},
     ):
         with pytest.raises(InvalidArgumentError):
             Stream(tmp_path).run(**wrong)
+    # as for other reads: a text without its zone would mean another moment elsewhere
+    for vague, clear in (
+        ("2024-01-01", "2024-01-01T00:00:00Z"),
+        ("2024-01-01 10:00", "2024-01-01T10:00:00Z"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"no time zone[^$]*write {clear}"):
+            Stream(tmp_path).run(startingTimestamp=vague)
+        with pytest.raises(InvalidArgumentError, match=f"no time zone[^$]*write {clear}"):
+            catalog.table("t").load_as_version(vague)
 
 
 def test_a_checkpoint_of_another_table_is_refused(catalog: Catalog, tmp_path: Path) -> None:

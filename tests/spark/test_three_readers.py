@@ -145,3 +145,22 @@ def test_a_table_with_row_ids_takes_appends_and_keeps_its_rows_from_being_rewrit
     same_for_all(spark, lake, "t", root, since=2)
     found = spark.read.format("delta").load(str(root)).select("id", "_metadata.row_id")
     assert sorted(row["row_id"] for row in found.collect()) == [0, 1, 2, 3], "ids go on where Spark ended"
+
+
+def test_rows_of_a_table_that_was_made_here_keep_their_ids_where_spark_changes_them(
+    spark: Any, lake: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    asked = {"delta.enableRowTracking": "true", "delta.checkpointPolicy": "v2"}
+    lake.create_table("t", ids(0).schema, location=root, configuration=asked)
+    lake.write("t", ids(1, 2, 3), mode="append")
+    assert lake.mirror.checkpoint("t").kind == "v2"
+    spark.sql(f"UPDATE delta.`{root}` SET id = 20 WHERE id = 2")
+    assert lake.mirror.recover("t").versions == (2,)
+    lake.write("t", ids(4), mode="append")
+    assert same_for_all(spark, lake, "t", root) == [0, 3, 3, 4]
+    found = spark.read.format("delta").load(str(root)).select("id", "_metadata.row_id").collect()
+    known = {row["id"]: row["row_id"] for row in found}
+    assert {known[1], known[20], known[3]} == {0, 1, 2}
+    assert known[20] == 1, "the second row is still the second"
+    assert known[4] > 2

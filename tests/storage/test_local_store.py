@@ -13,6 +13,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.storage import Store, open_store
 from deltalakedb.storage import local as local_module
 from deltalakedb.storage.local import LocalStore
+from deltalakedb.storage.temporaries import _rename_new
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -122,10 +127,35 @@ def test_put_new_works_without_hard_links(
 
     monkeypatch.setattr(local_module.os, "link", refused)
     assert store.put_new("x", b"1")
-    assert not local_module._rename_new(tmp_path / "root" / "x", tmp_path / "root" / "x")
+    assert not _rename_new(tmp_path / "root" / "x", tmp_path / "root" / "x")
     assert not store.put_new("x", b"2")
     assert store.get("x") == b"1"
     assert names(tmp_path / "root") == ["x"]
+
+
+def test_what_hadoop_remembers_of_a_file_goes_with_it(store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"1")
+    changes: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put("log/x", b"2"),
+        "put_new": lambda: store.put_new("log/x", b"2"),
+        "put_file": lambda: store.put_file("log/x", source),
+        "put_file over": lambda: store.put_file("log/x", source, new=False),
+        "delete": lambda: store.delete("log/x"),
+    }
+    for name, change in changes.items():
+        if name in ("put", "put_file over", "delete"):
+            store.put("log/x", b"1")
+        else:
+            store.delete("log/x")
+        checksum = tmp_path / "root" / "log" / ".x.crc"
+        checksum.write_bytes(b"crc of other bytes")
+        change()
+        assert not checksum.exists(), name
+    store.put("log/x", b"1")
+    checksum.write_bytes(b"crc of these bytes")
+    assert not store.put_new("log/x", b"2")
+    assert checksum.exists(), "what stays keeps what belongs to it"
 
 
 def test_a_file_and_its_folders_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ def start(folder: Path) -> Any:
         config={
             "spark.driver.memory": "1g",
             "spark.jars": str(JAR),  # for tests that switch its log store on
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1",
+            # the small cache of the quick compiler fills up, and everything after is interpreted
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 "
+            "-XX:ReservedCodeCacheSize=256m",
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.shuffle.partitions": "2",
@@ -94,6 +96,7 @@ def committing(spark: Any, url: str, token_file: Path, *, patience: int = 60) ->
         "deltalakedb.service.patience.seconds": str(patience),
     }
     settings.set("spark.delta.logStore.class", CLASS)
+    spark.conf.set("spark.delta.logStore.class", CLASS)
     for key, value in chosen.items():
         hadoop.set(key, value)
     forget()
@@ -101,6 +104,7 @@ def committing(spark: Any, url: str, token_file: Path, *, patience: int = 60) ->
         yield
     finally:
         settings.remove("spark.delta.logStore.class")
+        spark.conf.unset("spark.delta.logStore.class")
         for key in chosen:
             hadoop.unset(key)
         forget()

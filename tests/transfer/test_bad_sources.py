@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import deltalake
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
-from deltalakedb import Catalog, DeltaTable, import_status, import_table, open_log, plan_import, verify_table
+from deltalakedb import (
+    Catalog,
+    DeltaTable,
+    follow_table,
+    import_status,
+    import_table,
+    open_log,
+    plan_import,
+    rollback_import,
+    verify_table,
+)
+from deltalakedb.cli.main import cli
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
     LogGapError,
     LogMissingError,
+    MissingExtraError,
+    SparkSetupError,
     TableExistsError,
     UnsupportedFeatureError,
+    VerificationError,
+    VersionMissingError,
 )
 from support.lake import ids_of
 from support.sources import count, many_files, plain_table
@@ -150,11 +167,52 @@ def test_a_name_that_is_taken_during_the_load_stops_it_at_the_end(tmp_path: Path
     assert verify_table(uri, "full").ok
 
 
+def test_nothing_is_created_for_an_import_that_cannot_begin(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, uri = str(many_files(tmp_path / "many")), f"{catalog_uri}?table=t"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
+    for call in (plan_import, import_table, partial(follow_table, once=True)):
+        for wish in ({"engine": "spark"}, {"master": "local[1]"}, {"remote": "local[1]"}):
+            with pytest.raises((SparkSetupError, MissingExtraError)) as caught:
+                call(root, uri, **wish)
+            assert caught.value.suggestion
+    for call in (import_table, partial(import_table, catch_up=True), partial(follow_table, once=True)):
+        with pytest.raises(LogMissingError):
+            call(str(tmp_path / "nowhere"), uri)
+    shown = CliRunner().invoke(
+        cli, ["import", root, "t", "--engine", "spark", "--catalog", catalog_uri, "--json"]
+    )
+    assert shown.exit_code == 1, shown.output
+    assert not (tmp_path / "catalog.db").exists()
+    assert import_table(root, uri, catch_up=True).action == "imported"
+
+
+def test_versions_before_a_gap_are_answered_by_the_log_alone(tmp_path: Path, catalog_uri: str) -> None:
+    """Files are intervals of versions without a gap: what lies before one is left where it is."""
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    old = {v: ids_of(deltalake.DeltaTable(root, version=v)) for v in (0, 1, 2)}
+    (root / "_delta_log" / f"{3:020}.json").unlink()
+    for history in ("full", "auto", "checkpoint"):
+        plan = plan_import(str(root), uri, history=history)  # type: ignore[arg-type]
+        assert (plan.first_version, plan.num_versions) == (4, 5)
+    assert import_table(str(root), uri, history="full", verify="full").first_version == 4
+    for version, rows in old.items():
+        assert ids_of(DeltaTable(uri, version=version)) == rows
+    with pytest.raises(VersionMissingError) as caught:
+        DeltaTable(uri, version=3)
+    assert "3" in caught.value.message
+
+
 def test_vacuumed_data_files_do_not_hinder_an_import(tmp_path: Path, catalog_uri: str) -> None:
     """The log is what is taken over; the rows are compared only where that is asked for."""
     root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
     for file in root.glob("part=*/*.parquet"):
         file.unlink()
+    with pytest.raises(VerificationError, match=r"could not be compared.*No such file") as caught:
+        import_table(str(root), uri, verify="data")
+    assert "Traceback" not in str(caught.value)
+    assert rollback_import(uri).action == "plain again"
     assert import_table(str(root), uri, verify="full").num_files == 8
 
 

@@ -107,14 +107,14 @@ def test_rows_by_columns_are_those_written_one_by_one(
     root, uri = awkward_table(tmp_path / "awkward"), f"{catalog_uri}?table=t"
     monkeypatch.setattr(sqlite, "_IMAGE_FROM", 1)
     blocks: list[int] = []
-    whole = windows._block
+    whole = windows.block_of
 
     def counted(files: Any, encoders: Any) -> Any:
         made = whole(files, encoders)
         blocks.append(0 if made is None else made.counts.num_files)
         return made
 
-    monkeypatch.setattr(windows, "_block", counted)
+    monkeypatch.setattr(windows, "block_of", counted)
     import_table(str(root), uri, history="checkpoint", verify="full")
     assert blocks == [len(AWKWARD)]
     by_columns = rows_of(uri)

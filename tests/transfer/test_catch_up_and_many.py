@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import deltalake
@@ -19,7 +21,14 @@ from deltalakedb import (
     write_deltalake,
 )
 from deltalakedb import telemetry as signals
-from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    LogGapError,
+    TableExistsError,
+    UnsupportedFeatureError,
+    UnsupportedOperationError,
+)
 from deltalakedb.transfer.discovery import discover
 from support.lake import ids, ids_of
 from support.sources import plain_table
@@ -61,6 +70,45 @@ def test_catching_up_mends_a_table_that_was_frozen_for_it(tmp_path: Path, catalo
         assert "resolve" in (caught.value.suggestion or "")
     with pytest.raises(TableExistsError):
         import_table(str(plain_table(tmp_path / "other", commits=1)), uri, catch_up=True)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_catching_up_takes_nothing_from_a_log_that_does_not_go_on_from_the_catalog(
+    tmp_path: Path, catalog_uri: str
+) -> None:
+    root, uri = tmp_path / "plain", f"{catalog_uri}?table=t"
+    plain_table(root, commits=3, checkpoint=None)
+    import_table(str(root), uri)
+    known = DeltaTable(uri).version()
+    for number in (50, 51, 52):
+        deltalake.write_deltalake(root, ids(number), mode="append")
+    log = root / "_delta_log"
+    (log / f"{known + 2:020}.json").rename(tmp_path / "away")
+    with pytest.raises(LogGapError, match=f"the log is at {known + 3}"):
+        import_table(str(root), uri, catch_up=True)
+    assert DeltaTable(uri).version() == known + 1, "up to the gap"
+    (tmp_path / "away").rename(log / f"{known + 2:020}.json")
+    last = log / f"{known + 3:020}.json"
+    strange = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["zork"],
+        "writerFeatures": ["zork"],
+    }
+    content = last.read_text()
+    last.write_text(content.rstrip("\n") + "\n" + json.dumps({"protocol": strange}) + "\n")
+    with pytest.raises(UnsupportedFeatureError, match="zork"):
+        import_table(str(root), uri, catch_up=True)
+    assert DeltaTable(uri).version() == known + 2
+    last.write_text(content)
+    assert import_table(str(root), uri, catch_up=True).version == known + 3
+    shutil.rmtree(root)
+    for versions in (known + 4, 2):
+        plain_table(root, commits=versions, checkpoint=None)
+        for _ in range(2):
+            with pytest.raises(LogCorruptError, match="written anew"):
+                import_table(str(root), uri, catch_up=True)
+    assert DeltaTable(uri).version() == known + 3
 
 
 def test_a_source_that_moves_on_during_the_load_is_followed(tmp_path: Path, catalog_uri: str) -> None:
@@ -167,10 +215,11 @@ def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -
 def test_a_rate_limit_slows_the_load_down(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deltalakedb.transfer import loader
+
+    from deltalakedb.transfer import pace
 
     slept: list[float] = []
-    monkeypatch.setattr(loader, "_rest", slept.append)
+    monkeypatch.setattr(pace, "_rest", slept.append)
     import_table(str(plain_table(tmp_path / "plain")), f"{catalog_uri}?table=t", rate_limit=1)
     assert sum(slept) > 5
     slept.clear()

@@ -20,22 +20,6 @@ if TYPE_CHECKING:
 
 #: 42 rows of a checkpoint in batches of 15, its state, and the commits after it
 BATCHES = 5
-POINTS = [
-    "import.planned=kill",
-    *(f"import.batch_written=kill@{n}" for n in range(1, BATCHES + 1)),
-    *(f"import.batch_done=kill@{n}" for n in range(1, BATCHES + 1)),
-    "import.loaded=kill",
-    "import.verified=kill",
-    "import.before_finalize=kill",
-]
-
-
-FEWER = [
-    "import.batch_written=kill@2",
-    "import.batch_done=kill@5",
-    "import.verified=kill",
-    "import.before_finalize=kill",
-]
 
 
 def run_import(path: str, uri: str) -> dict[str, Any]:
@@ -47,39 +31,45 @@ def source(tmp_path: Path) -> Path:
     return many_files(tmp_path / "source")
 
 
-def test_an_import_killed_anywhere_ends_like_one_that_was_not(
-    source: Path, catalog_uri: str, engine_name: str, tmp_path: Path
+def test_one_import_killed_in_every_phase_and_batch_ends_like_one_that_was_not(
+    source: Path, catalog_uri: str, tmp_path: Path
 ) -> None:
-    clean = Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path).result()
-    wanted = contents(f"{catalog_uri}?table=t")
-    before = files_below(source)
-    rollback_import(f"{catalog_uri}?table=t")
-    assert len(POINTS) == 4 + 2 * BATCHES
-    Database.open(parse_uri(catalog_uri)).close()
-    # every point on one engine; the others differ in their transactions only
-    for point in POINTS if engine_name == "sqlite" else FEWER:
-        Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path, points=point).died()
+    uri, before = f"{catalog_uri}?table=t", files_below(source)
+    clean = import_table(str(source), uri, history="checkpoint", batch_size=15)
+    wanted = contents(uri)
+    rollback_import(uri)
+
+    def killed(point: str, batches: int) -> None:
+        Database.open(parse_uri(catalog_uri)).close()
+        Child(run_import, str(source), uri, folder=tmp_path, points=f"{point}=kill@1").died()
+        (status, *_) = import_status(uri)
+        assert (status.batches_done, status.at_work) == (batches, False), point
         with pytest.raises(TableMissingError):
-            DeltaTable(f"{catalog_uri}?table=t")
-        Database.open(parse_uri(catalog_uri)).close()
-        again = Child(run_import, str(source), f"{catalog_uri}?table=t", folder=tmp_path).result()
-        assert again["action"] == "resumed", point
-        assert again["digest"] == clean["digest"] == again["verification"]["log_digest"], point
-        assert contents(f"{catalog_uri}?table=t") == wanted, point
-        status, *_ = import_status(f"{catalog_uri}?table=t")
-        assert (status.phase, status.batches_done, status.batches_total) == ("finalized", BATCHES, BATCHES)
-        rollback_import(f"{catalog_uri}?table=t")
-        assert count(catalog_uri, "dl_files") == 0
-        Database.open(parse_uri(catalog_uri)).close()
+            DeltaTable(uri)
+
+    killed("import.planned", 0)
+    for number in range(BATCHES):
+        killed("import.batch_written", number)  # its transaction is gone with it
+        killed("import.batch_done", number + 1)
+    for point in ("import.loaded", "import.verified", "import.before_finalize"):
+        killed(point, BATCHES)
+    Database.open(parse_uri(catalog_uri)).close()
+    again = Child(run_import, str(source), uri, folder=tmp_path).result()
+    assert (again["action"], again["digest"]) == ("resumed", clean.digest)
+    assert again["verification"]["log_digest"] == clean.digest
+    assert contents(uri) == wanted
+    (status, *_) = import_status(uri)
+    assert (status.phase, status.batches_done, status.batches_total) == ("finalized", BATCHES, BATCHES)
+    rollback_import(uri)
+    assert count(catalog_uri, "dl_files") == 0
     assert files_below(source) == before
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-def test_one_import_may_be_killed_again_and_again(source: Path, catalog_uri: str, tmp_path: Path) -> None:
+def test_an_import_killed_after_its_last_transaction_is_finished(
+    source: Path, catalog_uri: str, tmp_path: Path
+) -> None:
     uri = f"{catalog_uri}?table=t"
-    for _ in range(BATCHES):
-        Child(run_import, str(source), uri, folder=tmp_path, points="import.batch_done=kill@1").died()
-        assert not import_status(uri)[0].at_work
     Child(run_import, str(source), uri, folder=tmp_path, points="import.finalized=kill").died()
     assert DeltaTable(uri).version() == 7
     with pytest.raises(TableExistsError):

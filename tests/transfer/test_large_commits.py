@@ -7,23 +7,35 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from deltalakedb import DeltaTable, export_table, import_table, rollback_import, verify_table, write_deltalake
-from deltalakedb.exceptions import LogCorruptError
+from deltalakedb import (
+    DeltaTable,
+    export_table,
+    follow_table,
+    import_table,
+    rollback_import,
+    verify_table,
+    write_deltalake,
+)
+from deltalakedb.exceptions import LogCorruptError, ProtocolError, TableFrozenError
 from deltalakedb.log import large_commits
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror import outside
+from deltalakedb.protocol import codec
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer import changes, plan
 from support.lake import ids, ids_of
 from support.sources import contents, count, many_files, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_commits, "LARGE", 1)
+    monkeypatch.setattr(large_commits, "PIECE", 3)
     monkeypatch.setattr(changes, "_PIECE", 3)
 
 
@@ -54,6 +66,78 @@ def test_large_commits_become_the_same_rows(
     write_deltalake(uri, ids(99, part="a"), mode="append")
     assert 99 in ids_of(DeltaTable(uri))
     assert verify_table(uri, "full").ok
+
+
+def test_catching_up_and_following_take_large_commits_piece_by_piece(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    root, uri, copy = tmp_path / "plain", f"{catalog_uri}?table=t", f"{catalog_uri}?table=copy"
+    wanted = loaded(plain_table(root), uri, "full")
+    log, aside = root / "_delta_log", tmp_path / "aside"
+    aside.mkdir()
+    for file in log.glob("*checkpoint*"):
+        file.unlink()
+    later = sorted(log.glob("*.json"))[3:]  # among them a delete, and a file that is replaced
+    request.getfixturevalue("everything_is_large")
+
+    def whole(*_: object, **__: object) -> None:
+        raise AssertionError("a large commit was read as a whole")
+
+    def bring(*, first: Callable[[], Any], again: Callable[[], Any]) -> None:
+        for file in later:
+            file.rename(aside / file.name)
+        first()
+        with monkeypatch.context() as patched:
+            for module in (outside, codec):
+                patched.setattr(module, "decode_commit", whole)
+            for file in later:
+                (aside / file.name).rename(file)
+                again()
+
+    bring(
+        first=lambda: import_table(str(root), uri, history="full"),
+        again=lambda: import_table(str(root), uri, catch_up=True, verify="counts"),
+    )
+    assert verify_table(uri, "full").ok
+    found = contents(uri)
+    assert found.pop("dl_commit_bytes") == []
+    assert found == wanted
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
+    rollback_import(uri)
+    bring(
+        first=lambda: follow_table(str(root), copy, once=True),
+        again=lambda: follow_table(str(root), copy, once=True),
+    )
+    assert follow_table(str(root), copy, once=True).action == "unchanged"
+    found = contents(copy)
+    assert found.pop("dl_commit_bytes") == []
+    assert found == wanted
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_large_commit_that_breaks_the_rules_is_not_taken_over(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    newest = root / "_delta_log" / f"{7:020}.json"
+    whole = newest.read_bytes()
+    newest.unlink()
+    import_table(str(root), uri)
+    before = contents(uri)
+    for broken in (
+        whole.replace(b"part-01007", b"../part-01007"),
+        whole + whole.splitlines(keepends=True)[1],  # the same file twice
+        whole[:-20],
+        b"",
+    ):
+        newest.write_bytes(broken)
+        with pytest.raises((LogCorruptError, ProtocolError)):
+            import_table(str(root), uri, catch_up=True)
+        assert contents(uri) == before
+    with pytest.raises(TableFrozenError):
+        write_deltalake(uri, ids(99).select(["id"]), mode="append")
+    newest.write_bytes(whole)
+    # now by the way that mends a frozen table
+    assert import_table(str(root), uri, catch_up=True, verify="full").version == 7
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

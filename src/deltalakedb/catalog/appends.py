@@ -68,14 +68,14 @@ class BlindAppend:
 
 
 class Ratified(NamedTuple):
-    """What an append became, and how its table's publishing stood.
+    """What an append became, and how its table's publishing stands.
 
     Attributes:
         version: Its version.
         timestamp: Its time.
         after: The sha256 of the version before, where that is known.
         clear: Every version before was noted as published.
-        paused: Publishing stands still.
+        paused: Publishing stands still by now.
     """
 
     version: int
@@ -97,7 +97,6 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
         What they became, in the order given; None where a table is not as its writer saw it, and nothing
         happened.
     """
-    database.ensure()
     asked: list[Any] = []
     mains: list[list[Any]] = []
     sides: list[list[Any]] = []
@@ -142,8 +141,15 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     sql = _statement(database.dialect.name, len(appends), len(mains), main, side, len(levels) // len(_LEVEL))
     actor = audit.actor()
     values = [*asked, *mains_used, *sides_used, *levels, txn, actor, actor, txn, txn, actor]
-    rows = database.engine.change(sql, values)
-    return [Ratified(*row) for row in rows] or None
+    ids = [append.table.table_id for append in appends]
+    # asked last: whoever waited for a head would not see a pause that came in the meantime
+    asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
+    rows, paused = database.change(sql, values, asking)
+    held = {row[0] for row in paused}
+    return [
+        Ratified(version, timestamp, after, clear, table_id in held)
+        for table_id, (version, timestamp, after, clear) in zip(ids, rows, strict=False)
+    ] or None
 
 
 def _used(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], list[Any]]:

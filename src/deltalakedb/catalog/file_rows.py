@@ -182,6 +182,10 @@ class FileRows:
         side = [None, "{}", None, None, None, None, None, None, encode_json(remove.to_dict())]
         self._put(file_id, main, side)
 
+    def live(self, paths: Iterable[str]) -> Mapping[tuple[str, str], tuple[int, int, int | None]]:
+        """Live files of the table among some paths, as `live_files` tells them; nothing may wait."""
+        return live_files(self._session, self._table_id, paths)
+
     def flush(self) -> None:
         """Write everything that waits."""
         self._write_new()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
-    from deltalakedb.catalog.ratify import Ratification
+    from deltalakedb.catalog.ratify import CommitFacts, Ratification
 
 Phase = Literal["loading", "verifying", "finalized", "failed", "undone"]
 BatchKind = Literal["base", "tail"]
@@ -104,17 +104,6 @@ class Receipt:
     written_at: int
     milliseconds: int
     memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommitFacts:
-    """What a commit's row says of files that were read line by line, and of the commit's bytes."""
-
-    data_change: bool
-    added: int
-    removed: int
-    sha256: str | None = None
-    size: int | None = None
 
 
 def find_open(database: Database, name: str, location: str) -> ImportRow | None:
@@ -339,10 +328,7 @@ def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
 
 def note_large_commit(session: Session, table_id: int, commit: Ratification, facts: CommitFacts) -> None:
     """Write the row of a commit whose bytes stay in the log alone: only their digest is kept."""
-    write_commits(session, table_id, [commit])
-    values = (facts.data_change, facts.added, facts.removed, facts.sha256, facts.size)
-    sql = statements("imports", session.engine.dialect.name)["set commit facts"]
-    session.run(sql, (*values, table_id, commit.version))
+    write_commits(session, table_id, [replace(commit, facts=facts)])
 
 
 def has_other_files(database: Database, session: Session, table_id: int) -> bool:

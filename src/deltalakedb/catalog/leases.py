@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import threading
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
-from deltalakedb.exceptions import CatalogBusyError
+from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Session
+
+logger = logging.getLogger(__name__)
+
+#: the part of a lease's time after which it is renewed: two renewals may fail
+_RENEWED_AT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +64,53 @@ def acquire(
     return lease
 
 
-def holder_of(database: Database, name: str) -> str | None:
-    """Who holds a lease, or held it last."""
+def acquire_from_dead(database: Database, name: str, *, ttl_ms: int = 60_000) -> Lease | None:
+    """Take a lease that is free or expired, or whose holder was a process of this machine that is no more."""
+    lease = acquire(database, name, ttl_ms=ttl_ms)
+    if lease is None and (held := holding(database, name)) is not None and held.is_dead:
+        # with the dead one's name, and a new token that fences it off
+        lease = acquire(database, name, ttl_ms=ttl_ms, holder=held.holder)
+    return lease
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How a lease is held, for those who do not hold it.
+
+    Attributes:
+        holder: Who has it.
+        seconds: How long it lasts, unless it is renewed.
+    """
+
+    holder: str
+    seconds: float
+
+    @property
+    def who(self) -> str:
+        """The holder's machine and process."""
+        return self.holder.rpartition(":")[0]
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the holder was a process on this machine that has ended."""
+        host, _, pid = self.who.rpartition(":")
+        if host != socket.gethostname() or not pid.isdigit() or int(pid) == os.getpid():
+            return False
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+def holding(database: Database, name: str) -> Holding | None:
+    """How a lease is held; None where it is free."""
     with database.read() as session:
         row = session.row(database.sql("leases", "one"), (name,))
-    return None if row is None else row[0]
+        now = session.now_ms()
+    return None if row is None or row[2] <= now else Holding(row[0], (row[2] - now) / 1000)
 
 
 def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
@@ -90,14 +139,46 @@ def still_held(database: Database, session: Session, lease: Lease) -> bool:
 
 
 @contextmanager
-def leased(database: Database, name: str, *, ttl_ms: int = 60_000) -> Iterator[Lease]:
-    """Hold a lease for a piece of work; CatalogBusyError where somebody else has it."""
-    lease = acquire(database, name, ttl_ms=ttl_ms)
+def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int = 60_000) -> Iterator[Lease]:
+    """Hold a lease for a piece of work on a table; CatalogBusyError where somebody else has it.
+
+    It is renewed for as long as the process runs and the work takes. A lease whose holder was a process of
+    this machine that is no more is taken over at once.
+
+    Args:
+        database: The catalog.
+        name: The lease.
+        work: What it is for, for the message.
+        table: The table's name, for the message.
+        ttl_ms: How long others wait for a holder that has stopped.
+    """
+    lease = acquire_from_dead(database, name, ttl_ms=ttl_ms)
     if lease is None:
+        held = holding(database, name)
+        who = "" if held is None else f" ({held.who})"
+        until = "" if held is None else f", at the latest in {held.seconds:.0f} s"
         raise CatalogBusyError(
-            f"somebody else is at work on {name}", suggestion="wait until it is done, or its lease runs out"
+            f"somebody else{who} is at work on {work} of {table}",
+            table=table,
+            suggestion=f"wait until it is done, or its lease runs out{until}",
         )
+    done = threading.Event()
+    beat = threading.Thread(
+        target=_renew_until, args=(done, database, lease, ttl_ms), name="deltasql-lease", daemon=True
+    )
+    beat.start()
     try:
         yield lease
     finally:
+        done.set()
+        beat.join()
         release(database, lease)
+
+
+def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms: int) -> None:
+    while not done.wait(ttl_ms / 1000 * _RENEWED_AT):
+        try:
+            if renew(database, lease, ttl_ms=ttl_ms) is None:
+                return  # it was lost, which whoever relies on it finds out
+        except DeltaSqlError as error:
+            logger.info("the lease %s was not renewed: %s", lease.name, error.message)

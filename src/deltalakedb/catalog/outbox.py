@@ -6,7 +6,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import audit
+from deltalakedb.catalog import audit, group_notes
+from deltalakedb.catalog.leases import Holding
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
 
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _TOGETHER = 8
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
+#: commits of ours that a resolution took back and has not made again yet, by table
+RESOLVING = "mirror.resolve."
+#: leases of those who write checkpoints, by table
+CHECKPOINT_LEASE = "checkpoint:"
 #: commits that wait longer than this are an alarm
 ALARM_SECONDS = 60.0
 
@@ -85,6 +91,12 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     whatever lies between the oldest and the newest of a table is there too.
     """
     now = time.time_ns() // 1_000_000
+    if database.dialect.plans_anew and len(versions) > 1:
+        values = [v for t in versions for v in (t, min(versions[t]), max(versions[t]), now)]
+        with database.relaxed_write() as session:
+            for name in ("published of tables", "advance tables"):
+                session.run(database.sql("outbox", name).rows(len(versions), 4), values)
+        return
     one, several = database.sql("outbox", "published"), database.sql("outbox", "published range")
     advance = database.sql("outbox", "advance")
     with database.relaxed_write() as session:
@@ -143,6 +155,15 @@ def lag(database: Database, table_id: int) -> Lag:
 
 def refuse_unpublished(database: Database, table: Table) -> None:
     """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    with database.read() as session:
+        resolving = session.row(database.sql("tables", "setting"), (f"{RESOLVING}{table.table_id}",))
+    if resolving is not None:
+        raise UnsupportedOperationError(
+            "a resolution of the table was interrupted: commits that it took back would be lost",
+            table=table.name,
+            suggestion=f"`deltasql mirror resolve {table.name} --keep-theirs` goes on with it; or drop with "
+            "force=True (`--force`)",
+        )
     if behind := lag(database, table.table_id).versions:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
@@ -182,6 +203,13 @@ class MirrorStatus:
         checkpoint_error: Why the checkpoint that is due could not be written; None where nothing failed.
         checkpoint_attempts: How often that failed.
         checkpoint_retry_in: Seconds until it is tried again.
+        checkpoint_holder: Who is writing a checkpoint or cleaning the log up, as machine and process; one
+            that died is told until its lease ends or somebody takes it over.
+        checkpoint_lease: Seconds until that lease ends.
+        manifests_missing: Transactions over several tables that are published, and whose manifest could not
+            be written beside this one.
+        manifest_error: Why, for one of them.
+        manifest_retry_in: Seconds until the first of them is tried again.
     """
 
     table: str
@@ -203,6 +231,11 @@ class MirrorStatus:
     checkpoint_error: str | None = None
     checkpoint_attempts: int = 0
     checkpoint_retry_in: float | None = None
+    checkpoint_holder: str | None = None
+    checkpoint_lease: float | None = None
+    manifests_missing: int = 0
+    manifest_error: str | None = None
+    manifest_retry_in: float | None = None
 
     @property
     def alarm(self) -> bool:
@@ -228,13 +261,31 @@ def status(database: Database, name: str | None = None) -> list[MirrorStatus]:
     """How every table's log stands to the catalog, or that of one table."""
     with database.read() as session:
         now = session.now_ms()
-        everywhere = session.row(database.sql("tables", "setting"), ("mirror.paused",)) is not None
         rows = session.rows(database.sql("outbox", "status"), (name,))
-        noted: dict[str, str] = dict(
-            session.rows(database.sql("tables", "settings like"), (f"{_CHECKPOINT}%",))
-        )
-    found = (_status(row, now, everywhere=everywhere) for row in rows)
-    return [_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found]
+        noted: dict[str, str] = dict(session.rows(database.sql("outbox", "notes")))
+        held = {
+            lease: Holding(holder, (until - now) / 1000)
+            for lease, holder, until in session.rows(
+                database.sql("leases", "held"), (f"{CHECKPOINT_LEASE}%", now)
+            )
+        }
+    missing: dict[int, list[MissingManifest]] = {}
+    for key, value in noted.items():
+        if key.startswith(group_notes.PREFIX):
+            one = group_notes.from_note(key, value, now)
+            for table_id in one.tables:
+                missing.setdefault(table_id, []).append(one)
+    found = (_status(row, now, everywhere="mirror.paused" in noted) for row in rows)
+    found = (_with_trouble(s, noted.get(_note(s.table_id)), now) for s in found)
+    found = (_with_holder(s, held.get(f"{CHECKPOINT_LEASE}{s.table_id}")) for s in found)
+    return [_with_missing(s, missing.get(s.table_id, ())) for s in found]
+
+
+def paused(database: Database, table_ids: Sequence[int]) -> set[int]:
+    """Those of some tables whose publishing stands still, by themselves or with the whole catalog."""
+    sql = database.sql("outbox", "paused").expand(len(table_ids))
+    with database.read() as session:
+        return {row[0] for row in session.rows(sql, table_ids)}
 
 
 def all_paused(database: Database) -> bool:
@@ -279,6 +330,24 @@ def _with_trouble(status: MirrorStatus, note: str | None, now: int) -> MirrorSta
         checkpoint_error=error,
         checkpoint_attempts=attempts,
         checkpoint_retry_in=max(0, due - now) / 1000,
+    )
+
+
+def _with_holder(status: MirrorStatus, held: Holding | None) -> MirrorStatus:
+    if held is None:
+        return status
+    return replace(status, checkpoint_holder=held.who, checkpoint_lease=held.seconds)
+
+
+def _with_missing(status: MirrorStatus, missing: Sequence[MissingManifest]) -> MirrorStatus:
+    if not missing:
+        return status
+    first = min(missing, key=lambda one: one.retry_in)
+    return replace(
+        status,
+        manifests_missing=len(missing),
+        manifest_error=first.error,
+        manifest_retry_in=first.retry_in,
     )
 
 

@@ -25,7 +25,7 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.protocol.slots import SlotEncoder
@@ -47,6 +47,46 @@ _COMMIT_COLUMNS = (
     "sha256",
     "size_bytes",
 )
+_HEAD_COLUMNS = (
+    "head_version",
+    "head_timestamp",
+    "first_version",
+    "num_files",
+    "size_bytes",
+    "num_records",
+    "files_without_count",
+    "next_file_seq",
+    "metadata_version",
+    "protocol_version",
+    "shape",
+    "head_sha256",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit's row says of files that were read piece by piece, and of the commit's bytes."""
+
+    data_change: bool
+    added: int
+    removed: int
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A commit that is too large to be held in memory; its bytes stay in the log alone.
+
+    Attributes:
+        pieces: Reads its removes or its adds anew, in lists of a bounded length.
+        sha256: The digest of its bytes.
+        size: How many there are.
+    """
+
+    pieces: Callable[[type[Add | Remove]], Iterator[Sequence[Add | Remove]]]
+    sha256: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +104,26 @@ class Ratification:
     published: bool = False
     #: the adds are new names made for this commit: no live file can have them
     fresh: bool = False
+    #: the files, where they are not among the actions
+    streamed: Streamed | None = None
+    #: what is known of files and bytes that are not held here
+    facts: CommitFacts | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """The digest of its bytes, where they are known."""
+        if self.data is not None:
+            return digest(self.data)
+        return None if self.facts is None else self.facts.sha256
+
+    @property
+    def counted(self) -> CommitFacts:
+        """What its row says of its files."""
+        if self.facts is not None:
+            return self.facts
+        files = [a for a in self.actions if isinstance(a, Add | Remove)]
+        added = sum(isinstance(a, Add) for a in files)
+        return CommitFacts(any(a.data_change for a in files), added, len(files) - added)
 
 
 @dataclass(slots=True)
@@ -117,6 +177,11 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
         slot_rows.remember_shape(session.engine, table.table_id, locked.shape)
     rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
     counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
+    if commit.streamed is None:
+        facts = commit.counted
+    else:
+        facts = _apply_streamed(rows, counts, commit.version, commit.streamed)
+    commit = replace(commit, facts=facts)
     with session.batch(len(adds) + len(removes)):
         _apply_files(rows, counts, live, commit.version, adds, removes)
         rows.flush()
@@ -128,7 +193,7 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
             *state_versions(locked, commit.version, commit.actions),
             locked.frozen,
             uuid.uuid4().hex if state is not None else locked.shape,
-            None if commit.data is None else digest(commit.data),
+            commit.sha256,
             locked.published_version,
             locked.paused,
         )
@@ -142,8 +207,8 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
             txn=commit.txn_uuid,
             at=commit.timestamp,
             operation=_operation(commit.actions),
-            added=len(adds),
-            removed=len(removes),
+            added=facts.added,
+            removed=facts.removed,
             origin=commit.origin,
         )
     return moved
@@ -162,13 +227,14 @@ def state_versions(locked: LockedTable, version: int, actions: Sequence[Action])
 def _apply_files(
     rows: FileRows,
     counts: Counts,
-    live: dict[tuple[str, str], tuple[int, int, int | None]],
+    live: Mapping[tuple[str, str], tuple[int, int, int | None]],
     version: int,
     adds: Sequence[Add],
     removes: Sequence[Remove],
 ) -> None:
+    left = dict(live)
     for remove in removes:
-        found = live.pop((canonical_path(remove.path), remove.dv_id), None)
+        found = left.pop((canonical_path(remove.path), remove.dv_id), None)
         if found is None:
             rows.bury(remove, version)
         else:
@@ -176,12 +242,31 @@ def _apply_files(
             rows.close(file_id, version, remove)
             counts.change(-1, size, records)
     for add in adds:
-        if (found := live.pop((canonical_path(add.path), add.dv_id), None)) is not None:
+        if (found := left.pop((canonical_path(add.path), add.dv_id), None)) is not None:
             file_id, size, records = found
             rows.close(file_id, version, None)
             counts.change(-1, size, records)
         _, records = rows.add(add, version)
         counts.change(1, add.size, records)
+
+
+def _apply_streamed(rows: FileRows, counts: Counts, version: int, files: Streamed) -> CommitFacts:
+    """Removes first, then adds, some at a time; each piece is looked up when its turn comes."""
+    added = removed = 0
+    changed = False
+    for piece in files.pieces(Remove):
+        removes = [a for a in piece if isinstance(a, Remove)]
+        _apply_files(rows, counts, rows.live(a.path for a in removes), version, (), removes)
+        rows.flush()
+        removed += len(removes)
+        changed |= any(a.data_change for a in removes)
+    for piece in files.pieces(Add):
+        adds = [a for a in piece if isinstance(a, Add)]
+        _apply_files(rows, counts, rows.live(a.path for a in adds), version, adds, ())
+        rows.flush()
+        added += len(adds)
+        changed |= any(a.data_change for a in adds)
+    return CommitFacts(changed, added, removed, files.sha256, files.size)
 
 
 def apply_state(
@@ -221,14 +306,14 @@ def write_commits(session: Session, table_id: int, commits: Sequence[Ratificatio
     kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
     if kept:
         session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
-    sql = statements("outbox", session.engine.dialect.name)["insert"]
-    for commit in commits:
-        if not commit.published:
-            session.run(sql, (table_id, commit.version, "pending"))
+    open_ = [(table_id, c.version, "pending", 0) for c in commits if not c.published]
+    if open_:
+        session.insert("dl_outbox", ("table_id", "version", "state", "attempts"), open_)
 
 
 def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
     info = next((a for a in commit.actions if isinstance(a, CommitInfo)), None)
+    facts = commit.counted
     return (
         table_id,
         commit.version,
@@ -237,20 +322,19 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
         commit.timestamp,
         _operation(commit.actions),
         commit.is_blind_append,
-        any(isinstance(a, Add | Remove) and a.data_change for a in commit.actions),
-        sum(isinstance(a, Add) for a in commit.actions),
-        sum(isinstance(a, Remove) for a in commit.actions),
+        facts.data_change,
+        facts.added,
+        facts.removed,
         None if info is None else encode_json(info.to_dict()),
         commit.origin,
         audit.actor(),
-        None if commit.data is None else digest(commit.data),
-        None if commit.data is None else len(commit.data),
+        commit.sha256,
+        facts.size if commit.data is None else len(commit.data),
     )
 
 
 def set_head(session: Session, locked: LockedTable) -> None:
     """Move a table's head."""
-    sql = statements("snapshots", session.engine.dialect.name)["set head"]
     head = locked.table.head
     values = (
         head.version,
@@ -267,7 +351,7 @@ def set_head(session: Session, locked: LockedTable) -> None:
         locked.digest,
         locked.table.table_id,
     )
-    session.run(sql, values)
+    session.update_rows("dl_heads", _HEAD_COLUMNS, "table_id", [values])
 
 
 def _operation(actions: Sequence[Action]) -> str | None:

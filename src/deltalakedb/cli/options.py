@@ -74,6 +74,15 @@ def importing(command: F) -> F:
     """Add the options of a command that imports."""
     command = engines(command)
     command = click.option(
+        "--rate", type=click.IntRange(0), metavar="FILES", help="Files loaded in a second at most."
+    )(command)
+    command = click.option(
+        "--batch-size",
+        type=click.IntRange(1),
+        metavar="ROWS",
+        help="Rows of the checkpoint in one transaction.",
+    )(command)
+    command = click.option(
         "--verify",
         type=LEVEL,
         default="digest",

@@ -63,7 +63,7 @@ def commit_at_once(
         fresh = None
         if not one.paused:
             written = (one.version, one.timestamp, append.data(one.timestamp))
-            fresh = Fresh(append.table.table_id, (written,), one.after, clear=one.clear)
+            fresh = Fresh(append.table.table_id, (written,), one.after, clear=one.clear, asked=True)
         done.append(Committed(one.version, one.timestamp, fresh=fresh))
     return done
 

@@ -11,6 +11,7 @@ from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deltalakedb.catalog.ratify import Streamed
     from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
@@ -30,11 +31,19 @@ class NewTable:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A commit that another writer put into `_delta_log`, taken over byte for byte."""
+    """A commit that another writer put into `_delta_log`, taken over byte for byte.
 
-    data: bytes
+    Attributes:
+        data: Its bytes; None for one that is too large to be held.
+        timestamp: When it was committed.
+        origin: What took it over.
+        streamed: The files of one that is too large; the change holds its other actions.
+    """
+
+    data: bytes | None
     timestamp: int
     origin: str = "adopt"
+    streamed: Streamed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,7 @@ class TableChange:
         again: A commit of ours is made again while its table is frozen for everybody else.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
         named: The table was not looked up for this change: it has to have its name still.
+        kept: Writer features that the engine which wrote the files has seen to.
     """
 
     table: Table | NewTable
@@ -76,6 +86,7 @@ class TableChange:
     received: Received | None = None
     again: bool = False
     named: bool = False
+    kept: frozenset[str] = frozenset()
 
     @property
     def read_version(self) -> int:
@@ -90,6 +101,8 @@ class TableChange:
     @property
     def steps(self) -> list[Sequence[Action]]:
         """The actions of each version, in order; empty for a table that was only read."""
+        if self.copy is not None and self.copy.streamed is not None:
+            return [self.actions]  # its files come later
         return [s for s in (self.actions, *self.then) if s]
 
     @property

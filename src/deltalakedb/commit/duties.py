@@ -25,7 +25,7 @@ def own_duties(change: TableChange, step: Sequence[Action], protocol: Protocol |
         protocol: The table's protocol before them.
     """
     if change.received is None:
-        return {FENCE} if change.exact else OURS
+        return {FENCE} if change.exact else OURS | change.kept
     # the engine that made it has seen to every duty but those that would let somebody else decide
     after = next((a for a in step if isinstance(a, Protocol)), protocol)
     return frozenset() if after is None else writer_features(after) - DECIDED_ELSEWHERE

@@ -19,12 +19,13 @@ from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, track
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.ratify import Streamed
     from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import TableChange
-    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.actions import Action, Add, Remove
 
 
 def protocol_now(session: Session, table: Table) -> Protocol | None:
@@ -44,6 +45,8 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
     for ordinal, step in enumerate(change.steps):
+        if ordinal:
+            session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
         before = metadata
@@ -57,6 +60,9 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
             also=own_duties(change, step, protocol),
             made_here=change.copy is None,
         )
+        streamed = None if change.copy is None else change.copy.streamed
+        if streamed is not None:
+            streamed = _checked(streamed, locked.table, version, protocol, metadata)
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
         actions: Sequence[Action] = step
@@ -85,6 +91,7 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
                 origin="sql" if change.made is None else change.made.origin,
                 published=change.copy is not None,
                 fresh=change.fresh,
+                streamed=streamed,
             ),
         )
         result = Committed(version, timestamp)
@@ -95,6 +102,27 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
     head = before_all.table.head
     clear = before_all.published_version == head.version
     return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
+
+
+def _checked(
+    streamed: Streamed, table: Table, version: int, protocol: Protocol, metadata: Metadata
+) -> Streamed:
+    """The same files, each piece checked for its form before it is written."""
+
+    def pieces(kind: type[Add | Remove]) -> Iterator[Sequence[Add | Remove]]:
+        for piece in streamed.pieces(kind):
+            check_commit(
+                piece,
+                version=version,
+                protocol=protocol,
+                metadata=metadata,
+                root=table.location,
+                table=table.name,
+                made_here=False,
+            )
+            yield piece
+
+    return replace(streamed, pieces=pieces)
 
 
 def _completed(

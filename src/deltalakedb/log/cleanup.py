@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ConfigError, LogCorruptError
@@ -23,6 +23,8 @@ LOG_RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * DAY_MS
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
+#: a file that nobody has touched for so long has no writer any more
+UNFINISHED_GRACE_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def clean_log(
     needed_from: int | None = None,
     dry_run: bool = False,
 ) -> CleanupPlan:
-    """Delete what the retention lets go, and sidecars that no checkpoint names any more.
+    """Delete what the retention lets go, sidecars that no checkpoint names any more, and what the dead left.
 
     A run that dies half-way leaves a log that reads the same; the next one finishes its work.
 
@@ -139,6 +141,7 @@ def clean_log(
     for meta in () if dry_run else plan.delete:
         store.delete(meta.path)
         failpoint("cleanup.between_files")
+    plan = replace(plan, delete=plan.delete + sweep(store, now_ms=now_ms, dry_run=dry_run))
     if plan.checkpoint is None:
         return plan
     gone = {meta.path for meta in plan.delete}
@@ -146,6 +149,30 @@ def clean_log(
     for meta in () if dry_run else orphans:
         store.delete(meta.path)
     return CleanupPlan(plan.checkpoint, plan.delete + orphans, plan.reason)
+
+
+def sweep(
+    store: Store,
+    *,
+    now_ms: int,
+    older_than_ms: int = 0,
+    folders: Iterable[str] = (LOG_FOLDER, SIDECAR_FOLDER),
+    dry_run: bool = False,
+) -> tuple[ObjectMeta, ...]:
+    """Delete files that their writers never finished; those that were touched in the last day stay.
+
+    Args:
+        store: The table's root.
+        now_ms: Now, in epoch milliseconds.
+        older_than_ms: Those that were touched in this time stay too.
+        folders: Where to look.
+        dry_run: Only look.
+    """
+    before = now_ms - max(UNFINISHED_GRACE_MS, older_than_ms)
+    dead = tuple(meta for folder in folders for meta in store.unfinished(folder) if meta.modified_ms < before)
+    for meta in () if dry_run else dead:
+        store.delete(meta.path)
+    return dead
 
 
 def _before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:

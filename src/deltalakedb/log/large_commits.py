@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import UnionType
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage import ObjectMeta, Store
 
 #: bytes from which on a commit is not held in memory as a whole
 LARGE: Final = 32 * 1024 * 1024
+
+#: files of a large commit in memory at once
+PIECE: Final = 10_000
 
 _BOM = b"\xef\xbb\xbf"
 #: how lines of files begin, as every known writer spells them; others are decoded and looked at
@@ -61,6 +65,21 @@ def iter_state(store: Store, path: str) -> Iterator[Action]:
             and (action := decode_line(line, source=path, number=number)) is not None
         ):
             yield action
+
+
+def iter_pieces(
+    store: Store, path: str, kind: type[Add | Remove] | UnionType = Add | Remove
+) -> Iterator[list[Add | Remove]]:
+    """The file actions of a commit, or those of one kind, in lists of a bounded length."""
+    found: list[Add | Remove] = []
+    for action in iter_actions(store, path):
+        if isinstance(action, kind):
+            found.append(action)
+            if len(found) >= PIECE:
+                yield found
+                found = []
+    if found:
+        yield found
 
 
 def large_commit_info(store: Store, path: str) -> CommitInfo | None:

@@ -14,7 +14,7 @@ from deltalakedb.catalog.leases import leased, still_held
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, InvalidArgumentError, TableFrozenError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
-from deltalakedb.log.cleanup import clean_log, retention_ms
+from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.mirror.backoff import wait_ms
@@ -25,12 +25,14 @@ from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.leases import Lease
     from deltalakedb.catalog.outbox import MirrorStatus
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.catalog.values import OpenTable, Table
     from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.log.cleanup import CleanupPlan
     from deltalakedb.protocol.actions import Metadata, Remove
@@ -55,7 +57,7 @@ DEFAULT_INTERVAL = 100
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: from so many files on, a checkpoint is split
 _SPLIT_FROM = 500_000
-_LEASE_MS = 15 * 60_000
+_LEASE_MS = 2 * 60_000
 #: only where a table says so: what is deleted is history of readers outside
 _CLEANUP = "delta.enableExpiredLogCleanup"
 
@@ -100,7 +102,7 @@ def checkpoint(
             suggestion="publish it first, with `deltasql mirror run`",
         )
     store = open_store(table.location, storage_options)
-    with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS) as lease:
+    with _leased(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
             mine = still_held(database, session, lease)
@@ -112,7 +114,16 @@ def checkpoint(
             failpoint("checkpoint.after_note")
             write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
+    try:
+        sweep(store, now_ms=time.time_ns() // 1_000_000)
+    except DeltaSqlError as error:
+        logger.info("what dead publishers left of %s stays: %s", name, error.message)
     return written
+
+
+def _leased(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    name = f"{outbox.CHECKPOINT_LEASE}{table.table_id}"
+    return leased(database, name, work="a checkpoint or the clean-up", table=table.name, ttl_ms=_LEASE_MS)
 
 
 def _checksum(database: Database, name: str, version: int) -> VersionChecksum:
@@ -154,7 +165,7 @@ def clean(
     opened = snapshots.open_table(database, name)
     store = open_store(table.location, storage_options)
     times = {row.version: row.timestamp for row in commits.history(database, table)}
-    with leased(database, f"checkpoint:{table.table_id}", ttl_ms=_LEASE_MS):
+    with _leased(database, table):
         return clean_log(
             store,
             now_ms=time.time_ns() // 1_000_000,

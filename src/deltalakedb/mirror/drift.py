@@ -10,9 +10,11 @@ from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, StorageMissingError, VersionMissingError
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
+from deltalakedb.log.large_commits import commit_digest, is_large
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
@@ -83,20 +85,29 @@ def verify(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table)
-    found = list(_files(database, store, table, rows))
+    found = list(_files(database, store, table, rows, storage_options))
     if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
         found += _replays(database, store, table)
     checked = sum(r.version <= table.published_version for r in rows)
     return DriftReport(name, checked, tuple(sorted(found, key=lambda f: f.version)))
 
 
-def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
+def _files(
+    database: Database,
+    store: Store,
+    table: Table,
+    rows: list[CommitRow],
+    storage_options: Mapping[str, str] | None,
+) -> Iterator[Finding]:
     listing = list_log(store)
     covered = max(listing.checkpoints, default=-1)
     for row in rows:
         if row.sha256 is None:
             continue  # imported from a checkpoint: there never were bytes
         try:
+            large = is_large(listing.commits.get(row.version))
+            if large and commit_digest(store, commit_path(row.version)).sha256 == row.sha256:
+                continue
             data = store.get(commit_path(row.version))
         except StorageMissingError:
             # cleaning up is every engine's right, below a checkpoint
@@ -105,8 +116,8 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
             continue
         if digest(data) != row.sha256:
             yield judge(database, table, row.version, data)
-    if store.exists(commit_path(table.head.version + 1)):
-        yield Finding("ahead", table.head.version + 1, "the log has a version that the catalog did not make")
+    if (newest := newest_beyond(database, table, storage_options)) is not None:
+        yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
 def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.compaction import write_compaction
-from deltalakedb.mirror import checkpointer, drift, fencing, outside, reconciler, repair
+from deltalakedb.mirror import checkpointer, drift, fencing, groups, outside, reconciler, repair
 from deltalakedb.mirror.pruning import Pruned, prune
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.storage.store import open_store
@@ -55,8 +55,9 @@ class Mirror:
 
     def publish(self, name: str) -> Pass:
         """Publish everything that waits of one table, now."""
-        registry.find(self._database, name)
+        table = registry.find(self._database, name)
         done = reconciler.reconcile(self._database, name, checkpoints=reconciler.FORCED)
+        groups.write_missing(self._database, table_id=table.table_id, force=True)
         return done.with_left(outbox.status(self._database, name))
 
     def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
@@ -125,7 +126,9 @@ class Mirror:
         registry.refuse_followed(table)
         if not 0 <= start < end <= table.published_version:
             raise InvalidArgumentError(
-                f"versions {start} to {end} are not a range of published versions", table=name
+                f"versions {start} to {end} are not a range of published versions",
+                table=name,
+                suggestion=f"give two versions from 0 to {table.published_version}, the first below the last",
             )
         return write_compaction(open_store(table.location, self._options(name)), start, end, dry_run=dry_run)
 
@@ -139,7 +142,8 @@ class Mirror:
 
     def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
         """Make the whole log of a table from the catalog into an empty place."""
-        return repair.rebuild(self._database, name, str(location))
+        options = self._database.engine.config.storage_options_for(str(location))
+        return repair.rebuild(self._database, name, str(location), storage_options=options)
 
     def recover(self, name: str) -> Adopted:
         """Catch up with a log that is ahead of the catalog."""

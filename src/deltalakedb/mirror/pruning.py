@@ -42,16 +42,16 @@ def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
         name: The table.
         dry_run: Only count.
     """
+    table = registry.find(database, name)
     status = outbox.status_of(database, name)
     if status is None:
-        raise TableMissingError(f"there is no table {name!r}", table=name)
+        raise TableMissingError(f"the table {name!r} was dropped a moment ago", table=name)
     if status.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {status.state_reason}",
             table=name,
             suggestion="resolve that first: its bytes may be needed for it",
         )
-    table = registry.find(database, name)
     waiting = outbox.waiting_versions(database, table.table_id)
     # the checkpoint's own version stays, for it is what a rebuilt log goes on from
     covered = min(status.checkpoint_version, status.published_version) - 1

@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
+from deltalakedb.mirror.groups import write_missing
 from deltalakedb.mirror.publisher import publish
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Pass:
         backing_off: Tables that failed before and are left alone until their next try.
         late: Tables whose commits have waited for too long.
         no_checkpoint: Tables whose due checkpoint could not be written.
+        no_manifest: Tables that lack the manifest of a transaction, since it could not be written.
     """
 
     published: int = 0
@@ -62,6 +64,7 @@ class Pass:
     backing_off: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     no_checkpoint: tuple[str, ...] = ()
+    no_manifest: tuple[str, ...] = ()
 
     def __add__(self, other: Pass) -> Pass:
         def both(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,6 +80,7 @@ class Pass:
             both(self.backing_off, other.backing_off),
             both(self.late, other.late),
             both(self.no_checkpoint, other.no_checkpoint),
+            both(self.no_manifest, other.no_manifest),
         )
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
@@ -93,6 +97,7 @@ class Pass:
             no_checkpoint=tuple(
                 dict.fromkeys((*self.no_checkpoint, *(s.table for s in active if s.checkpoint_backing_off)))
             ),
+            no_manifest=tuple(s.table for s in found if s.manifests_missing),
         )
 
 
@@ -109,6 +114,7 @@ def run_once(
     done = Pass()
     for name in outbox.behind(database):
         done += reconcile(database, name, checkpoints=NONE)
+    write_missing(database)
     found = outbox.status(database)
     report_lag(found)
     # what is not due by the numbers may be due by its age in the next pass
@@ -238,6 +244,7 @@ def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -
                 backing_off=last.backing_off,
                 late=last.late,
                 no_checkpoint=last.no_checkpoint,
+                no_manifest=last.no_manifest,
             )
             trouble = 0
         except DeltaSqlError as error:

@@ -76,7 +76,7 @@ def repair(
         return Repaired(tuple(f.version for f in broken), left, dry_run)
     store = open_store(table.location, storage_options)
     done = []
-    with leased(database, f"repair:{table.table_id}") as lease:
+    with leased(database, f"repair:{table.table_id}", work="a resolution or repair", table=name) as lease:
         for finding in broken:
             with database.read() as session:
                 if not still_held(database, session, lease):

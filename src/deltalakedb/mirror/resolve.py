@@ -23,6 +23,7 @@ from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_MS = 15 * 60_000
+_LEASE_MS = 2 * 60_000
+#: features that files keep which were written before; two writers may have counted to the same numbers
+_KEPT = SPARKS - {"identityColumns"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,9 @@ def resolve(
         ours = _noted(database, table) or _waiting(database, table, storage_options)
         seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
         return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
-    with leased(database, f"repair:{table.table_id}", ttl_ms=_LEASE_MS):
+    with leased(
+        database, f"repair:{table.table_id}", work="a resolution or repair", table=name, ttl_ms=_LEASE_MS
+    ):
         noted = _noted(database, table)
         ours = _take_back(database, table, storage_options) if noted is None else noted
         first = ours[0].version
@@ -151,7 +156,7 @@ def _take_back(database: Database, table: Table, storage_options: Mapping[str, s
 
 
 def _note(table: Table) -> str:
-    return f"mirror.resolve.{table.table_id}"
+    return f"{outbox.RESOLVING}{table.table_id}"
 
 
 def _noted(database: Database, table: Table) -> list[Ours] | None:
@@ -190,7 +195,9 @@ def _again(
         if why is None:
             noted = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
             reads = NOTHING if all(o.is_blind_append for o in part.commits) else ReadSet(files=part.removed)
-            change = TableChange(opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True)
+            change = TableChange(
+                opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True, kept=_KEPT
+            )
             try:
                 # its own id: a repeated call of its writer finds it; the answer must be a new one here
                 outcome = commit(database, [change], txn_uuid=part.txn_uuid, repeated=False)

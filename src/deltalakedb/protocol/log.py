@@ -88,12 +88,14 @@ class Fresh:
         commits: Version, time and bytes of each commit, in order.
         after: The sha256 of the bytes of the version before; None where it is not known.
         clear: Everything before was published already.
+        asked: Whether publishing stands still was asked while it was ratified.
     """
 
     table_id: int
     commits: tuple[tuple[int, int, bytes], ...]
     after: str | None
     clear: bool
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: the folder of a database in Spark's warehouse ends so
 _DATABASE_FOLDER: Final = ".db"
+#: how the names of folders begin that are no table's
+_HIDDEN: Final = ("_", ".")
 _AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 
 
@@ -103,17 +105,19 @@ class Places:
         """The name of a table that is created at a location; None where that is no business of the catalog.
 
         Raises:
-            AddressError: The place is under the catalog's root, and its folders make no name.
+            AddressError: A table there would hold others or lie in one, or its folders make no name.
         """
         key = _key(location)
+        root = registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
+        above = None if root is None else _key(normal_location(root))
+        self._refuse_nesting(location, key, above)
         if (named := self._named.get(key)) is not None:
             return named
-        root = registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
-        if root is None or not key.startswith(f"{(above := _key(normal_location(root)))}/"):
+        if above is None or not _is_below(key, above):
             return None
         *folders, last = key.removeprefix(f"{above}/").split("/")
-        if any(part.startswith(("_", ".")) for part in (*folders, last)):
-            return None  # hidden: scratch tables, and what engines keep for themselves
+        if any(part.startswith(_HIDDEN) for part in (*folders, last)):
+            return None  # scratch tables, and what engines keep for themselves
         parts = [*(folder.removesuffix(_DATABASE_FOLDER) for folder in folders), last]
         if any("." in part for part in parts):
             raise AddressError(
@@ -121,6 +125,34 @@ class Places:
                 suggestion="take folder names without dots, or `deltasql serve --table NAME=LOCATION`",
             )
         return validate_table_name(".".join(parts))
+
+    def _refuse_nesting(self, location: str, key: str, root: str | None) -> None:
+        """Refuse a table around others, or in one: a vacuum of the outer would delete the inner's files."""
+        if root is not None and (key == root or _is_below(root, key)):
+            what = "is the catalog's root" if key == root else f"has the catalog's root {root} in it"
+            raise AddressError(
+                f"{location} {what}: a table there would hold all others",
+                suggestion=f"write to a folder of its own: {root.rstrip('/')}/NAME becomes the table NAME",
+            )
+        for table in registry.list_tables(self._database):
+            other = _key(table.location)
+            if _is_below(other, key):
+                raise AddressError(
+                    f"{location} has the table {table.name} in it, at {table.location}",
+                    table=table.name,
+                    suggestion="write to a folder that no table lies in",
+                )
+            inside = key.removeprefix(f"{other}/").split("/") if _is_below(key, other) else []
+            if inside and not any(part.startswith(_HIDDEN) for part in inside):
+                raise AddressError(
+                    f"{location} lies in the folder of the table {table.name} at {table.location}",
+                    table=table.name,
+                    suggestion="write to a folder beside it, or to the table's own",
+                )
+
+
+def _is_below(key: str, other: str) -> bool:
+    return key.startswith(f"{other.rstrip('/')}/") and key != other
 
 
 def _key(location: str) -> str:

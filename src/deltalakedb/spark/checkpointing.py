@@ -24,8 +24,8 @@ from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_pa
 from deltalakedb.mirror import checkpointer
 from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
 from deltalakedb.protocol.rules import is_on
-from deltalakedb.spark.scratch import runs_here
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched
+from deltalakedb.spark.sight import runs_here
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.extras import require
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import deltalake
     from pyspark.sql import Column, SparkSession
@@ -51,7 +52,8 @@ def delete(
             where = "" if condition is None else f" WHERE (\n{condition}\n)"
             spark.sql(f"DELETE FROM {path_name(folder)}{where}").collect()  # noqa: S608 - it is the user's
         else:
-            plain_table(spark, folder).delete(condition)
+            with columns_of(spark):
+                plain_table(spark, folder).delete(condition)
 
     where = condition_of(spark, found._source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
@@ -96,7 +98,8 @@ def update(
             where = "" if condition is None else f" WHERE (\n{condition}\n)"
             spark.sql(f"UPDATE {path_name(folder)} SET {given}{where}").collect()  # noqa: S608 - the same
         else:
-            plain_table(spark, folder).update(condition=condition, set=dict(set))
+            with columns_of(spark):
+                plain_table(spark, folder).update(condition=condition, set=dict(set))
 
     where = condition_of(spark, found._source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
@@ -106,6 +109,21 @@ def update(
 def all_text(*parts: str | Column | None) -> bool:
     """Whether there is no Column among some expressions, so that they can be said in SQL."""
     return all(part is None or isinstance(part, str) for part in parts)
+
+
+@contextmanager
+def columns_of(spark: SparkSession) -> Iterator[None]:
+    """Say what is missing where expressions that are Columns reach a Connect server that cannot take them."""
+    errors = require("pyspark.errors", "spark", "Spark")
+    try:
+        yield
+    except errors.PySparkException as error:
+        if not type(spark).__module__.startswith("pyspark.sql.connect") or "extension" not in str(error):
+            raise
+        raise UnsupportedOperationError(
+            "over Spark Connect, expressions that are Columns need a server with Delta's own plugin",
+            suggestion="write conditions and values as SQL text, or use a session with a driver of its own",
+        ) from error
 
 
 def plain_table(spark: SparkSession, folder: str) -> Any:

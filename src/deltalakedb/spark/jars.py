@@ -53,8 +53,13 @@ def find_jars() -> list[Path]:
     """
     found = sorted(folder().glob("*.jar"))
     if not any("delta-spark_" in jar.name and jar.name.endswith(f"-{DELTA}.jar") for jar in found):
+        named = get_config().spark.jars is not None
         raise SparkSetupError(
-            f"Delta's jars for Spark are not in {folder()}", suggestion=f"fetch them, once: {_COMMAND}"
+            f"Delta's jars for Spark are not in {folder()}",
+            suggestion="put them there, or leave the setting spark.jars (DELTASQL_SPARK__JARS) out and "
+            f"fetch them, once: {_COMMAND}"
+            if named
+            else f"fetch them, once: {_COMMAND}",
         )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextvars import copy_context
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog import claims, imports
@@ -16,11 +17,15 @@ from deltalakedb.log.checkpoint_scan import CheckpointScan
 from deltalakedb.log.listing import list_log
 from deltalakedb.spark.java import check_java
 from deltalakedb.spark.replaying import log_digests
+from deltalakedb.spark.row_digests import plain_rows
+from deltalakedb.spark.sessions import check_connect
 from deltalakedb.spark.sessions import session as start_session
 from deltalakedb.spark.shares import ANSWER, Share, answers, collect, cut, spread, watched, windows_of
+from deltalakedb.spark.tails import TailJobs
 from deltalakedb.spark.versions import check_versions
 from deltalakedb.transfer.holding import Heartbeat
-from deltalakedb.transfer.loader import TORN, LocalEngine, Pace, base_batch, receipt_of
+from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
+from deltalakedb.transfer.pace import Pace
 from deltalakedb.transfer.plan import base_checkpoint
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.digest import FileDigest
+    from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.engines import LoadTask
     from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.windows import PreparedWindow
@@ -40,21 +46,27 @@ if TYPE_CHECKING:
 
 #: windows that one task takes; a task that begins inside a row group reads it from its beginning
 _WINDOWS_PER_TASK: Final = 4
-#: windows that come to the driver at a time where it writes
-_WINDOWS_PER_JOB: Final = 6
+#: the same where the driver writes; and how many such tasks a job has, the first of them soon
+_WINDOWS_SENT: Final = 2
+_TASKS_PER_JOB: Final = (2, 3, 4)
+#: bytes of commits from which on executors parse them
+_LONG_TAIL: Final = 16 * 1024 * 1024
 #: databases that many processes may write to at a time
 _SHARED: Final = frozenset({"postgres"})
 
 
-def check() -> None:
-    """See that Spark could be started.
+def check(remote: str | None = None) -> None:
+    """See that Spark could be started, or a Spark Connect server be spoken to.
 
     Raises:
         MissingExtraError: PySpark is not installed.
         SparkSetupError: Java is missing or does not fit.
     """
     check_versions()
-    check_java()
+    if remote is None or remote.startswith("local"):
+        check_java()
+    if remote is not None:
+        check_connect()
 
 
 def start(*, master: str | None = None, remote: str | None = None) -> SparkSession:
@@ -63,7 +75,9 @@ def start(*, master: str | None = None, remote: str | None = None) -> SparkSessi
 
 
 class SparkEngine:
-    """Loads the first version's files by a Spark job; the commits after it, in their order, by the driver.
+    """Loads the first version's files by a Spark job; the commits after it are written by the driver.
+
+    Where there are many of those, executors parse and encode them.
 
     Args:
         spark: The session.
@@ -86,7 +100,11 @@ class SparkEngine:
                 error.context[TORN] = plan.first_version
                 raise
         # what is left, which is nothing of the base
-        LocalEngine().load(task)
+        if plan.tail_bytes < _LONG_TAIL:
+            LocalEngine().load(task)
+            return
+        with TailJobs(self._spark, task) as tails:
+            LocalEngine().load(task, tails)
 
     def log_digest(
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
@@ -104,6 +122,10 @@ class SparkEngine:
         """None: what executors read was not counted."""
         return
 
+    def row_digest(self, location: str, version: int) -> RowDigest | None:
+        """The digest of a plain table's rows, as delta-spark reads them."""
+        return plain_rows(self._spark, location, version)
+
     def _base(self, task: LoadTask) -> None:
         scan = CheckpointScan(task.reader.store, base_checkpoint(list_log(task.reader.store), task.plan))
         done = imports.receipts(task.database, task.row.import_id)
@@ -111,7 +133,7 @@ class SparkEngine:
         with task.database.read() as session:
             encoders = Encoders.of(session, task.row.table_id)
         here = task.database.address.engine not in _SHARED or task.rate_limit > 0
-        windows = 1 if here else _WINDOWS_PER_TASK
+        windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
         shares = cut(scan.rows, task.plan.batch_size, windows, begun)
         if not shares:
             return
@@ -154,9 +176,13 @@ class SparkEngine:
         beat, context = Heartbeat(task.database, task.lease), copy_context()
 
         def made() -> Iterator[list[PreparedWindow]]:
-            for at in range(0, len(job.shares), _WINDOWS_PER_JOB):
-                some = min(_WINDOWS_PER_JOB, len(job.shares) - at)
+            at = 0
+            for many in chain(_TASKS_PER_JOB, repeat(_TASKS_PER_JOB[-1])):
+                some = min(many, len(job.shares) - at)
+                if not some:
+                    return
                 yield context.run(self._prepared, job, at, some)
+                at += some
 
         for windows in ahead(made()):
             beat()

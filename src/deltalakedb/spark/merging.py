@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.conditions import target_condition
-from deltalakedb.spark.dml import all_text, plain_table
+from deltalakedb.spark.dml import all_text, columns_of, plain_table
 from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
 
 if TYPE_CHECKING:
@@ -199,11 +199,12 @@ class MergeBuilder:
         if all_text(self._condition, *said):
             self._run_text(folder)
             return
-        target = plain_table(self._spark, folder).alias(self._target_alias)
-        builder = target.merge(self._source.alias(self._source_alias), self._condition)
-        for clause in self._clauses:
-            builder = clause.say(builder)
-        (builder.withSchemaEvolution() if self._evolves else builder).execute()
+        with columns_of(self._spark):
+            target = plain_table(self._spark, folder).alias(self._target_alias)
+            builder = target.merge(self._source.alias(self._source_alias), self._condition)
+            for clause in self._clauses:
+                builder = clause.say(builder)
+            (builder.withSchemaEvolution() if self._evolves else builder).execute()
 
     def _run_text(self, folder: str) -> None:
         # the source's own session, which is another one where somebody made several

@@ -12,7 +12,7 @@ from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.protocol.rules import OURS, SPARKS, is_on
 from deltalakedb.spark.scratch import SparkScratch
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import submit
@@ -89,7 +89,7 @@ def operate(
         ConflictError: Somebody else changed what the operation depends on.
     """
     snapshot = table._source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if same_rows:
         with unread(table._source):
             adds, reads = list(table._source.adds(where)), NOTHING
@@ -98,13 +98,13 @@ def operate(
     _check_row_ids(table, adds)
     domains = snapshots.domains(table._database, table._row, snapshot.version)
     failpoint("data.before")
-    with SparkScratch.at(table._root, spark, table=table.name) as scratch, _parts(spark, len(adds)):
+    with SparkScratch.at(table._root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
         run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
-        submit(table, scratch, harvest, reads)
+        submit(table, scratch, harvest, reads, kept=SPARKS)
     infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
     return infos[0].extra.get("operationMetrics") or {} if infos else {}
 
@@ -145,7 +145,7 @@ def _check_row_ids(table: SqlDeltaTable, adds: list[Add]) -> None:
 
 
 @contextmanager
-def _parts(spark: SparkSession, files: int) -> Iterator[None]:
+def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
     """A scratch log is short: fifty tasks to read it would take longer than the rest."""
     if spark.conf.get(_PARTS, None) is not None:
         yield

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.names import commit_path
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.logstore import CLASS, KNOWN
 from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.sight import check_seen
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import known
 from deltalakedb.table.source import LogSource
@@ -84,9 +86,13 @@ def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> Data
     picked = _picked(spark, table, where)
     if picked is None and _is_published(table):
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
-        return reader.load(spark_path(table._row.location))
+        if spark.conf.get("spark.delta.logStore.class", None) == CLASS:
+            reader = reader.option(KNOWN, "true")  # it need not ask what the database has told already
+        location = table._row.location
+        check_seen(spark, location, f"{location}/{commit_path(snapshot.version)}", table=table.name)
+        return reader.load(spark_path(location))
     adds = table._source.adds() if picked is None else picked
-    return frame_over(spark, snapshot, adds, table._root)
+    return frame_over(spark, snapshot, adds, table._root, table=table.name)
 
 
 def _picked(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> list[Add] | None:

@@ -17,6 +17,7 @@ from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.spark.sight import check_seen, runs_here
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.lending import LENT, Absolute
@@ -41,33 +42,31 @@ def spark_path(location: str) -> str:
     return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
 
 
-def runs_here(spark: SparkSession) -> bool:
-    """Whether executors see the files of this machine."""
-    return (spark.conf.get("spark.master", "") or "").startswith("local")
-
-
-def frame_over(spark: SparkSession, snapshot: Snapshot, adds: Iterable[Add], root: Root) -> DataFrame:
+def frame_over(
+    spark: SparkSession, snapshot: Snapshot, adds: Iterable[Add], root: Root, *, table: str
+) -> DataFrame:
     """The rows of some files of a snapshot, read by delta-spark from a log that names only them.
 
     The log stays as long as the session: a DataFrame may be planned again at any time.
     """
     lent = [_for_spark(add) for add in Absolute(root.location).lend(list(adds))]
     log = encode_commit([_opening(snapshot), snapshot.protocol, snapshot.metadata, *lent])
-    if runs_here(spark):
-        folder = tempfile.mkdtemp(prefix="deltasql-spark-")
-        store, place = open_store(folder), folder
-    else:
-        name = f"{WORK_FOLDER}/{work_name()}"
-        place = f"{root.location}/{name}"
-        store = open_store(place, root.options)
+    here = runs_here(spark)
+    above = tempfile.mkdtemp(prefix="deltasql-spark-") if here else root.location
+    # by the folder's name the log store knows that no catalog has to be asked
+    place = f"{above}/{WORK_FOLDER}/{work_name()}"
+    store = open_store(place, None if here else root.options)
     store.put(_FIRST, log)
-    weakref.finalize(spark, _clear, store, Path(place) if root.is_local or runs_here(spark) else None)
+    check_seen(spark, root.location, f"{place}/{_FIRST}", table=table)
+    folder = Path(place) if root.is_local or here else None
+    weakref.finalize(spark, _clear, store, folder, Path(above) if here else None)
     return spark.read.format("delta").load(spark_path(place))
 
 
-def _clear(store: Store, folder: Path | None) -> None:
+def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
     store.delete(_FIRST)
-    for empty in (folder / "_delta_log", folder, folder.parent) if folder is not None else ():
+    empties = [folder / "_delta_log", folder, folder.parent] if folder is not None else []
+    for empty in [*empties, *([above] if above is not None else [])]:
         try:
             empty.rmdir()
         except OSError:  # others are at work there
@@ -105,6 +104,11 @@ class SparkScratch(Scratch):
         check_shared(root, spark, table=table)
         made = cls.for_writing(root, table=table)
         assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing makes what it is called on
+        try:
+            check_seen(spark, root.location, str(made.folder), table=table)
+        except BaseException:
+            made.remove()
+            raise
         return made
 
     def lay_all(self, snapshot: Snapshot, adds: Iterable[Add], domains: Mapping[str, DomainMetadata]) -> None:

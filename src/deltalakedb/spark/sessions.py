@@ -72,7 +72,7 @@ def session(
     building = sql.SparkSession.builder if builder is None else builder
     building = building.appName(app_name)
     if remote is not None:
-        _check_connect()
+        check_connect()
         settings = dict(config or {})
         if remote.startswith("local"):
             # Spark starts a server here, which takes the settings of a session
@@ -102,7 +102,7 @@ def session(
     return made
 
 
-def _check_connect() -> None:
+def check_connect() -> None:
     """See that Spark Connect's client is installed.
 
     Raises:

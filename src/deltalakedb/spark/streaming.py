@@ -358,9 +358,9 @@ def _columns(metadata: Metadata) -> list[tuple[str, str, str, bool]]:
 def _version_from(table: SqlDeltaTable, moment: str) -> int:
     """The first version at or after a time."""
     from deltalakedb.catalog import commits
-    from deltalakedb.table.shapes import epoch_ms
+    from deltalakedb.table.shapes import instant_ms
 
-    wanted = epoch_ms(moment)
+    wanted = instant_ms(moment)
     rows = commits.history(table._database, table._row)
     later = [row.version for row in rows if row.timestamp >= wanted]
     if not later:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import TableMissingError
+from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.spark import dml, merging, upkeep
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.scratch import frame_over
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writing import Wish
+from deltalakedb.table.new_tables import Wishes
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +50,7 @@ class SparkTransaction:
         table = self._transaction.table(name)
         snapshot = table._source.snapshot
         adds = list(table._source.adds(condition_of(self._spark, snapshot, where)))
-        frame = frame_over(self._spark, snapshot, adds, table._root)
+        frame = frame_over(self._spark, snapshot, adds, table._root, table=name)
         return frame if where is None else frame.where(where)
 
     def write(
@@ -76,7 +78,10 @@ class SparkTransaction:
             table = self._transaction.table(name)
         except TableMissingError:
             self._transaction._create(
-                name, location, lambda folder: wish.save(folder, more=configuration or {})
+                name,
+                location,
+                lambda folder: wish.create(folder, configuration or {}, table=name),
+                wishes=Wishes(kept=SPARKS),
             )
         else:
             table._refresh()

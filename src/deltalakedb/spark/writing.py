@@ -12,10 +12,13 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.operating import log_parts
 from deltalakedb.spark.scratch import SparkScratch, check_shared
 from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.sight import check_seen
+from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import removes, submit
 from deltalakedb.table.places import place_for
 from deltalakedb.table.roots import root_at
@@ -134,6 +137,11 @@ class Wish:
             writer = writer.partitionBy(*columns)
         writer.save(folder)
 
+    def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
+        """Have delta-spark make a table of the rows at a path."""
+        check_seen(self.df.sparkSession, folder, folder, table=table)
+        self.save(folder, more=properties)
+
     def fulfil(self, table: SqlDeltaTable) -> int | None:
         """Write to a table that exists; its new version, None where there was nothing to do or not yet."""
         if self.mode == "ignore":
@@ -187,8 +195,9 @@ def _create(
         database,
         name,
         place,
-        lambda folder: wish.save(folder, more=configuration),
+        lambda folder: wish.create(folder, configuration, table=name),
         storage_options=storage_options,
+        wishes=Wishes(kept=SPARKS),
     )
 
 
@@ -207,7 +216,7 @@ def _write_to(
     whole: bool,
 ) -> int | None:
     snapshot = table._source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
     candidates: list[Add] = []
     reads = EVERYTHING if mode == "overwrite" else NOTHING
     where = condition_of(df.sparkSession, snapshot, replace_where)
@@ -219,12 +228,16 @@ def _write_to(
     replaces_all = mode == "overwrite" and replace_where is None and not whole
     domains = snapshots.domains(table._database, table._row, snapshot.version)
     failpoint("data.before")
-    with SparkScratch.at(table._root, df.sparkSession, table=table.name) as scratch:
+    spark = df.sparkSession
+    with (
+        SparkScratch.at(table._root, spark, table=table.name) as scratch,
+        log_parts(spark, len(candidates)),
+    ):
         scratch.lay_all(snapshot, candidates, domains)
         save(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         more: list[Action] = removes(table._source.adds()) if replaces_all else []
         if not more and all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
-        done = submit(table, scratch, harvest, reads, more)
+        done = submit(table, scratch, harvest, reads, more, kept=SPARKS)
     return None if done is None or done.replayed else done.version

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
 import stat
-import sys
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
+from deltalakedb.storage.temporaries import forget_checksum, is_temporary, link_new, remove, temporary_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_TEMP_PREFIX = ".dl-"
-_TEMP_SUFFIX = ".tmp"
-#: file systems without hard links say one of these
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _COPY_BYTES = 1 << 20
-_RENAME_NOREPLACE = 1
-_AT_FDCWD = -100
 
 _ADVICE = {
     errno.EACCES: "check the rights of the file and its folders for this user",
@@ -127,6 +119,20 @@ class LocalStore:
             except FileNotFoundError:
                 return []
 
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        """Temporary files in a folder, by the time of their last change: they are given that of a commit."""
+        folder = f"{self._text}/{checked_path(prefix)}" if prefix else self.location
+        with Translated("list", folder):
+            try:
+                names = [e.name for e in os.scandir(folder) if is_temporary(e.name)]
+            except FileNotFoundError:
+                return
+        for name in sorted(names):
+            path = f"{prefix}/{name}" if prefix else name
+            with contextlib.suppress(FileNotFoundError), Translated("look at", path):
+                found = os.lstat(f"{folder}/{name}")
+                yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
+
     def put_new(
         self,
         path: str,
@@ -169,6 +175,7 @@ class LocalStore:
         """Create or replace a file, whole or not at all."""
         at = self._at(path)
         with Translated("write", at), self._temporary(at, data, None) as temporary:
+            forget_checksum(at)
             temporary.replace(at)
             self._sync_folder(at.parent)
 
@@ -195,6 +202,7 @@ class LocalStore:
                 return False
             with self._temporary(at, content, None) as temporary:
                 if not new:
+                    forget_checksum(at)
                     temporary.replace(at)
                 elif not link_new(temporary, at):
                     return False
@@ -214,6 +222,7 @@ class LocalStore:
         at = self._at(path)
         with Translated("delete", at):
             at.unlink(missing_ok=True)
+            forget_checksum(at)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete many files; some may be gone already."""
@@ -237,7 +246,7 @@ class LocalStore:
             with entries:
                 for entry in entries:
                     path = f"{prefix}/{entry.name}" if prefix else entry.name
-                    if entry.name.startswith(_TEMP_PREFIX) and entry.name.endswith(_TEMP_SUFFIX):
+                    if is_temporary(entry.name):
                         continue
                     if entry.is_dir():
                         if recursive:
@@ -308,17 +317,6 @@ class LocalStore:
             os.close(handle)
 
 
-def temporary_name(folder: str) -> str:
-    """A hidden name in a folder for a file that is not whole yet."""
-    return f"{folder}/{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
-
-
-def remove(path: str) -> None:
-    """Take a file away that may be gone already."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108
-
-
 def _chunks(data: bytes | BinaryIO) -> Iterable[bytes]:
     return iter(lambda: data.read(_COPY_BYTES), b"") if hasattr(data, "read") else (data,)
 
@@ -344,27 +342,3 @@ class Translated:
         # one of our own errors is an OSError too
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise storage_error(error, self._doing, self._path) from error
-
-
-def link_new(temporary: Path | str, target: Path | str, *, links_only: bool = False) -> bool:
-    """Give a file another name unless the name is taken: atomic, and never a part of the file."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError as e:
-        if links_only or e.errno not in _NO_LINKS or not sys.platform.startswith("linux"):
-            raise
-        return _rename_new(temporary, target)
-    return True
-
-
-def _rename_new(temporary: Path | str, target: Path | str) -> bool:
-    """The same for file systems without hard links, by Linux's renameat2."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(temporary), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
-        code = ctypes.get_errno()
-        if code == errno.EEXIST:
-            return False
-        raise OSError(code, os.strerror(code), str(target))
-    return True

@@ -181,6 +181,10 @@ class RemoteStore:
             listed = obstore.list_with_delimiter(self._store)
             return sorted({str(p).strip("/") for p in listed["common_prefixes"]})
 
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:  # noqa: ARG002
+        """None: an object is there when it is whole."""
+        return iter(())
+
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:  # noqa: ARG002
         """Create an object; False where there is one already. The store sets the time itself."""
         return self._create(path, data)
@@ -262,7 +266,7 @@ class RemoteStore:
 
     def _delete(self, names: Sequence[str]) -> None:
         with self._translated("delete", names[0]):
-            obstore.delete(self._store, names)
+            obstore.delete(self._store, [*names])
 
     def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):

@@ -82,6 +82,13 @@ class Store(Protocol):
         """The names of the folders right below the root, sorted."""
         ...
 
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        """Files in a folder that their writers have not finished, or never will; `list` leaves them out.
+
+        Their time is when a writer last touched them, whatever time they were given.
+        """
+        ...
+
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
         """Create a file, whole or not at all; False where there is one already, which stays as it is.
 

@@ -37,6 +37,7 @@ class Wishes:
         features: Features that were asked for by name, or by a property that delta-rs does not act on.
         hooks: What is to follow the commit.
         hint: What to do where delta-rs refuses the rest.
+        kept: Writer features that the engine which makes the table sees to.
     """
 
     in_commit_timestamps: bool | None = None
@@ -44,6 +45,7 @@ class Wishes:
     features: tuple[str, ...] = ()
     hooks: Hooks = DEFAULT
     hint: str | None = None
+    kept: frozenset[str] = frozenset()
 
 
 _HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"

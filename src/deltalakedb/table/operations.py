@@ -150,6 +150,7 @@ def submit(
     more: Iterable[Action] = (),
     *,
     hooks: Hooks = DEFAULT,
+    kept: frozenset[str] = frozenset(),
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
@@ -163,7 +164,9 @@ def submit(
     failpoint("data.after")
     read, root = table._source.snapshot, table._root
     first, *then = steps
-    work = Work(table._row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then)
+    work = Work(
+        table._row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then, kept=kept
+    )
     return table._hand_on(work)
 
 

@@ -109,7 +109,8 @@ def write_files(
     plan, casts = plan_for(snapshot.metadata), casts_for(snapshot.metadata, source.schema)
     if reason is not None or isinstance(options, str) or isinstance(plan, str) or isinstance(casts, str):
         raise UnsupportedOperationError(
-            f"this append cannot be written directly: {reason}", suggestion="write it through delta-rs"
+            f"this append cannot be written directly: {reason}",
+            suggestion="write it by deltalakedb.spark.write, or outside of Spark by write_deltalake",
         )
     target = _target(target_file_size, snapshot.metadata.configuration)
     files = FileSet(root.new_files(fsync=fsync, flushes=flushes), plan, options, target=target)

@@ -47,6 +47,7 @@ class Participant:
     reads: ReadSet = NOTHING
     fresh: bool = True
     hooks: list[Hooks] = field(default_factory=list)
+    kept: frozenset[str] = frozenset()
 
     def take(self, work: Work) -> None:
         """Put an operation on top."""
@@ -57,6 +58,8 @@ class Participant:
         self.reads |= work.reads
         self.fresh = self.fresh and work.fresh
         self.hooks.append(work.hooks)
+        # every operation has looked at the table's features itself before it began
+        self.kept |= work.kept
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
@@ -67,9 +70,10 @@ class Participant:
         if not folded.steps and not reads:
             return None, vanished
         first, *then = folded.steps or ((),)
-        return TableChange(
-            self.table, first, self.read, reads, tuple(then), isolation, fresh=self.fresh
-        ), vanished
+        change = TableChange(
+            self.table, first, self.read, reads, tuple(then), isolation, fresh=self.fresh, kept=self.kept
+        )
+        return change, vanished
 
 
 class Participants:

@@ -11,7 +11,7 @@ from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, encode_path
 from deltalakedb.protocol.reads import EVERYTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
 from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
@@ -101,7 +101,9 @@ def restored(
 ) -> Restored:
     """The same, telling all about the files."""
     now = table._source.snapshot
-    check_writable(now.protocol, table=table.name, also=OURS)
+    # numbers that were given once must not be given again, so the columns that count stay refused
+    kept = SPARKS - {"identityColumns"}
+    check_writable(now.protocol, table=table.name, also=OURS | kept)
     version, parameters = _asked(table, target)
     if version >= now.version:
         raise InvalidArgumentError(
@@ -120,7 +122,7 @@ def restored(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table._hand_on(Work(table._row, actions, now, EVERYTHING, root=table._root, hooks=hooks))
+    table._hand_on(Work(table._row, actions, now, EVERYTHING, root=table._root, hooks=hooks, kept=kept))
     return done
 
 

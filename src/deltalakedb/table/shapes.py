@@ -41,3 +41,18 @@ def epoch_ms(when: str | datetime) -> int:
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     return int(when.timestamp() * 1000)
+
+
+def instant_ms(when: str | datetime) -> int:
+    """The same where a text has to name its zone, so that every reader takes it for the same instant.
+
+    Raises:
+        InvalidArgumentError: It names none, or is no time.
+    """
+    moment = epoch_ms(when)
+    if isinstance(when, str) and (read := datetime.fromisoformat(when)).tzinfo is None:
+        raise InvalidArgumentError(
+            f"Failed to parse datetime string: {when!r} has no time zone",
+            suggestion=f"write {read.isoformat()}Z for UTC, or pass a datetime",
+        )
+    return moment

@@ -27,7 +27,7 @@ from deltalakedb.table.places import normal_location, url_of
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
-from deltalakedb.table.shapes import MetadataView, epoch_ms
+from deltalakedb.table.shapes import MetadataView, instant_ms
 from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.whole_numbers import whole_number
@@ -238,13 +238,7 @@ class SqlDeltaTable(Outliving, SqlReads):
         if not isinstance(version, str | datetime):
             self._open(number)
             return
-        moment = epoch_ms(version)
-        if isinstance(version, str) and datetime.fromisoformat(version).tzinfo is None:
-            raise InvalidArgumentError(
-                f"Failed to parse datetime string: {version!r} has no time zone",
-                suggestion=f"write {version}Z for UTC, or pass a datetime",
-            )
-        self._open(self._version_at(moment))
+        self._open(self._version_at(instant_ms(version)))
 
     def _version_at(self, moment: int) -> int:
         """The newest version at a time."""

@@ -15,11 +15,12 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import orphans
 from deltalakedb.table.referenced import needed_by, references
@@ -101,7 +102,9 @@ def vacuum(
     if dry_run:
         return list(found.files)
     registry.refuse_followed(table._row)
-    check_writable(table._source.snapshot.protocol, table=table.name, also=OURS)
+    check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    if full:
+        refuse_strangers(table._database, table._row, table._root.options)
     there = _existing(table, list(found.files))
     if not there:
         return []
@@ -211,7 +214,8 @@ def _commit(table: SqlDeltaTable, actions: Sequence[Action]) -> None:
     """Commit what says that files are being deleted; it depends on nothing that others do."""
     for attempt in range(_RETRIES + 1):
         try:
-            table._hand_on(Work(table._row, actions, table._source.snapshot, NOTHING, root=table._root))
+            snapshot, root = table._source.snapshot, table._root
+            table._hand_on(Work(table._row, actions, snapshot, NOTHING, root=root, kept=SPARKS))
         except ConflictError:
             if attempt == _RETRIES:
                 raise

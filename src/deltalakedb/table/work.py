@@ -76,6 +76,7 @@ class Work:
         root: The table's root, with the storage options that the caller gave.
         hooks: What is to follow the commit.
         then: Actions of further versions, where the operation made several.
+        kept: Writer features that the engine which wrote the files has seen to.
     """
 
     table: Table | NewTable
@@ -88,6 +89,7 @@ class Work:
     root: Root | None = None
     hooks: Hooks = DEFAULT
     then: Sequence[Sequence[Action]] = field(default=())
+    kept: frozenset[str] = frozenset()
 
     @property
     def steps(self) -> list[Sequence[Action]]:
@@ -137,6 +139,7 @@ class AutoCommit:
             work.then,
             fresh=work.fresh,
             named=work.named,
+            kept=work.kept,
         )
         roots = {} if work.root is None else {work.root.location: work.root}
         outcome = settle(self.database, [change], files=work.files, roots=roots)

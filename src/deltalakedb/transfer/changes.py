@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.file_rows import FileRows, live_files
-from deltalakedb.catalog.imports import CommitFacts
-from deltalakedb.catalog.ratify import Counts, apply_state
+from deltalakedb.catalog.ratify import CommitFacts, Counts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.paths import canonical_path
 

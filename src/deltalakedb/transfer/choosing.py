@@ -67,6 +67,17 @@ class EngineWish:
                 f"{named[0]} is of no use to the local engine", suggestion="use engine='spark' or 'auto'"
             )
 
+    def check(self) -> None:
+        """See that a Spark that was asked for can be had, before anything is made for it.
+
+        Raises:
+            MissingExtraError: PySpark is not installed.
+            SparkSetupError: Java is missing or does not fit.
+        """
+        asked = self.engine == "spark" or self.master is not None or self.remote is not None
+        if asked and self.spark is None and (self.remote is not None or active_session() is None):
+            import_module("deltalakedb.spark.loading").check(self.remote)
+
     def decide(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
         """The engine for a table of some size."""
         if self.engine == "local":

@@ -1,7 +1,8 @@
-"""The rows themselves: read through the catalog and by stock ``deltalake``, compared in any order."""
+"""The rows themselves: read through the catalog, and by stock ``deltalake`` or Spark; in any order."""
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import math
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from deltalakedb.transfer.findings import Difference
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import VerifyReport
 
 _LANE = (1 << 64) - 1
@@ -42,6 +44,11 @@ class RowDigest:
                 self.count += 1
         return self
 
+    def join(self, count: int, lane: int) -> None:
+        """Count in what was summed up elsewhere."""
+        self.count += count
+        self.lane = (self.lane + lane) & _LANE
+
 
 def check_rows(
     report: VerifyReport,
@@ -49,6 +56,7 @@ def check_rows(
     location: str,
     storage_options: Mapping[str, str] | None,
     own_options: Mapping[str, str] | None,
+    engine: LoadEngine | None = None,
 ) -> VerifyReport:
     """A report with the comparison of the rows at its version added.
 
@@ -58,6 +66,7 @@ def check_rows(
         location: The plain table.
         storage_options: The options for its location.
         own_options: What the caller gave, for the catalog's table.
+        engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
     """
     found = None
     count = 0
@@ -66,15 +75,19 @@ def check_rows(
         table = DeltaTable(uri, version=report.version, storage_options=mine)
         ours = RowDigest().add(_batches(table))
         count = ours.count
-        options = None if storage_options is None else dict(storage_options)
-        stock = deltalake.DeltaTable(location, version=report.version, storage_options=options)
-        theirs = RowDigest().add(_batches(stock))
+        theirs, who = None if engine is None else engine.row_digest(location, report.version), "Spark"
+        if theirs is None:
+            options = None if storage_options is None else dict(storage_options)
+            stock = deltalake.DeltaTable(location, version=report.version, storage_options=options)
+            theirs, who = RowDigest().add(_batches(stock)), "deltalake"
         if ours.count != theirs.count:
-            found = f"{ours.count} rows through the catalog, {theirs.count} by deltalake"
+            found = f"{ours.count} rows through the catalog, {theirs.count} by {who}"
         elif ours != theirs:
             found = f"{ours.count} rows on both sides, but not the same ones"
     except Exception as error:  # a file that was vacuumed, a feature that stock does not read
-        found = f"the rows could not be compared: {' '.join(str(error).split())[:300]}"
+        # Arrow adds the traceback of a reader that is written in Python
+        reason = " ".join(str(error).split()).partition(" Detail: Python exception")[0]
+        found = f"the rows could not be compared: {reason[:300]}"
     checked = replace(report, rows_checked=count)
     if found is None:
         return checked
@@ -93,6 +106,8 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in sorted(value.items())}
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC)
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     return value

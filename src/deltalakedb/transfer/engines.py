@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.leases import Lease
     from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.digest import FileDigest
+    from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.proofs import BaseProof
     from deltalakedb.transfer.report import ImportProgress
@@ -65,4 +66,8 @@ class LoadEngine(Protocol):
 
     def proof(self, version: int) -> BaseProof | None:
         """What was counted of the log while it was loaded; None where that does not tell of the version."""
+        ...
+
+    def row_digest(self, location: str, version: int) -> RowDigest | None:
+        """The digest of the rows that a plain table has at a version; None leaves that to the caller."""
         ...

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, imports, registry
+from deltalakedb.catalog import imports, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
     LogGapError,
-    StorageMissingError,
     StorageUnavailableError,
     TableExistsError,
     TableMissingError,
@@ -25,13 +24,14 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import outside
 from deltalakedb.transfer.holding import Heartbeat, held
-from deltalakedb.transfer.plan import target_of
+from deltalakedb.transfer.plan import checked_rate, target_of
 from deltalakedb.transfer.verify import check_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.catalog.values import Table
+    from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
     from deltalakedb.transfer.report import ImportProgress
@@ -82,6 +82,12 @@ def follow_table(
     once: bool = False,
     history: History = "auto",
     verify: Level = "digest",
+    batch_size: int | None = None,
+    rate_limit: int | None = None,
+    engine: EngineName = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     tell: Callable[[FollowReport], None] | None = None,
@@ -100,6 +106,12 @@ def follow_table(
         once: Look once and return, as cron likes it; otherwise until ``stop`` is set.
         history: As in ``import_table``, for the first call.
         verify: As in ``import_table``, for the first call.
+        batch_size: As in ``import_table``, for the first call.
+        rate_limit: As in ``import_table``, for the first call.
+        engine: As in ``import_table``, for the first call; later commits are brought in by this process.
+        spark: As in ``import_table``.
+        master: As in ``import_table``.
+        remote: As in ``import_table``.
         storage_options: Options for the object store.
         stop: Ends the following when it is set.
         tell: Called after every look.
@@ -122,28 +134,33 @@ def follow_table(
     check_level(verify)
     if not 0 < interval < float("inf"):
         raise InvalidArgumentError(f"interval must be a number of seconds above 0, not {interval}")
+    from deltalakedb.transfer.choosing import EngineWish  # Arrow's functions cost time to import
+
+    wish, limit = EngineWish(engine, spark, master, remote), checked_rate(rate_limit)
     options = get_config().storage_options_for(location, storage_options)
     database, name = Database.open(address), address.table or ""
-    database.ensure()
     made = False
     try:
         table = registry.find(database, name)
     except TableMissingError:
+        reader = FileTxnLogReader(location, options)
+        reader.versions()  # what is not there leaves no empty catalog behind
+        wish.check()
+        database.ensure()
         # Arrow's functions cost time to import
-        from deltalakedb.transfer.choosing import EngineWish
         from deltalakedb.transfer.pipeline import Pipeline
 
         Pipeline(
             database,
             address,
             location,
-            FileTxnLogReader(location, options),
+            reader,
             history=history,
             level=verify,
-            batch_size=None,
-            rate_limit=get_config().import_.rate_limit,
+            batch_size=batch_size,
+            rate_limit=limit,
             progress=progress,
-            wish=EngineWish("local"),
+            wish=wish,
             following=True,
         ).whole()
         made, table = True, registry.find(database, name)
@@ -225,7 +242,7 @@ def _bring(
 ) -> int:
     head = table.head.version
     again = f"`deltasql rollback {table.name}` forgets the copy; follow the table anew"
-    if newest < head or _rewritten(database, table, reader):
+    if newest < head or outside.is_rewritten(database, table, reader.store):
         raise LogCorruptError(
             f"the log at {table.location} is not the one that was followed: it was written anew",
             table=table.name,
@@ -243,15 +260,3 @@ def _bring(
         )
     failpoint("follow.before_bringing")
     return len(outside.adopt(database, table.name, options, origin="import").versions)
-
-
-def _rewritten(database: Database, table: Table, reader: FileTxnLogReader) -> bool:
-    """Whether the commit of the copy's newest version is another one now."""
-    row = commits.one(database, table, table.head.version)
-    if row is None or row.sha256 is None:
-        return False
-    try:
-        data = reader.store.get(commit_path(table.head.version))
-    except StorageMissingError:
-        return False  # cleaned up; the checkpoint that covers it has no digest
-    return commits.digest(data) != row.sha256

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -31,17 +29,14 @@ def held(database: Database, location: str) -> Iterator[Lease]:
         CatalogBusyError: Somebody else is at work there.
     """
     name = imports.lease_name(location)
-    lease = leases.acquire(database, name, ttl_ms=imports.LEASE_MS)
+    lease = leases.acquire_from_dead(database, name, ttl_ms=imports.LEASE_MS)
     if lease is None:
-        holder = leases.holder_of(database, name)
-        if holder is not None and _is_dead(holder):
-            # with the dead one's name, and a new token that fences it off
-            lease = leases.acquire(database, name, ttl_ms=imports.LEASE_MS, holder=holder)
-        if lease is None:
-            raise CatalogBusyError(
-                f"another import of {location} is at work ({holder})",
-                suggestion="wait until it is done; the lease of a lost machine runs out in two minutes",
-            )
+        holding = leases.holding(database, name)
+        who = "" if holding is None else f" ({holding.who})"
+        raise CatalogBusyError(
+            f"another import of {location} is at work{who}",
+            suggestion="wait until it is done; the lease of a lost machine runs out in two minutes",
+        )
     try:
         yield lease
     finally:
@@ -50,9 +45,8 @@ def held(database: Database, location: str) -> Iterator[Lease]:
 
 def is_held(database: Database, location: str) -> bool:
     """Whether somebody is at work on what lies at a location."""
-    with database.read() as session:
-        row = session.row(database.sql("leases", "one"), (imports.lease_name(location),))
-        return row is not None and row[2] > session.now_ms() and not _is_dead(row[0])
+    holding = leases.holding(database, imports.lease_name(location))
+    return holding is not None and not holding.is_dead
 
 
 class Heartbeat:
@@ -69,17 +63,3 @@ class Heartbeat:
         self._last = time.monotonic()
         with self._database.write() as session:
             imports.require(self._database, session, self._lease)
-
-
-def _is_dead(holder: str) -> bool:
-    """Whether a holder's name is that of a process on this machine that has ended."""
-    host, _, rest = holder.rpartition(":")[0].rpartition(":")
-    if host != socket.gethostname() or not rest.isdigit() or int(rest) == os.getpid():
-        return False
-    try:
-        os.kill(int(rest), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False

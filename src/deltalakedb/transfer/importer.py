@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,20 +10,20 @@ from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
-    InvalidArgumentError,
     TableExistsError,
     TableMissingError,
     VerificationError,
 )
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.transfer.catchup import catch_up_table
-from deltalakedb.transfer.plan import target_of
+from deltalakedb.transfer.plan import checked_rate, target_of
 from deltalakedb.transfer.verify import check_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.transfer.choosing import EngineName
+    from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
     from deltalakedb.transfer.report import ImportProgress, ImportReport
@@ -76,6 +77,7 @@ def import_table(
         LogError: The log cannot be read; nothing stays loaded.
         VerificationError: What was loaded is not what the log says; the table is not made visible.
         CatalogBusyError: Another import of the table is at work.
+        SparkSetupError: Spark was asked for and cannot be started; nothing was created.
 
     Example:
         >>> import_table("/lake/orders", "deltasql://sqlite//lake/meta.db?table=sales.orders")
@@ -85,29 +87,29 @@ def import_table(
     from deltalakedb.transfer.choosing import EngineWish  # Arrow's functions cost time to import
 
     wish = EngineWish(engine, spark, master, remote)
-    limit = get_config().import_.rate_limit if rate_limit is None else rate_limit
-    if limit < 0:
-        raise InvalidArgumentError(f"rate_limit must be 0 or more, not {limit}")
+    limit = checked_rate(rate_limit)
     options = get_config().storage_options_for(location, storage_options)
-    database = Database.open(address)
-    database.ensure()
-    name = address.table or ""
-    if catch_up:
-        try:
-            table = registry.find(database, name)
-        except TableMissingError:
-            pass  # never imported: the whole way
+    database, name = Database.open(address), address.table or ""
+    known = None
+    with suppress(TableMissingError):  # nor need there be a catalog yet
+        if catch_up:
+            known = registry.find(database, name)
         else:
-            return catch_up_table(database, table, location, options, verify)
-    else:
-        _refuse_again(database, name, location)
+            _refuse_again(database, name, location)
+    if known is not None:
+        return catch_up_table(database, known, location, options, verify)
+    # what is not there leaves no empty catalog behind
+    reader = FileTxnLogReader(location, options)
+    reader.versions()
+    wish.check()
+    database.ensure()
     from deltalakedb.transfer.pipeline import Pipeline  # Arrow's functions cost time to import
 
     run = Pipeline(
         database,
         address,
         location,
-        FileTxnLogReader(location, options),
+        reader,
         history=history,
         level=verify,
         batch_size=batch_size,
@@ -117,7 +119,7 @@ def import_table(
     )
     report = run.whole()
     if verify == "data":
-        report = _check_data(report, uri, location, options)
+        report = _check_data(report, uri, location, options, run.engine)
     return report
 
 
@@ -135,20 +137,21 @@ def _refuse_again(database: Database, name: str, location: str) -> None:
 
 
 def _check_data(
-    report: ImportReport, uri: str, location: str, options: Mapping[str, str] | None
+    report: ImportReport, uri: str, location: str, options: Mapping[str, str] | None, engine: LoadEngine
 ) -> ImportReport:
     """Compare the rows themselves, which only a visible table gives."""
     from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
 
     if report.verification is None:
         return report
-    checked = check_rows(report.verification, uri, location, options, options)
+    checked = check_rows(report.verification, uri, location, options, options, engine)
     if not checked.ok:
         raise VerificationError(
-            f"the rows differ: {checked.differences[-1].detail}",
+            checked.differences[-1].detail,
             table=report.table,
             version=report.version,
-            suggestion=f"the table is visible; take it back with `deltasql rollback {report.table}`",
+            suggestion="the table is visible: where data files are gone, its log says so to every engine; "
+            f"take the import back with `deltasql rollback {report.table}`",
             report=checked,
         )
     return replace(report, verification=checked)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.catalog import imports, indexes, slot_rows
-from deltalakedb.catalog.imports import CommitFacts, Receipt
-from deltalakedb.catalog.ratify import Counts, Ratification, apply_state, write_commits
+from deltalakedb.catalog.imports import Receipt
+from deltalakedb.catalog.ratify import CommitFacts, Counts, Ratification, apply_state, write_commits
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Window
@@ -20,9 +20,10 @@ from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.transfer.memory import memory_bound, peak_bytes
+from deltalakedb.transfer.pace import Pace
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.proofs import BaseProof, looking
-from deltalakedb.transfer.report import ImportProgress
+from deltalakedb.transfer.tails import write_tail
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.transfer.engines import LoadTask
     from deltalakedb.transfer.plan import ImportPlan
+    from deltalakedb.transfer.tails import ReadyTail
     from deltalakedb.transfer.windows import PreparedWindow
 
+#: what was made ready of a batch of commits elsewhere; None where nothing was
+Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
 #: what an error says in its context about the checkpoint that it is about
 TORN = "torn_checkpoint"
 #: of the memory bound, what the tail may take while the base is loaded
@@ -51,10 +55,15 @@ class LocalEngine:
     def __init__(self) -> None:
         self._proof: BaseProof | None = None
 
-    def load(self, task: LoadTask) -> None:
-        """Load every batch that has no receipt yet."""
+    def load(self, task: LoadTask, tails: Tails = lambda _: None) -> None:
+        """Load every batch that has no receipt yet.
+
+        Args:
+            task: What to load.
+            tails: Asked for each batch of commits: what others have made ready of it, if they have.
+        """
         load = _Load(task)
-        load.run()
+        load.run(tails)
         self._proof = load.proof or self._proof
 
     def open(self, task: LoadTask) -> None:
@@ -70,44 +79,9 @@ class LocalEngine:
         found = self._proof
         return found if found is not None and found.version == version else None
 
-
-@dataclass(slots=True)
-class Pace:
-    """Progress and the rate limit of one run."""
-
-    task: LoadTask
-    total: int
-    done: int
-    seen: int
-    began: float = field(default_factory=time.monotonic)
-    steps: int = 0
-    here: int = 0
-
-    def step(self, steps: int, actions: int) -> None:
-        """Count a batch, wait where it came too fast, and tell."""
-        self.done += steps
-        self.steps += steps
-        self.seen += actions
-        self.here += actions
-        if limit := self.task.rate_limit:
-            ahead = self.here / limit - (time.monotonic() - self.began)
-            if ahead > 0:
-                _rest(ahead)
-        self.tell()
-
-    def tell(self) -> None:
-        """Say how far it is."""
-        passed = max(time.monotonic() - self.began, 1e-6)
-        left = passed / self.steps * max(0, self.total - self.done) if self.steps else None
-        progress = ImportProgress(
-            "loading",
-            self.done,
-            self.total,
-            self.seen,
-            round(self.here / passed, 1),
-            None if left is None else round(left, 1),
-        )
-        self.task.tell(progress)
+    def row_digest(self, location: str, version: int) -> None:  # noqa: ARG002
+        """None: rows are read where the comparison is made."""
+        return
 
 
 class _Load:
@@ -131,7 +105,7 @@ class _Load:
         #: what is counted of the base while it passes
         self.proof: BaseProof | None = None
 
-    def run(self) -> None:
+    def run(self, tails: Tails) -> None:
         """State, base and tail, as far as each is missing."""
         self._pace.tell()
         if self._plan.base != "none":
@@ -141,6 +115,8 @@ class _Load:
         for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
             if is_large(self._listing.commits.get(versions.start)):
                 self._large(versions.start)
+            elif (ready := tails(versions)) is not None:
+                self._ready(versions, ready)
             else:
                 self._tail(versions)
 
@@ -250,6 +226,31 @@ class _Load:
                 changes.added + changes.removed,
                 changes.counts,
                 changes.rows.next_seq,
+                began,
+            )
+            failpoint("import.batch_written")
+        self._note(receipt, len(versions))
+
+    def _ready(self, versions: range, tail: ReadyTail) -> None:
+        """Commits that were parsed and encoded elsewhere."""
+        began = time.monotonic()
+        commits = [
+            replace(self._ratification(c.version, c.actions, c.data), facts=c.facts) for c in tail.commits
+        ]
+        with self._task.database.write() as session:
+            imports.require(self._task.database, session, self._task.lease)
+            encoder = self._encoder(session)
+            counts, next_seq = write_tail(session, self._table_id, self._next_seq, tail, encoder)
+            write_commits(session, self._table_id, commits)
+            receipt = self._receipt(
+                session,
+                self._batch,
+                "tail",
+                versions.start,
+                versions.stop - 1,
+                sum(c.facts.added + c.facts.removed for c in tail.commits),
+                counts,
+                next_seq,
                 began,
             )
             failpoint("import.batch_written")
@@ -382,8 +383,3 @@ def receipt_of(
         int((time.monotonic() - began) * 1000),
         peak_bytes(),
     )
-
-
-def _rest(seconds: float) -> None:
-    """Do nothing for a while."""
-    time.sleep(seconds)

@@ -15,7 +15,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.discovery import Found, discover
 from deltalakedb.transfer.importer import import_table
-from deltalakedb.transfer.plan import plan_import
+from deltalakedb.transfer.plan import checked_rate, plan_import
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def import_tables(
     verify: Level = "digest",
     catch_up: bool = True,
     parallel: int | None = None,
+    batch_size: int | None = None,
+    rate_limit: int | None = None,
     dry_run: bool = False,
     engine: EngineName = "auto",
     spark: Any = None,
@@ -120,6 +122,8 @@ def import_tables(
         verify: As in ``import_table``.
         catch_up: Bring in the new commits of tables that were imported before; else they stay as they are.
         parallel: Tables at a time; by default as the settings say.
+        batch_size: As in ``import_table``.
+        rate_limit: As in ``import_table``, for each table.
         dry_run: Only plan.
         engine: As in ``import_table``; the tables share the session.
         spark: As in ``import_table``.
@@ -141,6 +145,7 @@ def import_tables(
     workers = get_config().import_.parallel if parallel is None else parallel
     if workers < 1:
         raise InvalidArgumentError(f"parallel must be 1 or more, not {workers}")
+    checked_rate(rate_limit)
     if isinstance(source, str):
         options = get_config().storage_options_for(normal_location(source), storage_options)
         wanted = discover(source, namespace=namespace, storage_options=options)
@@ -158,7 +163,12 @@ def import_tables(
         try:
             if dry_run:
                 plan = plan_import(
-                    found.path, target, history=history, storage_options=storage_options, **who
+                    found.path,
+                    target,
+                    history=history,
+                    batch_size=batch_size,
+                    storage_options=storage_options,
+                    **who,
                 )
                 return TableOutcome(found.name, found.path, "planned", plan=plan)
             if not catch_up and _is_there(database, found):
@@ -168,6 +178,8 @@ def import_tables(
                 target,
                 history=history,
                 verify=verify,
+                batch_size=batch_size,
+                rate_limit=rate_limit,
                 catch_up=True,
                 storage_options=storage_options,
                 **who,

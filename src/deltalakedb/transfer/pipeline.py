@@ -76,6 +76,11 @@ class Pipeline:
         self._torn: set[int] = set()
         self._resumed = False
 
+    @property
+    def engine(self) -> LoadEngine:
+        """Who loads."""
+        return self._engine
+
     def whole(self) -> ImportReport:
         """Every phase that is left."""
         began = time.perf_counter()

@@ -157,6 +157,7 @@ def plan_import(
 
     wish = EngineWish(engine, spark, master, remote)
     address, location = target_of(path, uri)
+    wish.check()
     reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
     made = make_plan(reader, address, location, history=history, batch_size=batch_size)
     choice = wish.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
@@ -182,6 +183,14 @@ def target_of(path: str, uri: str) -> tuple[Address, str]:
             suggestion="leave location= out of the address",
         )
     return address, location
+
+
+def checked_rate(rate_limit: int | None) -> int:
+    """A rate limit that was given, or that of the settings; 0 is none."""
+    limit = get_config().import_.rate_limit if rate_limit is None else rate_limit
+    if limit < 0:
+        raise InvalidArgumentError(f"rate_limit must be 0 or more, not {limit}")
+    return limit
 
 
 def make_plan(

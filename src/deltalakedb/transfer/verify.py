@@ -11,8 +11,8 @@ from deltalakedb.catalog import digests, files, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
-from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
@@ -66,9 +66,9 @@ def verify_table(
         uri: The table's ``deltasql://`` address.
         level: ``counts`` (files, bytes, metadata), ``digest`` (every live file), ``full`` (every field at
             every version that both sides hold, and the bytes of every commit) or ``data`` (the rows, read
-            through the catalog and by stock ``deltalake``).
-        engine: Who reads the log: as in ``import_table``. Spark makes the digest of the log; what differs,
-            and the levels above ``digest``, are looked at by this process.
+            through the catalog and by stock ``deltalake`` or Spark).
+        engine: Who reads the log: as in ``import_table``. Spark makes the digest of the log, and reads the
+            plain table's rows; what differs, and the level ``full``, are looked at by this process.
         spark: As in ``import_table``.
         master: As in ``import_table``.
         remote: As in ``import_table``.
@@ -106,16 +106,14 @@ def verify_table(
     )
     extra = []
     # that a followed log is ahead is no difference but a delay
-    if table.state != registry.FOLLOWING and reader.store.exists(commit_path(table.head.version + 1)):
-        now = registry.find(database, address.table).head.version
-        if now == table.head.version:
-            detail = "the log has a version that the catalog does not know"
-            extra.append(Difference("ahead", table.head.version + 1, detail))
+    ahead = None if table.state == registry.FOLLOWING else newest_beyond(database, table, options)
+    if ahead is not None:
+        extra.append(Difference("ahead", ahead, "the log has a version that the catalog does not know"))
     report = verify_loaded(subject, level, extra)
     if level == "data":
         from deltalakedb.transfer.data_rows import check_rows  # deltalake's reading costs time to import
 
-        report = check_rows(report, uri, table.location, options, storage_options)
+        report = check_rows(report, uri, table.location, options, storage_options, subject.engine)
     return report
 
 

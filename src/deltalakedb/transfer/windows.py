@@ -70,7 +70,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
             made.parts.append(part)
             continue
         files = plain_files(part.batch)
-        block = None if files is None else _block(files, encoders)
+        block = None if files is None else block_of(files, encoders)
         if block is None:
             made.parts.append(part.actions())
             continue
@@ -81,7 +81,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
     return made
 
 
-def _block(files: PlainFiles, encoders: Encoders) -> Block | None:
+def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
     """Files by columns; None where their statistics ask for the other way."""
     made = encoders.many.columns(files.stats, files.partitions)
     if made is None:

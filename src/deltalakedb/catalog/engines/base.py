@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
+    from deltalakedb.exceptions import CatalogEncodingError
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
@@ -48,6 +49,8 @@ class Dialect:
     hashes: bool
     #: an append is ratified by one statement, since a head must not be held while a client is waited for
     at_once: bool = False
+    #: every execution is planned anew: one statement for many rows beats one run for each
+    plans_anew: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
@@ -139,6 +142,9 @@ class Session(abc.ABC):
         """
         return nullcontext()
 
+    def barrier(self) -> None:  # noqa: B027 - only those who put changes by care
+        """What follows in a batch may change rows that what came before in it has changed."""
+
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
         return time.time_ns() // 1_000_000
@@ -193,8 +199,18 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Give back every connection."""
 
-    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
-        """Run a statement that is a transaction by itself; its rows.
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip.
+
+        Args:
+            statement: The change.
+            params: Its parameters.
+            then: A question and its parameters: asked once the change has the locks that it waits for.
+
+        Returns:
+            The rows of both.
 
         Raises:
             CommitUnknownError: The connection broke, and it may have happened.
@@ -220,6 +236,10 @@ class Engine(abc.ABC):
     def durability(self) -> Durability:
         """Whether an acknowledged commit survives a power cut, by the database's own settings."""
         return Durability(True, "every commit is flushed to disk")
+
+    def encoding_trouble(self) -> CatalogEncodingError | None:
+        """What is wrong with how the database keeps text, where anything is."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""

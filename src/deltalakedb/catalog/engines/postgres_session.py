@@ -236,6 +236,11 @@ class PostgresSession(Session):
             if not self._depth:
                 self._waiting.append([])
 
+    def barrier(self) -> None:
+        """What follows is a statement of its own: one statement does not see its own changes."""
+        if self._depth:
+            self._waiting.append([])
+
     def _later(self, sql: str, params: Sequence[Any]) -> None:
         if not self._waiting or len(self._waiting[-1]) >= _MOST_TOGETHER:
             self._waiting.append([])
@@ -282,8 +287,13 @@ class PostgresSession(Session):
             if end is not None:
                 self.connection.execute(end)
 
-    def change(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
-        """Run a statement that is a transaction by itself; its rows.
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip.
+
+        The server answers the question before it commits, and with what others had committed by then: the
+        statement itself, where it waits for a lock, sees only what was there when it began.
 
         Raises:
             CommitUnknownError: The connection broke, and it may have happened or happen yet.
@@ -291,8 +301,16 @@ class PostgresSession(Session):
         self._count(statement)
         try:
             cursor = self.engine.changes(self.connection)
-            return cursor.execute(_placeholders(str(statement)), params, prepare=True).fetchall()
-        except self.engine.driver.Error as error:
+            with self.connection.pipeline():
+                cursor.execute(_placeholders(str(statement)), params, prepare=True)
+                asked = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
+            # only now it is committed, and its rows tell what happened
+            return cursor.fetchall(), asked.fetchall()
+        except self.engine.driver.Error as failure:
+            # of an aborted pipeline the reason counts
+            cause, aborted = failure.__context__, self.engine.driver.errors.PipelineAborted
+            known = isinstance(failure, aborted) and isinstance(cause, self.engine.driver.Error)
+            error = cause if known else failure
             if self.connection.closed or _lost(error):
                 raise _unknown() from error
             raise self.engine.translate(error) from error

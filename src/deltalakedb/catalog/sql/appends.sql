@@ -15,8 +15,7 @@ held AS MATERIALIZED (
   SELECT a.number, h.table_id, h.head_version + 1 AS version, h.head_sha256 AS after, h.next_file_seq AS seq,
          greatest((extract(epoch FROM clock_timestamp()) * 1000)::bigint, h.head_timestamp + 1) AS at,
          h.head_version = m.published_version
-           AND NOT EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') AS clear,
-         m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused') AS paused
+           AND NOT EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') AS clear
   FROM asked a
   JOIN dl_heads h ON h.table_id = a.table_id
   JOIN dl_tables t ON t.table_id = a.table_id AND t.name = a.name AND t.location = a.location
@@ -76,4 +75,4 @@ transactions AS (
   INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits)
   SELECT ?::text, max(at), ?::text, count(*) FROM made HAVING count(*) > 0
 )
-SELECT version, at, after, clear, paused FROM made ORDER BY number;
+SELECT version, at, after, clear FROM made ORDER BY number;

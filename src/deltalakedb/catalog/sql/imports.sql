@@ -61,11 +61,6 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch = ?;
 -- name: drop receipts
 DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 
--- name: set commit facts
--- of a commit that was read line by line
-UPDATE dl_commits SET data_change = ?, num_added = ?, num_removed = ?, sha256 = ?, size_bytes = ?
-WHERE table_id = ? AND version = ?;
-
 -- name: other files
 -- whether any file belongs to somebody else
 SELECT 1 FROM dl_files WHERE table_id <> ? LIMIT 1;

@@ -13,3 +13,7 @@ UPDATE dl_leases SET holder = ?, token = ?, expires_at = ? WHERE name = ? AND to
 
 -- name: extend
 UPDATE dl_leases SET expires_at = ? WHERE name = ? AND token = ? AND holder = ?;
+
+-- name: held
+-- those whose names fit a pattern and that have not run out
+SELECT name, holder, expires_at FROM dl_leases WHERE name LIKE ? AND expires_at > ?;

@@ -97,3 +97,7 @@ DELETE FROM dl_settings WHERE name = ?;
 
 -- name: insert setting
 INSERT INTO dl_settings (name, value) VALUES (?, ?);
+
+-- name: insert setting unless there
+-- for notes of which several may be made at a time
+INSERT INTO dl_settings (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING;

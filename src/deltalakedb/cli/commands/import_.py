@@ -16,7 +16,7 @@ from deltalakedb.transfer.importer import import_table
 from deltalakedb.transfer.plan import plan_import
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
     help="With --follow, the pause between two looks at the log.",
 )
 @click.option("--once", is_flag=True, help="With --follow, look once and end, as cron likes it.")
-@click.option(
-    "--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows of the checkpoint in one transaction."
-)
-@click.option("--rate", type=click.IntRange(0), metavar="FILES", help="Files loaded in a second at most.")
 @changing
 @common
 @click.pass_obj
@@ -114,7 +110,9 @@ def command(
                 advance(progress.done, progress.total, f"{verb} {address.table}")
 
             if follow:
-                last = _follow(invocation, path, uri, which, level, interval, once=once, progress=tell)
+                first: dict[str, Any] = {"history": which, "verify": level, "progress": tell, **who}
+                first |= {"batch_size": batch_size, "rate_limit": rate}
+                last = _follow(invocation, path, uri, interval, once=once, first=first)
                 return _tell_last(invocation, last)
             done = import_table(
                 path,
@@ -138,14 +136,21 @@ def _follow(
     invocation: Invocation,
     path: str,
     uri: str,
-    history: History,
-    level: Level,
     interval: float,
     *,
     once: bool,
-    progress: Callable[[ImportProgress], None],
+    first: Mapping[str, Any],
 ) -> FollowReport:
-    """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
+    """Follow until Ctrl-C or SIGTERM, with a line for every look that found something.
+
+    Args:
+        invocation: The command.
+        path: The table's root.
+        uri: The copy's address.
+        interval: Seconds between two looks.
+        once: Look once.
+        first: How the table is imported where there is no copy yet.
+    """
 
     def tell(report: FollowReport) -> None:
         if report.error is not None:
@@ -156,17 +161,7 @@ def _follow(
     if not once:
         invocation.output.note(f"Following {path}; Ctrl-C ends it.")
     with until_told() as stop:
-        return follow_table(
-            path,
-            uri,
-            interval=interval,
-            once=once,
-            history=history,
-            verify=level,
-            stop=stop,
-            tell=tell,
-            progress=progress,
-        )
+        return follow_table(path, uri, interval=interval, once=once, stop=stop, tell=tell, **first)
 
 
 def _tell_last(invocation: Invocation, last: FollowReport) -> int:

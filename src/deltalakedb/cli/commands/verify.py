@@ -38,7 +38,7 @@ def command(
     Levels: counts (files, bytes, metadata), digest (every live file), full (every field at every version,
     and the bytes of every commit), data (the rows, through the catalog and by stock deltalake). Without a
     table all are compared. Exit code 3 where a difference is found. With --engine spark the log's digest is
-    made by a Spark job; what differs is then looked at here.
+    made by a Spark job, and the plain table's rows are read by delta-spark; what differs is looked at here.
 
     \b
     Examples:

@@ -29,6 +29,10 @@ public class SqlLogStore extends LogStore {
     private static final String SERVICE = "deltalakedb.service";
     private static final String TOKEN_FILE = "deltalakedb.service.token.file";
     private static final String PATIENCE = "deltalakedb.service.patience.seconds";
+    private static final String KNOWN = "fs.deltalakedb.published";
+    private static final String WORK_FOLDER = "_deltasql";
+    private static final String FETCHED = "deltasql-fetched-[a-z0-9_]{8}";
+    private static final String FIRST = "00000000000000000000.json";
     private static final String HEADER = "Deltasql-Answer";
 
     private final String service;
@@ -61,13 +65,15 @@ public class SqlLogStore extends LogStore {
         if (word.equals("elsewhere")) {
             plain(path).write(path, lines.iterator(), overwrite, conf);
         } else if (!word.equals("committed")) {
+            if (word.equals("refused") && path.getName().equals(FIRST)) forget(path, conf);
             throw new IOException("The commit " + path.getName() + " of " + table(path) + " did not go through: " + answer[1]);
         }
     }
 
     public Iterator<FileStatus> listFrom(Path path, Configuration conf) throws IOException {
-        // executors list too, for VACUUM and histories: the driver has asked before them
-        if (isLog(path) && TaskContext.get() == null) {
+        // executors list too, for VACUUM and histories: the driver has asked before them;
+        // a read of this library has found in the database that its version is published
+        if (isLog(path) && TaskContext.get() == null && !conf.getBoolean(KNOWN, false)) {
             String[] answer = ask("publish", path, new byte[0]);
             if (!answer[0].equals("published") && !answer[0].equals("elsewhere")) {
                 throw new IOException("The log of " + table(path) + " may lack its newest versions: " + answer[1]);
@@ -88,6 +94,16 @@ public class SqlLogStore extends LogStore {
         return plain(path).isPartialWriteVisible(path, conf);
     }
 
+    /** Empty folders of a log that never was: Delta would take all that lies beside them for parts of a table. */
+    private static void forget(Path path, Configuration conf) {
+        try {
+            path.getFileSystem(conf).delete(new Path(path.getParent(), "_staged_commits"), false);
+            path.getFileSystem(conf).delete(path.getParent(), false);
+        } catch (IOException e) {
+            return;  // not empty: somebody else's
+        }
+    }
+
     /** What Delta takes for a scheme by itself. */
     private LogStore plain(Path path) {
         String scheme = String.valueOf(path.toUri().getScheme()).toLowerCase();
@@ -100,8 +116,12 @@ public class SqlLogStore extends LogStore {
         return new io.delta.storage.HDFSLogStore(conf);
     }
 
+    /** Whether a file is in a log that a catalog may have: scratch tables of this library are not its tables. */
     private static boolean isLog(Path path) {
-        return path.getParent() != null && path.getParent().getName().equals("_delta_log");
+        if (path.getParent() == null || !path.getParent().getName().equals("_delta_log")) return false;
+        Path table = table(path);
+        if (table == null || table.getParent() == null) return true;
+        return !table.getParent().getName().equals(WORK_FOLDER) && !table.getName().matches(FETCHED);
     }
 
     private static Path table(Path path) {

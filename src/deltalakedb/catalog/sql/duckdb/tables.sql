@@ -4,3 +4,6 @@
 INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
 RETURNING table_id;
+
+-- name: insert setting unless there
+INSERT INTO dl_settings (name, value) VALUES (?, ?);

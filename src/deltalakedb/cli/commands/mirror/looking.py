@@ -28,7 +28,7 @@ def status(invocation: Invocation, table: str | None, look: bool) -> int:
     """Show how far each log is behind its table, and why.
 
     Exit code 5 where a table is frozen, 3 where --look finds commits of others, 75 where commits have waited
-    for more than 60 seconds or a checkpoint cannot be written.
+    for more than 60 seconds, or a checkpoint or the manifest of a transaction cannot be written.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def status(invocation: Invocation, table: str | None, look: bool) -> int:
         return ExitCode.FROZEN
     if any(s.ahead for s in found):
         return ExitCode.DRIFT
-    late = any(s.alarm or s.checkpoint_error is not None for s in found)
+    late = any(s.alarm or s.checkpoint_error is not None or s.manifests_missing for s in found)
     return ExitCode.TRY_AGAIN if late else ExitCode.OK
 
 
@@ -89,6 +89,13 @@ def _why(status: MirrorStatus) -> str:
         tries = render.many(status.checkpoint_attempts, "attempt")
         again = f", next try in {status.checkpoint_retry_in:.0f} s" if status.checkpoint_backing_off else ""
         told.append(f"no checkpoint: {status.checkpoint_error} ({tries}{again})")
+    if status.checkpoint_holder is not None:
+        ends = f"its lease ends in {status.checkpoint_lease:.0f} s"
+        told.append(f"a checkpoint or clean-up is under way by {status.checkpoint_holder}, {ends}")
+    if status.manifests_missing:
+        lacks = f"no manifest of {render.many(status.manifests_missing, 'transaction')}"
+        again = f" (next try in {status.manifest_retry_in:.0f} s)" if status.manifest_retry_in else ""
+        told.append(f"{lacks}: {status.manifest_error}{again}")
     if status.alarm:
         told.append("ALARM: behind for more than a minute")
     return "; ".join(told) or "-"

@@ -35,8 +35,8 @@ def run(invocation: Invocation, table: str | None, watch: bool, interval: float)
     """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
 
     A table whose last attempt failed is left alone until its next try is due; naming it forces one. What was
-    left is named: frozen tables (exit code 5), failed and waiting ones and those whose checkpoint cannot be
-    written (75), paused ones (0: somebody wants it so).
+    left is named: frozen tables (exit code 5), failed and waiting ones and those whose checkpoint or the
+    manifest of whose transaction cannot be written (75), paused ones (0: somebody wants it so).
 
     \b
     Examples:
@@ -77,8 +77,12 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
         for name in done.no_checkpoint:
             why = f"`deltasql mirror status {name}` says why"
             screen.line(f"  ! the checkpoint of {name} cannot be written: {why}", "yellow")
+        for name in done.no_manifest:
+            why = f"`deltasql mirror status {name}` says why"
+            screen.line(f"  ! the manifest of a transaction cannot be written beside {name}: {why}", "yellow")
         for name in done.paused:
-            screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`")
+            whole = "`deltasql mirror resume` where the whole catalog is"
+            screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`, {whole}")
         for name in done.late:
             screen.line(f"  ! {name} is behind for more than a minute", "red")
 
@@ -93,11 +97,12 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
         "paused_tables": list(done.paused),
         "late": list(done.late),
         "no_checkpoint": list(done.no_checkpoint),
+        "no_manifest": list(done.no_manifest),
     }
     invocation.output.result(document, view, brief=[*failed, *diverged, *frozen, *done.backing_off])
     if diverged or frozen:
         return ExitCode.FROZEN
-    waits = failed or done.backing_off or done.late or done.no_checkpoint
+    waits = failed or done.backing_off or done.late or done.no_checkpoint or done.no_manifest
     return ExitCode.TRY_AGAIN if waits else ExitCode.OK
 
 

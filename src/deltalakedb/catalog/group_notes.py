@@ -1,0 +1,69 @@
+"""Notes of manifests that could not be written: which transactions, beside which tables, why, until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.protocol.codec import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalakedb.catalog.database import Database
+
+#: settings of the catalog, one for each transaction
+PREFIX: Final = "mirror.manifest."
+
+
+@dataclass(frozen=True, slots=True)
+class MissingManifest:
+    """A transaction whose manifest is not beside all of its tables.
+
+    Attributes:
+        txn: The transaction's id.
+        tables: Ids of the tables that lack it.
+        error: Why.
+        attempts: How often it failed.
+        retry_in: Seconds until it is tried again.
+    """
+
+    txn: str
+    tables: tuple[int, ...]
+    error: str
+    attempts: int
+    retry_in: float
+
+
+def from_note(name: str, value: str, now_ms: int) -> MissingManifest:
+    """What a setting of the catalog says."""
+    tables, error, attempts, due = decode_json(value)
+    return MissingManifest(
+        name.removeprefix(PREFIX), tuple(tables), error, attempts, max(0, due - now_ms) / 1000
+    )
+
+
+def missing(database: Database) -> list[MissingManifest]:
+    """All of them."""
+    with database.read() as session:
+        rows = session.rows(database.sql("tables", "settings like"), (f"{PREFIX}%",))
+        if not rows:
+            return []
+        now = session.now_ms()
+    return [from_note(name, value, now) for name, value in rows]
+
+
+def note(
+    database: Database, txn: str, tables: Sequence[int], error: str, *, attempts: int, retry_in_ms: int
+) -> None:
+    """Note that a manifest is missing beside some tables, and when to try again."""
+    with database.write() as session:
+        value = encode_json([list(tables), error[:2000], attempts, session.now_ms() + retry_in_ms])
+        session.run(database.sql("tables", "delete setting"), (PREFIX + txn,))
+        session.run(database.sql("tables", "insert setting unless there"), (PREFIX + txn, value))
+
+
+def forget(database: Database, txn: str) -> None:
+    """Forget a note: the manifest is there, or nobody needs it any more."""
+    with database.relaxed_write() as session:
+        session.run(database.sql("tables", "delete setting"), (PREFIX + txn,))

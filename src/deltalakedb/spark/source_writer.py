@@ -1,0 +1,190 @@
+"""What ``format("deltasql")`` writes: files by tasks, in one commit by the driver."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.rules import OURS
+from deltalakedb.spark.sight import check_here, unseen
+from deltalakedb.spark.sinks import query_id
+from deltalakedb.table.operations import removes
+from deltalakedb.table.parquet import write_files
+from deltalakedb.table.roots import root_at, undo
+from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.table.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.protocol.log import Snapshot
+
+#: what a write may be given, by delta-spark's names
+BATCH: Final = frozenset({"path", "partitionoverwritemode", "txnappid", "txnversion"})
+#: what a sink may be given: the query's own options, which Spark hands on, and its name for the table
+SINK: Final = frozenset({"path", "checkpointlocation", "queryname", "appid"})
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    adds: list[Add]
+
+
+@dataclass
+class Writer(DataSourceArrowWriter):
+    """Writes an append or an overwrite to the table as it was when the job began."""
+
+    options: dict[str, str]
+    overwrite: bool
+    snapshot: Snapshot
+    location: str
+    storage_options: Mapping[str, str] | None
+    fsync: bool
+
+    @classmethod
+    def to(cls, options: dict[str, str], *, overwrite: bool) -> Writer:
+        """A writer to the table that the options name, as it is now."""
+        table = SqlDeltaTable(options["path"])
+        root = table._root
+        fsync = table._database.engine.config.publish.fsync
+        return cls(options, overwrite, table._source.snapshot, root.location, root.options, fsync)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task; where it fails, its files are gone."""
+        first = next(iterator, None)
+        if first is None:
+            return Written([])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield first
+            yield from iterator
+
+        check_here(self.location)
+        data = pa.RecordBatchReader.from_batches(first.schema, batches())
+        root = root_at(self.location, self.storage_options)
+        return Written(write_files(data, root=root, snapshot=self.snapshot, fsync=self.fsync, also=OURS))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote, by the driver."""
+        app_id = self.options.get("txnappid")
+        if app_id is None:
+            self.settle(messages, "WRITE")
+        else:
+            self.settle_once(messages, "WRITE", app_id, int(self.options["txnversion"]))
+
+    def settle_once(
+        self, messages: list[WriterCommitMessage | None], operation: str, app_id: str, version: int
+    ) -> None:
+        """Commit what all tasks wrote, unless an application's version was committed before."""
+        recorded = SqlDeltaTable(self.options["path"]).transaction_version(app_id)
+        if recorded is not None and recorded >= version:
+            self.drop(messages)
+            return
+        now = time.time_ns() // 1_000_000
+        self.settle(messages, operation, Txn(app_id=app_id, version=version, last_updated=now))
+
+    def settle(
+        self, messages: list[WriterCommitMessage | None], operation: str, txn: Txn | None = None
+    ) -> None:
+        """Commit what all tasks wrote, with a note of the application's version that it is."""
+        adds = _written(messages)
+        table = SqlDeltaTable(self.options["path"], version=self.snapshot.version)
+        gone = self._replaced(table, adds)
+        if not adds and not gone:
+            return
+        partitions = encode_json(list(self.snapshot.metadata.partition_columns))
+        how = {"mode": "Overwrite" if self.overwrite else "Append", "partitionBy": partitions}
+        info = CommitInfo(extra={"operation": operation, "operationParameters": how})
+        reads = EVERYTHING if self.overwrite else NOTHING
+        files = table._root.placed(a.path for a in adds)
+        if any(isinstance(file, Path) and not file.exists() for file in files):
+            raise unseen(self.location, table=table.name)  # written on disks of other machines
+        actions = (info, *(() if txn is None else (txn,)), *gone, *adds)
+        table._hand_on(Work(table._row, actions, self.snapshot, reads, files, fresh=True, root=table._root))
+
+    def _replaced(self, table: SqlDeltaTable, adds: list[Add]) -> list[Action]:
+        """What the new files take the place of: nothing, everything, or the partitions that they are in."""
+        if not self.overwrite:
+            return []
+        dynamic = self.options.get("partitionoverwritemode", "static").lower() == "dynamic"
+        if not dynamic or not self.snapshot.metadata.partition_columns:
+            return removes(table._source.adds())
+        new = {_partition(add) for add in adds}
+        return removes(add for add in table._source.adds() if _partition(add) in new)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks of a failed job wrote.
+
+        Where every task has ended well it was the commit that failed, or died: the database may have it. Its
+        files stay then, for `gc` to find where nobody knows them.
+        """
+        if any(message is None for message in messages):
+            self.drop(messages)
+
+    def drop(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what tasks wrote and nobody will commit."""
+        root = root_at(self.location, self.storage_options)
+        undo(root.placed(a.path for a in _written(messages)))
+
+
+@dataclass
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a query: its id and the batch's number are noted in the same transaction."""
+
+    writer: Writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task."""
+        return self.writer.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit a batch, unless it was committed before Spark could note that."""
+        self.writer.settle_once(messages, "STREAMING UPDATE", query_id(self.writer.options), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Delete what the tasks of a failed batch wrote."""
+        self.writer.abort(messages)
+
+
+def _partition(add: Add) -> str:
+    return encode_json(dict(sorted(add.partition_values.items())))
+
+
+def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:
+    return [add for message in messages if isinstance(message, Written) for add in message.adds]
+
+
+def write_options(options: Mapping[str, str], allowed: frozenset[str]) -> dict[str, str]:
+    """The options of a write, with names in lower case; what would be ignored is refused."""
+    found = {key.lower(): value for key, value in options.items()}
+    unknown = sorted(found.keys() - allowed)
+    if unknown:
+        raise InvalidArgumentError(
+            f"a write with format('deltasql') has no option {unknown[0]!r}",
+            suggestion="it appends, or replaces all rows or whole partitions; for more there is "
+            "deltalakedb.spark.write(replace_where=…, schema_mode=…, options=…)",
+        )
+    if ("txnappid" in found) != ("txnversion" in found) or not found.get("txnversion", "0").isdecimal():
+        raise InvalidArgumentError(
+            "txnAppId and txnVersion go together, and the version is a whole number",
+            suggestion="give both or neither",
+        )
+    if found.get("partitionoverwritemode", "static").lower() not in ("static", "dynamic"):
+        raise InvalidArgumentError("partitionOverwriteMode is static or dynamic")
+    return found
