@@ -23,8 +23,9 @@ from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.copying import Copied, DataMode, copy_files
 from deltalakedb.transfer.holding import Heartbeat, held
 from deltalakedb.transfer.log_copies import LogToCopy
+from deltalakedb.transfer.memory import memory_bound
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verify import Subject, check_level, memory_bound, verify_loaded, verify_table
+from deltalakedb.transfer.verify import Subject, check_level, verify_loaded, verify_table
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.holding import Heartbeat, held
 from deltalakedb.transfer.live import WINDOW
 from deltalakedb.transfer.loader import TORN, LocalEngine
-from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.memory import memory_bound, peak_bytes
 from deltalakedb.transfer.plan import ImportPlan, make_plan
 from deltalakedb.transfer.report import ImportProgress, ImportReport
-from deltalakedb.transfer.verify import Subject, memory_bound, verify_loaded
+from deltalakedb.transfer.verify import Subject, verify_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -229,7 +229,16 @@ class Pipeline:
         if plan.base == "checkpoint":
             row = indexes.defer(self._database, row, lease)
         for _ in range(_ROUNDS):
-            task = LoadTask(self._database, row, plan, self._reader, lease, self._tell, self._rate_limit)
+            task = LoadTask(
+                self._database,
+                row,
+                plan,
+                self._reader,
+                lease,
+                self._tell,
+                self._rate_limit,
+                prove=self._level != "counts",
+            )
             self._engine.load(task)
             newest = self._reader.latest_version()
             if newest <= plan.version:

@@ -58,8 +58,8 @@ class _Cost(NamedTuple):
 
 
 _COST = {
-    "sqlite": _Cost(27, 470, 1.0),
-    "postgres": _Cost(27, 590, 1.0),
+    "sqlite": _Cost(20, 470, 1.0),
+    "postgres": _Cost(20, 590, 1.0),
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
