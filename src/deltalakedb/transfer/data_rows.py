@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from deltalakedb.catalog import digests
 from deltalakedb.catalog.values import Head, OpenTable, Table
+from deltalakedb.exceptions import VerificationError
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.imports import ImportRow
     from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import VerifyReport
 
@@ -89,8 +91,7 @@ def check_rows(
 def check_loaded_rows(
     report: VerifyReport,
     database: Database,
-    table_id: int,
-    location: str,
+    row: ImportRow,
     storage_options: Mapping[str, str] | None,
     engine: LoadEngine | None = None,
 ) -> VerifyReport:
@@ -99,11 +100,14 @@ def check_loaded_rows(
     Args:
         report: What was found so far.
         database: The catalog.
-        table_id: The table that is to be.
-        location: Where it lies.
+        row: The import.
         storage_options: The options for its location.
         engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
+
+    Raises:
+        VerificationError: The rows differ, or cannot be compared.
     """
+    table_id, location = row.table_id, row.location
 
     def own() -> Iterable[pa.RecordBatch]:
         state = {
@@ -122,7 +126,18 @@ def check_loaded_rows(
         rows: Iterable[pa.RecordBatch] = scan(source, root, where=None, columns=None, predicate=None)
         return rows
 
-    return _compared(report, own, location, storage_options, engine)
+    checked = _compared(report, own, location, storage_options, engine)
+    if not checked.ok:
+        raise VerificationError(
+            checked.differences[-1].detail,
+            table=row.name,
+            version=report.version,
+            suggestion="nothing was made visible, and what is loaded stays: where data files are gone "
+            "bring them back and import again, or import with a lower level of verification; "
+            f"`deltasql rollback {row.name}` drops what was loaded",
+            report=checked,
+        )
+    return checked
 
 
 def _compared(

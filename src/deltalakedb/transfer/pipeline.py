@@ -154,30 +154,20 @@ class Pipeline:
                 report=report,
             )
         if self._level == "data":
-            report = self._timed("rows", lambda: self._compare_rows(row, plan, report, lease))
+            report = self._timed("rows", lambda: self._compare_rows(row, report, lease))
         failpoint("import.verified")
         return row, plan, report
 
-    def _compare_rows(
-        self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease
-    ) -> VerifyReport:
+    def _compare_rows(self, row: ImportRow, report: VerifyReport, lease: Lease) -> VerifyReport:
         """Compare the rows themselves; where they differ the load stays, to be gone on with."""
         from deltalakedb.transfer.data_rows import check_loaded_rows  # reading data costs time to import
 
-        look = partial(check_loaded_rows, report, self._database, row.table_id, self._location)
-        checked = Heartbeat(self._database, lease).during(lambda: look(self._options, self._engine))
-        if not checked.ok:
-            error = VerificationError(
-                checked.differences[-1].detail,
-                table=self._name,
-                version=plan.version,
-                suggestion="nothing was made visible, and what is loaded stays: bring lost files back, or take "
-                f"a lower level, and import again; `deltasql rollback {self._name}` drops it",
-                report=checked,
-            )
+        look = partial(check_loaded_rows, report, self._database, row, self._options, self._engine)
+        try:
+            return Heartbeat(self._database, lease).during(look)
+        except Exception as error:
             self._note_error(row, error)
-            raise error
-        return checked
+            raise
 
     def _begin(self, lease: Lease) -> tuple[ImportRow, ImportPlan]:
         """The import that was interrupted, or a new one."""
