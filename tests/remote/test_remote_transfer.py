@@ -63,6 +63,8 @@ def test_every_table_below_a_prefix_is_found_and_failures_are_kept_apart(
     }
     assert bucket.files() == before
     deltalake.write_deltalake(bucket.at("lake/a"), ids(9), mode="append", storage_options=bucket.options)
+    with pytest.raises(InvalidArgumentError, match="nothing below"):
+        import_tables(bucket.at("lakes"), catalog_uri, storage_options=bucket.options)
     again = import_tables(bucket.at("lake/"), catalog_uri, namespace="raw", storage_options=bucket.options)
     assert {t.table: t.outcome for t in again.tables} == {
         "raw.a": "caught up",
