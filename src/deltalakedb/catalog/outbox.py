@@ -12,10 +12,10 @@ from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.catalog.engines.base import Row, Session
     from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
 
@@ -359,9 +359,26 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
         audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
 
 
-def unfreeze(database: Database, table: Table, reason: str, *, note: str | None = None) -> None:
-    """Let a frozen table be written again, and forget a note of what was left to do."""
+def unfreeze(
+    database: Database,
+    table: Table,
+    reason: str,
+    *,
+    note: str | None = None,
+    own: Sequence[Callable[[Session], object]] = (),
+) -> None:
+    """Let a frozen table be written again, and forget a note of what was left to do.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        reason: Why, for the audit.
+        note: The note.
+        own: Done inside the transaction, such as asking whether it may still be made.
+    """
     with database.write() as session:
+        for work in own:
+            work(session)
         if note is not None:
             session.run(database.sql("tables", "delete setting"), (note,))
         now = session.now_ms()

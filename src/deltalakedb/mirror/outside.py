@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
+    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
@@ -160,8 +161,17 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     *,
     origin: str = "adopt",
+    own: Sequence[OwnWork] = (),
 ) -> Adopted:
-    """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path."""
+    """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        origin: What takes them over.
+        own: Done inside each commit's transaction, such as asking whether it may still be made.
+    """
     table = registry.find(database, name)
     reader = FileTxnLogReader(table.location, storage_options)
     done = []
@@ -170,7 +180,7 @@ def adopt(
         opened = snapshots.open_table(database, name)
         actions, copy = _copied(reader, version, origin)
         change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
         if isinstance(outcome, Conflict):
             raise ConflictError(
                 f"somebody else committed version {version} while it was taken over",
