@@ -13,7 +13,7 @@ from deltalakedb.catalog.files import read_adds
 from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
@@ -153,6 +153,15 @@ def _take_back(
     """Take our unpublished commits back, noting them in the same transaction."""
     ours = _waiting(database, table, storage_options)
     first = ours[0].version
+    try:
+        foresee(database, table.name, ours, FileTxnLogReader(table.location, storage_options))
+    except DeltaSqlError as error:
+        raise InvalidArgumentError(
+            f"their commits cannot be read, so nothing was changed: {error.message}",
+            table=table.name,
+            suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
+            "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
+        ) from error
     value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
     reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
     note = unratify.Note(_note(table), encode_json(value), reason)
