@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     )
 
     from deltalakedb.config import Config
-    from deltalakedb.lake import Catalog, open_log
+    from deltalakedb.lake import Catalog
+    from deltalakedb.logs import open_log
     from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
     from deltalakedb.table.delta_table import DeltaTable
@@ -71,7 +72,7 @@ else:
             "import_status": "deltalakedb.transfer.status",
             "import_table": "deltalakedb.transfer.importer",
             "import_tables": "deltalakedb.transfer.many",
-            "open_log": "deltalakedb.lake",
+            "open_log": "deltalakedb.logs",
             "plan_import": "deltalakedb.transfer.plan",
             "register": "deltalakedb.registration",
             "rollback_import": "deltalakedb.transfer.rollback",

@@ -10,25 +10,30 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from deltalakedb.config_layers import Layer, arguments, environment, explain, file_layer, variable
+from deltalakedb.config_sections import (
+    AsyncConfig,
+    CacheConfig,
+    CatalogConfig,
+    DuckDBConfig,
+    ImportConfig,
+    OptionValue,
+    PoolConfig,
+    PostgresConfig,
+    PublishConfig,
+    RemoteConfig,
+    Section,
+    ServiceConfig,
+    SparkConfig,
+    SQLiteConfig,
+)
 from deltalakedb.exceptions import ArgumentTypeError
 from deltalakedb.redaction import MASK
-from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     import os
@@ -45,173 +50,6 @@ __all__ = [
 ]
 __all__ += ["PostgresConfig", "PublishConfig", "RemoteConfig", "SQLiteConfig", "ServiceConfig", "Setting"]
 __all__ += ["SparkConfig", "as_config", "get_config", "set_config", "use_config"]
-
-
-def _as_option(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _as_address(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    address = parse_uri(value)
-    if address.is_table:
-        raise ValueError("is a catalog's address: leave the table out")
-    return address
-
-
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-OptionValue = Annotated[SecretStr, BeforeValidator(_as_option)]
-CatalogAddress = Annotated[InstanceOf[Address], BeforeValidator(_as_address)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
-
-
-class CatalogConfig(_Section):
-    """The catalog that is meant where none is named, and what may happen to it."""
-
-    uri: CatalogAddress | None = Field(default=None, description="the catalog that is meant by default")
-    create: bool = Field(default=True, description="create the catalog's tables on first use")
-    auto_migrate: bool = Field(default=True, description="bring an older catalog up to date on first use")
-    root: str | None = Field(default=None, description="where new tables without a location lie")
-    in_commit_timestamps: Literal["off", "remote", "always"] = Field(
-        default="off",
-        description="new tables carry commit times in their commits: none, those on object stores, or all",
-    )
-    fence: bool = Field(default=False, description="writers that bypass the catalog refuse new tables")
-
-
-class PoolConfig(_Section):
-    """Connections of one process to one catalog."""
-
-    min_size: int = Field(default=0, ge=0, description="connections kept open even when idle")
-    max_size: int = Field(default=8, ge=1, description="connections at most")
-    timeout_s: Seconds = Field(default=30.0, description="seconds to wait for a free connection")
-    health_check_s: Seconds = Field(
-        default=30.0, description="idle seconds after which it is checked before use"
-    )
-    idle_s: Seconds = Field(default=300.0, description="idle seconds after which it is closed")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min_size > self.max_size:
-            raise ValueError("min_size is greater than max_size")
-        return self
-
-
-class SQLiteConfig(_Section):
-    """SQLite as a catalog."""
-
-    synchronous: Literal["EXTRA", "FULL", "NORMAL"] = Field(
-        default="FULL", description="NORMAL is faster and may lose acknowledged commits when the power fails"
-    )
-    busy_timeout_s: Seconds = Field(default=30.0, description="seconds to wait for another process's lock")
-
-
-class DuckDBConfig(_Section):
-    """DuckDB as a catalog."""
-
-    idle_release_s: Seconds = Field(default=1.0, description="idle seconds until the file is released")
-    wait_s: Seconds = Field(default=30.0, description="seconds to wait for who holds the file")
-    memory_limit: str | None = Field(default=None, description="DuckDB's memory_limit, such as 1GB")
-    threads: int | None = Field(default=None, ge=1, description="DuckDB's threads")
-
-
-class PostgresConfig(_Section):
-    """Postgres as a catalog."""
-
-    connect_timeout_s: int = Field(default=10, ge=1, description="seconds to wait for a connection")
-    statement_timeout_s: Seconds | None = Field(default=None, description="seconds a statement may take")
-    lock_timeout_s: Seconds = Field(
-        default=30.0, description="seconds to wait for a lock; a commit tries twice"
-    )
-
-
-class PublishConfig(_Section):
-    """How ratified commits reach ``_delta_log``."""
-
-    mode: Literal["sync", "background", "off"] = Field(
-        default="sync",
-        description="sync: before a write returns, background: soon after, off: by others",
-    )
-    fsync: bool = Field(default=True, description="flush log file and folder to disk")
-    help_predecessors: int = Field(default=32, ge=0, description="earlier versions a writer publishes too")
-    look_ahead: Literal["always", "local", "off"] = Field(
-        default="local",
-        description="look for commits of others before a commit: on every store, on local disks, or never",
-    )
-    look_at_open: bool = Field(default=False, description="look for commits of others when a table is opened")
-    checkpoints: bool = Field(default=True, description="writers write the checkpoints that are due")
-    keep_bytes: bool = Field(
-        default=True, description="keep the bytes of commits that a published checkpoint covers"
-    )
-    checkpoint_tail_bytes: int = Field(
-        default=64 * 1024**2,
-        ge=0,
-        description="bytes of commits at which a checkpoint is due; 0: any",
-    )
-    checkpoint_after_s: float = Field(
-        default=0.0, ge=0, description="seconds without a checkpoint at which one is due; 0: any"
-    )
-
-
-class ImportConfig(_Section):
-    """Import of existing Delta tables."""
-
-    batch_size: int = Field(default=50_000, ge=1, description="file rows written to the catalog at a time")
-    history_limit: int = Field(
-        default=10_000, ge=0, description='JSON commits up to which history="auto" imports every version'
-    )
-    memory_mb: int = Field(
-        default=512, ge=64, description="memory that an import or a verification keeps to, in MiB"
-    )
-    rate_limit: int = Field(
-        default=0, ge=0, description="file actions loaded in a second at most; 0: no limit"
-    )
-    parallel: int = Field(default=2, ge=1, description="tables that import-all imports at a time")
-
-
-class RemoteConfig(_Section):
-    """Tables whose root is on an object store."""
-
-    fetch_limit_bytes: int = Field(
-        default=4 * 1024**3, ge=0, description="bytes that one operation may fetch to this machine"
-    )
-    folder: str | None = Field(default=None, description="where fetched files lie for the time being")
-    parallel: int = Field(default=8, ge=1, description="files fetched or sent at a time")
-
-
-class CacheConfig(_Section):
-    """What a process keeps in memory."""
-
-    snapshot_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="memory for snapshots")
-
-
-class SparkConfig(_Section):
-    """Spark, where it is used."""
-
-    jars: str | None = Field(default=None, description="a folder with Delta's jars, instead of the cache")
-    download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
-
-
-class AsyncConfig(_Section):
-    """The asynchronous face, ``deltalakedb.aio``."""
-
-    threads: int = Field(default=16, ge=1, description="calls that run at the same time in one process")
-
-
-class ServiceConfig(_Section):
-    """The service that ratifies commits of other engines, and its callers."""
-
-    host: str = Field(default="127.0.0.1", description="the address that the service listens at")
-    port: int = Field(default=8640, ge=0, le=65535, description="its port; 0: any that is free")
-    token: SecretStr | None = Field(default=None, description="the token that callers have to know")
-    token_file: str | None = Field(default=None, description="a file with the token")
-    max_bytes: int = Field(default=256 * 1024**2, ge=1, description="bytes of the longest commit it takes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +163,7 @@ class Config(BaseSettings):
         for section, info in type(self).model_fields.items():
             name = info.alias or section
             value = getattr(self, section)
-            if isinstance(value, _Section):
+            if isinstance(value, Section):
                 for key, field in type(value).model_fields.items():
                     shown = getattr(value, key)
                     settings.append(self._setting((name, key), shown, field.description))
@@ -348,7 +186,7 @@ def _known_keys() -> dict[str, frozenset[str] | None]:
     known: dict[str, frozenset[str] | None] = {}
     for name, info in Config.model_fields.items():
         section = info.annotation
-        is_section = isinstance(section, type) and issubclass(section, _Section)
+        is_section = isinstance(section, type) and issubclass(section, Section)
         known[info.alias or name] = frozenset(section.model_fields) if is_section else None  # type: ignore[union-attr]
     return known
 

@@ -18,10 +18,11 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.names import LOG_FOLDER, commit_path
 from deltalakedb.mirror.drift import judge
+from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.values import Table
     from deltalakedb.config import Config
@@ -117,6 +118,11 @@ def _catalog(database: Database) -> Iterator[Check]:
         yield _failed("connection", error)
         return
     yield Check("connection", "ok", f"{engine.dialect.name} answers")
+    if (trouble := engine.encoding_trouble()) is not None:
+        if version == 0:
+            yield _failed("encoding", trouble)
+            return
+        yield Check("encoding", "warning", trouble.message, "move the catalog to a database with UTF8")
     where = database.address.to_uri()
     if version == 0:
         yield _failed(
@@ -245,7 +251,8 @@ def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
-    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
+    options = database.engine.config.storage_options_for(table.location)
+    store = open_store(table.location, options)
     if table.published_version < 0:
         return
     if next(iter(store.list(LOG_FOLDER)), None) is None:
@@ -257,7 +264,7 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         return
     yield Check("location", "ok", table.location, table=table.name)
     yield _head(database, table, store)
-    yield _strangers(table, store)
+    yield _strangers(database, table, options)
 
 
 def _head(database: Database, table: Table, store: Store) -> Check:
@@ -283,10 +290,8 @@ def _head(database: Database, table: Table, store: Store) -> Check:
     return Check("log", "ok", f"version {version} is there byte for byte", table=table.name)
 
 
-def _strangers(table: Table, store: Store) -> Check:
-    name = commit_path(table.head.version + 1)
-    # a commit of ours may have been published since the head was read; then the head has moved as well
-    if not store.exists(name):
+def _strangers(database: Database, table: Table, options: Mapping[str, str] | None) -> Check:
+    if (newest := newest_beyond(database, table, options)) is None:
         return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
     if table.state == registry.FOLLOWING:
         hint = "`deltasql import --follow` brings new commits in; is it running?"
@@ -295,7 +300,8 @@ def _strangers(table: Table, store: Store) -> Check:
         "let writers use the table's deltasql:// address instead of the folder's path; "
         "`deltasql mirror recover` takes their commits over"
     )
-    return Check("writers", "failed", f"{name} is there and not in the catalog", hint, table.name, "drift")
+    detail = f"version {newest} is in the log and not in the catalog"
+    return Check("writers", "failed", detail, hint, table.name, "drift")
 
 
 def _failed(title: str, error: DeltaSqlError, *, table: str | None = None) -> Check:

@@ -16,6 +16,7 @@
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there: reading creates none        (TableMissingError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
+        │   ├── CatalogEncodingError      its database does not keep text as UTF-8
         │   ├── CatalogCorruptError       the file is damaged or is no database
         │   ├── CatalogAccessError        no rights
         │   ├── CatalogBusyError          held by somebody else                            (transient)
@@ -64,6 +65,7 @@ __all__ = [
     "CatalogAccessError",
     "CatalogBusyError",
     "CatalogCorruptError",
+    "CatalogEncodingError",
     "CatalogError",
     "CatalogFullError",
     "CatalogNotFoundError",
@@ -241,6 +243,10 @@ class CatalogNotFoundError(CatalogError, TableMissingError):
 
 class CatalogVersionError(CatalogError):
     """The catalog's schema version does not fit this client."""
+
+
+class CatalogEncodingError(CatalogError):
+    """The database does not keep text as UTF-8: names, paths and commits would not be what they were."""
 
 
 class CatalogCorruptError(CatalogError):

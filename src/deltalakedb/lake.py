@@ -12,9 +12,9 @@ from deltalakedb.config import as_config, use_config
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
+    TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.log.reader import open_file_log
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
@@ -25,7 +25,7 @@ from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
-from deltalakedb.uri import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.registry import Namespace
     from deltalakedb.catalog.values import File, Table
     from deltalakedb.config import Config
-    from deltalakedb.protocol.log import Commit, TxnLogReader
+    from deltalakedb.protocol.log import Commit
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.uri import Address
 
@@ -79,8 +79,8 @@ class Catalog:
         try:
             self._database.ensure(create=create)
         except CatalogNotFoundError as error:
-            if create or not self._config.catalog.create or error.__cause__ is not None:
-                raise  # nobody may create it, or the server has not even the database
+            if create or not self._database.may_be_created(error):
+                raise
 
     @property
     def _config(self) -> Config:
@@ -210,7 +210,11 @@ class Catalog:
     def write(
         self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
     ) -> None:
-        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in."""
+        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in.
+
+        What ``write_deltalake`` calls ``name`` is another one, in a new table's metadata: to set it, write
+        to ``catalog.table_uri(name)``.
+        """
         where = None if location is None else normal_location(location)
         address = self._address.with_table(name, location=where)
         with use_config(self._config):
@@ -260,7 +264,9 @@ class Catalog:
     ) -> list[Garbage]:
         """Delete what operations that died have left under the roots of tables. No version changes.
 
-        Files that a version ever named are not touched: that is what ``vacuum`` is for.
+        Files that a version ever named are not touched: that is what ``vacuum`` is for. Nor is a table that
+        is frozen or whose log is ahead, since its log may name files that the catalog does not know: named,
+        it is a TableFrozenError, among all it is left alone and says why (``kept``).
 
         Args:
             name: One table; by default all.
@@ -272,16 +278,24 @@ class Catalog:
         # the owners of a followed table may be writing files that the catalog does not know yet
         mine = (t.name for t in self.tables() if t.state != registry.FOLLOWING)
         names = list(mine) if name is None else [name]
-        return [
-            collect(
-                self._database,
-                each,
-                older_than_hours=older_than_hours,
-                dry_run=dry_run,
-                storage_options=self._config.storage_options_for(self.describe(each).location),
-            )
-            for each in names
-        ]
+        found = []
+        for each in names:
+            options = self._config.storage_options_for(self.describe(each).location)
+            try:
+                found.append(
+                    collect(
+                        self._database,
+                        each,
+                        older_than_hours=older_than_hours,
+                        dry_run=dry_run,
+                        storage_options=options,
+                    )
+                )
+            except TableFrozenError as error:
+                if name is not None:
+                    raise
+                found.append(Garbage(each, (), (), 0, deleted=False, kept=error.message))
+        return found
 
     @property
     def mirror(self) -> Mirror:
@@ -303,7 +317,6 @@ class Catalog:
             ...     tx.write("sales.orders", orders)
             ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
         """
-        self._database.ensure()
         return Transaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
 
     def snapshot(self) -> Transaction:
@@ -382,27 +395,3 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
-
-
-def open_log(
-    path_or_uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
-) -> TxnLogReader:
-    """A table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
-
-    Args:
-        path_or_uri: A table's root, or its ``deltasql://`` address.
-        storage_options: Options for the object store.
-
-    Example:
-        >>> [a.path for a in open_log("/lake/orders").files(version=3)]
-    """
-    if not is_deltasql(path_or_uri):
-        return open_file_log(str(path_or_uri), storage_options)
-    address = parse_uri(path_or_uri)
-    if address.table is None:
-        raise InvalidArgumentError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
-    database = Database.open(address)
-    registry.find(database, address.table)
-    return SqlTxnLogReader(database, address.table)

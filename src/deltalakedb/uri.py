@@ -10,6 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, cast
 from urllib.parse import quote, unquote_to_bytes
 
+from deltalakedb.address_checks import (
+    BAD_CHARACTER,
+    STORE_URL,
+    WINDOWS_PATH,
+    check_location,
+    validate_table_name,
+    wrong,
+)
 from deltalakedb.address_options import OPTIONS, Options, check_option, is_local, with_verified_tls
 from deltalakedb.exceptions import AddressError
 from deltalakedb.redaction import MASK, Secret, redact
@@ -24,28 +32,13 @@ Engine = Literal["sqlite", "duckdb", "postgres"]
 
 ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "duckdb", "postgres")
 MAX_ADDRESS: Final = 16_384
-MAX_NAME: Final = 255
 MAX_PG_IDENTIFIER: Final = 63
 
-_FORMS: Final = {
-    "sqlite": "deltasql://sqlite//absolute/path/meta.db?table=NAME",
-    "duckdb": "deltasql://duckdb//absolute/path/catalog.duckdb?table=NAME",
-    "postgres": "deltasql://postgres/user:password@host:5432/database/schema/NAME",
-}
-_FILE_HINT: Final = "one slash fewer for a relative path; without ?table= it is the catalog's address"
-_POSTGRES_HINT: Final = (
-    "leave user:password@host:5432/ out to use libpq's environment, and /NAME for the catalog's address; "
-    "percent-encode / as %2F, @ as %40, : as %3A, ? as %3F and # as %23 inside a part"
-)
-
-_BAD_CHARACTER: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _REFERENCE: Final = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _HOSTNAME: Final = re.compile(r"[\w.-]{1,253}(,[\w.-]{1,253})*")
-_WINDOWS: Final = re.compile(r"/?[A-Za-z]:([/\\]|$)")
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]*)")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -87,7 +80,7 @@ class Address:
 
     def with_table(self, name: str, *, location: str | None = None) -> Address:
         """The address of a table in the same catalog."""
-        where = None if location is None else _check_location(location)
+        where = None if location is None else check_location(location)
         return replace(self, table=validate_table_name(name), location=where)
 
     def absolute(self) -> Address:
@@ -95,7 +88,7 @@ class Address:
         path, location = self.path, self.location
         if path is not None:
             path = os.path.abspath(path)  # noqa: PTH100 - links stay: they are what the user called it
-        if location is not None and not location.startswith("file:") and not _URL.match(location):
+        if location is not None and not location.startswith("file:") and not STORE_URL.match(location):
             location = os.path.abspath(os.path.expanduser(location))  # noqa: PTH100, PTH111
         if (path, location) == (self.path, self.location):
             return self
@@ -167,28 +160,6 @@ def is_deltasql(text_or_path: object) -> bool:
     return isinstance(text_or_path, str) and text_or_path[:9].lower() == "deltasql:"
 
 
-def validate_table_name(name: str) -> str:
-    """The name itself, if a table may be called so: parts joined by dots, without separators."""
-    hint = "take letters, digits and underscores, with a dot behind each namespace: sales.orders"
-    if not isinstance(name, str) or not name:
-        raise AddressError("a table's name is missing", suggestion=hint)
-    if _BAD_CHARACTER.search(name):
-        raise AddressError(
-            "a table's name holds a control character or half a surrogate pair", suggestion=hint
-        )
-    if len(name) > MAX_NAME:
-        raise AddressError(
-            f"a table's name has {len(name)} characters, {MAX_NAME} are allowed", suggestion=hint
-        )
-    if "/" in name or "\\" in name:
-        raise AddressError(f"the table's name {name!r} holds a path separator", suggestion=hint)
-    for part in name.split("."):
-        if not part or part != part.strip():
-            fault = "a part that begins or ends with a space" if part else "an empty part"
-            raise AddressError(f"the table's name {name!r} has {fault}", suggestion=hint)
-    return name
-
-
 def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
     """Read an address; messages name the fault and the right form, and quote nothing that may be secret.
 
@@ -200,19 +171,19 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
         return text
     raw = os.fspath(text)
     if not isinstance(raw, str) or not raw:
-        raise _wrong("an address is a text that is not empty")
+        raise wrong("an address is a text that is not empty")
     if len(raw) > MAX_ADDRESS:
-        raise _wrong(f"the address has {len(raw)} characters, {MAX_ADDRESS} are allowed")
-    if _BAD_CHARACTER.search(raw):
-        raise _wrong("the address holds a control character, a line break or half a surrogate pair")
+        raise wrong(f"the address has {len(raw)} characters, {MAX_ADDRESS} are allowed")
+    if BAD_CHARACTER.search(raw):
+        raise wrong("the address holds a control character, a line break or half a surrogate pair")
     if raw != raw.strip():
-        raise _wrong("the address begins or ends with a space")
+        raise wrong("the address begins or ends with a space")
     if raw[:11].lower() != "deltasql://":
         scheme, colon, _ = raw.partition(":")
         shown = f", not {scheme}:" if colon and _WORD.fullmatch(scheme) else ""
         if raw[:10].lower() == "deltasql:/":
             shown = ": it has lost a slash, as it does in a Path; give it as a text"
-        raise _wrong(f"the address does not begin with deltasql://{shown}")
+        raise wrong(f"the address does not begin with deltasql://{shown}")
     # a text with references to variables means something else when these change
     return _Parser(raw).address() if "$" in raw else _parsed(raw)
 
@@ -220,27 +191,6 @@ def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
 @lru_cache(maxsize=512)
 def _parsed(raw: str) -> Address:
     return _Parser(raw).address()
-
-
-def _wrong(message: str, engine: str | None = None) -> AddressError:
-    if engine is None:
-        return AddressError(message, suggestion="write one of\n    " + "\n    ".join(_FORMS.values()))
-    hint = _POSTGRES_HINT if engine == "postgres" else _FILE_HINT
-    return AddressError(message, suggestion=f"write {_FORMS[engine]} ({hint})")
-
-
-def _check_location(location: str) -> str:
-    hint = "write a path or a URL: location=/data/orders, location=s3://bucket/orders"
-    if not location or location != location.strip() or _BAD_CHARACTER.search(location):
-        raise AddressError("the location is empty, has outer spaces or a control character", suggestion=hint)
-    if "\\" in location or _WINDOWS.match(location):
-        raise AddressError("the location is a Windows path", suggestion=hint)
-    url = _URL.match(location)
-    if url and ("?" in location or "#" in location or ":" in url[1].rpartition("@")[0]):
-        raise AddressError(
-            "the location carries credentials or a query; give these as storage options", suggestion=hint
-        )
-    return location
 
 
 class _Parser:
@@ -253,7 +203,7 @@ class _Parser:
 
     def address(self) -> Address:
         if "#" in self.text:
-            raise _wrong("the address has a fragment (#); inside a part write %23")
+            raise wrong("the address has a fragment (#); inside a part write %23")
         path, mark, query = self.text.partition("?")
         name, slash, rest = path.partition("/")
         engine = self._decode(name).lower()
@@ -263,10 +213,10 @@ class _Parser:
                 if _WORD.fullmatch(engine)
                 else "the engine is missing or no engine"
             )
-            raise _wrong(f"{shown}; there are {', '.join(ENGINES)}")
+            raise wrong(f"{shown}; there are {', '.join(ENGINES)}")
         self.engine = engine
         if not slash:
-            raise _wrong(f"there is no slash behind {engine}", engine)
+            raise wrong(f"there is no slash behind {engine}", engine)
         # The path comes first: half a password behind a raw "?" must not be shown as an option's name.
         address = self._postgres(rest) if engine == "postgres" else self._file(rest)
         return self._with_query(address, query) if mark else address
@@ -274,7 +224,7 @@ class _Parser:
     def _look_up(self, match: re.Match[str]) -> str:
         parts = _VARIABLE.fullmatch(match[1]) if match[2] else None
         if parts is None:
-            raise _wrong(
+            raise wrong(
                 "a ${…} reference is not closed or names no variable; write ${NAME} or ${NAME:-default}"
             )
         value = os.environ.get(parts[1])
@@ -285,7 +235,7 @@ class _Parser:
             raise AddressError(
                 f"the address needs the variable {parts[1]}, which is not set", suggestion=hint
             )
-        if _BAD_CHARACTER.search(value):
+        if BAD_CHARACTER.search(value):
             hint = "look for a line break at its end"
             raise AddressError(f"the variable {parts[1]} holds a control character", suggestion=hint)
         self.values.append(value)
@@ -299,46 +249,46 @@ class _Parser:
 
     def _unquote(self, piece: str) -> str:
         if _BAD_PERCENT.search(piece):
-            raise _wrong(
+            raise wrong(
                 "a % is not followed by two hexadecimal digits; write a plain one as %25", self.engine
             )
         try:
             text = unquote_to_bytes(piece).decode("utf-8")
         except UnicodeDecodeError:
-            raise _wrong("percent-encoded bytes are not UTF-8", self.engine) from None
-        if _BAD_CHARACTER.search(text):
-            raise _wrong("the address holds a percent-encoded control character", self.engine)
+            raise wrong("percent-encoded bytes are not UTF-8", self.engine) from None
+        if BAD_CHARACTER.search(text):
+            raise wrong("the address holds a percent-encoded control character", self.engine)
         return text
 
     def _file(self, rest: str) -> Address:
         path = re.sub("/{2,}", "/", self._decode(rest))
         if not path or path.endswith("/"):
-            raise _wrong("the path of the database file is missing or ends with a slash", self.engine)
-        if "\\" in path or _WINDOWS.match(path):
-            raise _wrong("Windows paths are not supported", self.engine)
+            raise wrong("the path of the database file is missing or ends with a slash", self.engine)
+        if "\\" in path or WINDOWS_PATH.match(path):
+            raise wrong("Windows paths are not supported", self.engine)
         if path.strip("/") == ":memory:":
-            raise _wrong("a catalog in memory could not be shared or kept; name a file", self.engine)
+            raise wrong("a catalog in memory could not be shared or kept; name a file", self.engine)
         if path[0] == "~":
-            raise _wrong("~ is not expanded; write ${HOME}", self.engine)
+            raise wrong("~ is not expanded; write ${HOME}", self.engine)
         if any(part != part.strip() for part in path.split("/")):
-            raise _wrong("a part of the path begins or ends with a space", self.engine)
+            raise wrong("a part of the path begins or ends with a space", self.engine)
         return Address(engine=cast("Engine", self.engine), path=path)
 
     def _postgres(self, rest: str) -> Address:
         parts = rest.split("/")
         authority = parts.pop(0) if "@" in parts[0] or ":" in parts[0] else None
         if any("@" in part or ":" in part for part in parts):
-            raise _wrong("there is an @ or : behind the first part of the path", "postgres")
+            raise wrong("there is an @ or : behind the first part of the path", "postgres")
         if not 2 <= len(parts) <= 3:
-            raise _wrong(
+            raise wrong(
                 f"a database and a schema are needed, and {len(parts)} path parts are there", "postgres"
             )
         names = [self._decode(part) for part in parts]
         for what, name in zip(("database", "schema"), names, strict=False):
             if not name or name != name.strip():
-                raise _wrong(f"the {what} is empty or has outer spaces", "postgres")
+                raise wrong(f"the {what} is empty or has outer spaces", "postgres")
             if len(name.encode()) > MAX_PG_IDENTIFIER:
-                raise _wrong(
+                raise wrong(
                     f"the {what}'s name is longer than Postgres's {MAX_PG_IDENTIFIER} bytes", "postgres"
                 )
         table = validate_table_name(names[2]) if len(names) == 3 else None
@@ -349,18 +299,18 @@ class _Parser:
         # Nothing here is quoted in a message: with a "/" or "@" left raw, any piece may be half a password.
         userinfo, _, hostport = authority.rpartition("@")
         if "@" in userinfo:
-            raise _wrong("there is more than one @ before the database", "postgres")
+            raise wrong("there is more than one @ before the database", "postgres")
         raw_user, colon, raw_password = userinfo.partition(":")
         if raw_password == MASK:
-            raise _wrong(
+            raise wrong(
                 f"the password was redacted to {MASK}; take the address from where it was kept", "postgres"
             )
         user, password = self._decode(raw_user) or None, self._decode(raw_password) or None
         if (colon and password is None) or (password is not None and user is None):
-            raise _wrong("a user or password is empty", "postgres")
+            raise wrong("a user or password is empty", "postgres")
         host, port = self._host_and_port(hostport)
         if user is None and host is None and port is None:
-            raise _wrong("there is an @ or : before the database, but neither user nor host", "postgres")
+            raise wrong("there is an @ or : before the database, but neither user nor host", "postgres")
         secret = None if password is None else Secret(password)
         return replace(address, user=user, password=secret, host=host, port=port)
 
@@ -375,40 +325,40 @@ class _Parser:
             try:
                 ipaddress.IPv6Address(host)
             except ValueError:
-                raise _wrong("what stands in [ ] is no IPv6 address", "postgres") from None
+                raise wrong("what stands in [ ] is no IPv6 address", "postgres") from None
         else:
             raw_host, colon, raw_port = hostport.partition(":")
             host, digits = self._decode(raw_host), self._decode(raw_port)
             if host and not host.startswith("/") and not _HOSTNAME.fullmatch(host):
-                raise _wrong("the host is no host name; a socket folder is written %2Ftmp%2Fpg", "postgres")
+                raise wrong("the host is no host name; a socket folder is written %2Ftmp%2Fpg", "postgres")
         if not colon:
             return host or None, None
         if not (digits.isascii() and digits.isdigit() and len(digits) < 6 and 0 < int(digits) < 65_536):
-            raise _wrong("the port is no number from 1 to 65535; an IPv6 address stands in [ ]", "postgres")
+            raise wrong("the port is no number from 1 to 65535; an IPv6 address stands in [ ]", "postgres")
         return host or None, int(digits)
 
     def _with_query(self, address: Address, query: str) -> Address:
         if "?" in query:
-            raise _wrong(
+            raise wrong(
                 "there is more than one ?; join parameters by &, and write %3F inside one", self.engine
             )
         found: dict[str, str] = {}
         for number, pair in enumerate(query.split("&"), start=1):
             name, equals, raw = pair.partition("=")
             if not equals or not _WORD.fullmatch(name):
-                raise _wrong(f"query parameter {number} does not read name=value", self.engine)
+                raise wrong(f"query parameter {number} does not read name=value", self.engine)
             if name in found:
-                raise _wrong(f"{name}= is given twice", self.engine)
+                raise wrong(f"{name}= is given twice", self.engine)
             found[name] = self._decode(raw)
         table, location = found.pop("table", None), found.pop("location", None)
         if table is not None:
             if address.table is not None and address.table != table:
-                raise _wrong("the path and table= name two different tables", self.engine)
+                raise wrong("the path and table= name two different tables", self.engine)
             address = replace(address, table=validate_table_name(table))
         if location is not None:
             if address.table is None:
-                raise _wrong("location= is a table's, but the address names no table", self.engine)
-            address = replace(address, location=_check_location(location))
+                raise wrong("location= is a table's, but the address names no table", self.engine)
+            address = replace(address, location=check_location(location))
         for name, value in found.items():
             check_option(cast("str", self.engine), name, value)
         return replace(address, options=Options(found))

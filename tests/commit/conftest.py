@@ -10,6 +10,7 @@ from deltalakedb import Catalog
 from deltalakedb.catalog.database import Database, close_all
 from deltalakedb.uri import parse_uri
 from support.commits import Bench
+from support.lake import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,15 @@ def _leave_nothing_open() -> Iterator[None]:
 def catalog(catalog_uri: str) -> Catalog:
     """An empty catalog, created by opening it."""
     return Catalog(catalog_uri, create=True)
+
+
+@pytest.fixture
+def lake(catalog: Catalog, tmp_path: Path) -> Catalog:
+    """A catalog with the tables a, b and c of one row each, and a place for more."""
+    catalog.set_root(tmp_path / "lake")
+    for number, name in enumerate("abc"):
+        catalog.write(name, ids(number))
+    return catalog
 
 
 @pytest.fixture

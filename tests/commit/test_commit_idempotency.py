@@ -17,8 +17,8 @@ from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
     CatalogError,
     CatalogUnavailableError,
+    CommitError,
     CommitUnknownError,
-    ConflictError,
     InvalidArgumentError,
     NothingWrittenWarning,
 )
@@ -415,15 +415,23 @@ def test_an_application_recorded_in_one_of_two_tables_is_not_half_done(
     for name in ("a", "b"):
         write_deltalake(table_uri(name), ids(1))
     write_deltalake(table_uri("a"), ids(2), mode="append", commit_properties=app(1))
+    attempts = []
 
-    def both() -> None:
-        with catalog.transaction() as tx:
-            tx.write("a", ids(3), commit_properties=app(1))
-            tx.write("b", ids(3), commit_properties=app(1))
+    def both(tx: Transaction, version: int = 1) -> None:
+        attempts.append(version)
+        tx.write("a", ids(3), commit_properties=app(version))
+        tx.write("b", ids(3), commit_properties=app(version))
 
-    with pytest.raises(ConflictError):
-        both()
+    with pytest.raises(CommitError, match="'app' is recorded in a and not in b") as caught:
+        catalog.run(both)
+    assert attempts == [1]  # another attempt would find the same
+    assert "transaction of their own" in str(caught.value)
     assert [ids_of(DeltaTable(table_uri(n))) for n in ("a", "b")] == [[1, 2], [1]]
+    assert [data_files(DeltaTable(table_uri(n))) for n in ("a", "b")] == [2, 1]
+    # both ways out
+    write_deltalake(table_uri("b"), ids(2), mode="append", commit_properties=app(1))
+    catalog.run(lambda tx: both(tx, 2))
+    assert [ids_of(DeltaTable(table_uri(n))) for n in ("a", "b")] == [[1, 2, 3], [1, 2, 3]]
 
 
 def test_applications_of_a_dropped_table_are_forgotten(catalog: Catalog, table_uri: TableUri) -> None:

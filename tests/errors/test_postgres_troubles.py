@@ -13,19 +13,24 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb.catalog.database import close_all
+from deltalakedb.catalog.engines.postgres import PostgresEngine
+from deltalakedb.config import get_config
+from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     CatalogAccessError,
+    CatalogEncodingError,
+    CatalogError,
     CatalogNotFoundError,
     CatalogUnavailableError,
     DeltaSqlError,
 )
+from deltalakedb.uri import parse_uri
 from support.lake import ids, ids_of
-from support.postgres import PostgresRun, _server
+from support.postgres import PostgresDatabase, PostgresRun, _server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from support.postgres import PostgresDatabase
 
 PASSWORD = "correct-horse-battery-staple"
 
@@ -203,3 +208,76 @@ def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
         catalog.close()
     finally:
         run.stop()
+
+
+@pytest.fixture
+def latin(pg_database: PostgresDatabase, admin: psycopg.Connection) -> Iterator[PostgresDatabase]:
+    """A database that keeps text as LATIN1."""
+    name = "latin_" + uuid.uuid4().hex[:8]
+    admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    yield PostgresDatabase(pg_database.socket_dir, name)
+    close_all()
+    admin.execute(f"DROP DATABASE {name}")
+
+
+def test_a_database_that_lacks_characters_is_given_no_catalog(latin: PostgresDatabase) -> None:
+    uri = latin.catalog_uri("lake")
+    with pytest.raises(CatalogEncodingError, match="LATIN1, not as UTF8") as caught:
+        Catalog(uri, create=True)
+    assert caught.value.suggestion is not None
+    assert "ENCODING 'UTF8'" in caught.value.suggestion
+    with pytest.raises(CatalogEncodingError):
+        write_deltalake(f"{uri}/t", ids(1))
+    with psycopg.connect(latin.dsn) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'lake'").fetchone() is None
+    last = list(examine(parse_uri(uri), get_config()))[-1]
+    assert (last.title, last.status) == ("encoding", "failed")
+
+
+def test_the_doctor_tells_a_catalog_that_lies_in_such_a_database(
+    latin: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = parse_uri(latin.catalog_uri("lake"))
+    with monkeypatch.context() as old:  # as a client made it that did not look
+        old.setattr(PostgresEngine, "encoding_trouble", lambda _: None)
+        Catalog(address, create=True).close()
+    found = {c.title: c for c in examine(address, get_config())}
+    assert (found["encoding"].status, found["tables"].status) == ("warning", "ok")
+    assert "LATIN1" in found["encoding"].detail
+
+
+def test_a_schema_dropped_under_a_process_is_a_missing_catalog(
+    pg_database: PostgresDatabase, pg_schema: str, tmp_path: Path
+) -> None:
+    catalog = Catalog(pg_database.catalog_uri(pg_schema), create=True)
+
+    def fill() -> None:
+        catalog.set_root(tmp_path / uuid.uuid4().hex)
+        for name in ("a", "b"):
+            catalog.write(name, ids(1))
+            catalog.write(name, ids(2), mode="append")
+
+    def together() -> None:
+        with catalog.transaction() as tx:
+            tx.write("a", ids(3))
+            tx.write("b", ids(3))
+
+    for use in (
+        catalog.tables,
+        lambda: catalog.table("a"),
+        lambda: catalog.write("a", ids(3), mode="append"),
+        lambda: catalog.query("select count(*) from dl_commits"),
+        together,
+    ):
+        fill()
+        together()
+        pg_database.drop_schema(pg_schema)
+        with pytest.raises(CatalogNotFoundError, match="dropped while this process") as caught:
+            use()
+        assert "backup" in (caught.value.suggestion or "")
+        with pytest.raises(CatalogNotFoundError, match="no catalog"):
+            catalog.tables()
+    fill()
+    with pytest.raises(CatalogError, match="nowhere") as caught_other:  # a question's own mistake stays one
+        catalog.query("select * from nowhere")
+    assert not isinstance(caught_other.value, CatalogNotFoundError)

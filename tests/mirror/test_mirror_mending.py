@@ -50,9 +50,23 @@ def test_a_resolution_begins_only_when_theirs_can_be_read(catalog: Catalog, root
     assert "mirror recover" in str(caught.value.suggestion)
     assert (catalog.describe("t").head.version, ids_of(catalog.table("t"))) == (2, [0, 1, 2])
     assert "take back" not in catalog.query("SELECT action FROM dl_audit")["action"].to_pylist()
+    commit_file(root, 2).rename(commit_file(root, 4))
+    with pytest.raises(InvalidArgumentError, match="version 2 is not in the log, which goes on to version 4"):
+        catalog.mirror.resolve("t")
+    commit_file(root, 0).write_bytes(b'{"commitInfo":{"oper')
+    with pytest.raises(InvalidArgumentError, match="version 0, which we published, is damaged"):
+        catalog.mirror.resolve("t")
+    assert catalog.mirror.repair("t").rewritten == (0,)
+    features = b'"readerFeatures":["x"],"writerFeatures":["x"]'
+    commit_file(root, 4).unlink()
+    commit_file(root, 1).write_bytes(
+        b'{"protocol":{"minReaderVersion":3,"minWriterVersion":7,%b}}' % features
+    )
+    with pytest.raises(InvalidArgumentError, match="cannot be read, so nothing was changed"):
+        catalog.mirror.resolve("t")
+    assert "take back" not in catalog.query("SELECT action FROM dl_audit")["action"].to_pylist()
     # the advice: theirs moved away, ours go on
-    for version in (1, 2):
-        commit_file(root, version).unlink()
+    commit_file(root, 1).unlink()
     assert catalog.mirror.recover("t").versions == ()
     assert catalog.mirror.run().published == 2
     same_everywhere(catalog, root)

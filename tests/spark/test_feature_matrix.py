@@ -217,6 +217,8 @@ def test_numbers_that_delta_spark_counts_are_given_once(spark: Any, catalog: Cat
     with pytest.raises(UnsupportedFeatureError, match="identityColumns"):
         restore(spark, uri, version=1)
     vacuum(spark, uri, 0, enforce_retention_duration=False)
+    catalog.mirror.fence("t")
+    catalog.mirror.unfence("t")
     numbers = catalog.table("t").to_pyarrow_table()["n"].to_pylist()
     assert len(set(numbers)) == len(numbers) == 9
     assert all(n % 5 == 0 and n >= 10 for n in numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
@@ -55,3 +56,15 @@ def remove(path: str, **fields: Any) -> Remove:
 def info(operation: str, **fields: Any) -> CommitInfo:
     """What a writer says of its commit."""
     return CommitInfo(extra={"timestamp": 1_700_000_000_000, "operation": operation, **fields})
+
+
+def features(*names: str) -> Protocol:
+    """A protocol that only names features of writers."""
+    return protocol(min_reader_version=1, min_writer_version=7, writer_features=names)
+
+
+def schema_with(field: dict[str, Any]) -> str:
+    """The schema of `support.lake.ids`, its first column changed."""
+    first = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+    other = {"name": "part", "type": "string", "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [{**first, **field}, other]})

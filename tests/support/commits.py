@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import snapshots
+from deltalakedb.catalog import commits, snapshots
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
@@ -126,3 +126,9 @@ class Bench:
     def winner_reads(actions: Sequence[Action]) -> ReadSet:
         """Only an append of files alone is blind."""
         return NOTHING if all(isinstance(a, Add) for a in actions) else EVERYTHING
+
+
+def first_action(bench: Bench, version: int) -> Any:
+    """The first line of a commit, as it was ratified."""
+    data = commits.commit_bytes(bench.database, bench.open().table, version)
+    return json.loads(data.splitlines()[0])

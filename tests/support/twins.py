@@ -91,7 +91,7 @@ class Twins:
         assert rows_of(published) == expected
         for mine, theirs in zip(ours.history(), stock.history(), strict=True):
             assert mine["operation"] == theirs["operation"]
-            assert set(theirs) - {"clientVersion"} <= set(mine)
+            assert set(theirs) <= set(mine)
             assert set(theirs.get("operationMetrics", {})) <= set(mine.get("operationMetrics", {}))
             assert set(theirs["operationParameters"]) == set(mine["operationParameters"])
         left = files_below(root_of(ours))

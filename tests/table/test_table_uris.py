@@ -8,6 +8,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table
+from deltalakedb.exceptions import AddressError
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,20 @@ def test_a_table_uri_is_spelled_as_stock_spells_it(name: str, tmp_path: Path) ->
     ours, stock = DeltaTable(address), deltalake.DeltaTable(tmp_path / name)
     assert ours.table_uri == ours._table.table_uri() == stock.table_uri
     assert ids_of(deltalake.DeltaTable(ours.table_uri)) == ids_of(ours) == [1]
+
+
+def test_a_percent_sign_in_a_location_is_fine_unless_readers_would_decode_it(tmp_path: Path) -> None:
+    catalog = Catalog(f"deltasql://sqlite/{tmp_path}/meta.db", create=True)
+    for number, name in enumerate(("a%b", "100%", "x%zz")):
+        catalog.write(f"t{number}", ids(1), location=tmp_path / name)
+        catalog.write(f"t{number}", ids(2), mode="append")
+        catalog.table(f"t{number}").delete("id = 1")
+        assert ids_of(catalog.table(f"t{number}")) == ids_of(deltalake.DeltaTable(tmp_path / name)) == [2]
+    for name in ("a%20b", "%2F", "ü%c3%BC"):
+        with pytest.raises(AddressError, match=r"holds %[0-9a-fA-F]{2}, which readers"):
+            catalog.write("bad", ids(1), location=tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert len(catalog.tables()) == 3
 
 
 def test_what_history_says_of_a_place_is_the_tables_own(tmp_path: Path) -> None:

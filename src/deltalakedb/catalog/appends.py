@@ -97,7 +97,6 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
         What they became, in the order given; None where a table is not as its writer saw it, and nothing
         happened.
     """
-    database.ensure()
     asked: list[Any] = []
     mains: list[list[Any]] = []
     sides: list[list[Any]] = []
@@ -145,7 +144,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     ids = [append.table.table_id for append in appends]
     # asked last: whoever waited for a head would not see a pause that came in the meantime
     asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
-    rows, paused = database.engine.change(sql, values, asking)
+    rows, paused = database.change(sql, values, asking)
     held = {row[0] for row in paused}
     return [
         Ratified(version, timestamp, after, clear, table_id in held)

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deltalakedb.catalog import audit
 from deltalakedb.catalog.snapshots import missing_version
 from deltalakedb.exceptions import CatalogCorruptError, VersionMissingError
 from deltalakedb.protocol.actions import CommitInfo
@@ -163,6 +164,25 @@ def by_transaction(
         return None
     rows = session.rows(database.sql("commits", "by transaction"), (txn_uuid,))
     return {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
+
+
+def insert_transaction(
+    database: Database, session: Session, txn_uuid: str, count: int, *, fresh: bool
+) -> None:
+    """Note a transaction of so many commits.
+
+    Args:
+        database: The catalog.
+        session: Inside the transaction that writes the commits.
+        txn_uuid: Its id.
+        count: Commits.
+        fresh: Nobody can have used the id before; else it may be there already.
+    """
+    row = (txn_uuid, session.now_ms(), audit.actor(), count)
+    if fresh:
+        session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
+    else:
+        session.run(database.sql("commits", "insert transaction"), row)
 
 
 def digest(data: bytes) -> str:

@@ -6,18 +6,19 @@ import atexit
 import logging
 import os
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.catalog import migrations
 from deltalakedb.catalog.engines import make_engine
 from deltalakedb.catalog.statements import Statement, statements
 from deltalakedb.config import get_config
+from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, DeltaSqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+    from deltalakedb.catalog.engines.base import Dialect, Engine, Row, Session
     from deltalakedb.config import Config
     from deltalakedb.uri import Address
 
@@ -72,7 +73,7 @@ class Database:
     def read(self) -> Iterator[Session]:
         """A session for reading; CatalogNotFoundError where there is nothing yet."""
         self.ensure(create=False)
-        with self.engine.read() as session:
+        with self.watched(), self.engine.read() as session:
             yield session
 
     @contextmanager
@@ -83,14 +84,22 @@ class Database:
             from deltalakedb.catalog import indexes  # which imports this module's neighbours
 
             self._indexed = indexes.mend_if_possible(self)
-        with self.engine.write() as session:
+        with self.watched(), self.engine.write() as session:
             yield session
+
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip."""
+        self.ensure()
+        with self.watched():
+            return self.engine.change(statement, params, then)
 
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
         """A transaction for notes that can be found out again after a power cut."""
         self.ensure()
-        with self.engine.relaxed_write() as session:
+        with self.watched(), self.engine.relaxed_write() as session:
             yield session
 
     @contextmanager
@@ -101,7 +110,7 @@ class Database:
             asking: The caller asks something at once, which fixes the moment that the session sees.
         """
         self.ensure(create=False)
-        with self.engine.read_only(asking=asking) as session:
+        with self.watched(), self.engine.read_only(asking=asking) as session:
             yield session
 
     def ensure(self, *, create: bool = True) -> None:
@@ -123,6 +132,37 @@ class Database:
                 migrations.ensure(self.engine, create=create)
                 self._identity = self.engine.identity()
                 self._checked = True
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Tell it as such where the catalog is gone: its schema or its tables were dropped meanwhile.
+
+        Asked only after the database refused something.
+        """
+        try:
+            yield
+        except CatalogError as error:
+            if type(error) is CatalogError and self._is_gone():
+                raise CatalogNotFoundError(
+                    f"the catalog at {self.address.to_uri()} was dropped while this process had it open",
+                    suggestion="restore the database from a backup, or take the tables over anew from their "
+                    "_delta_log with `deltasql import`; what is written first begins an empty catalog",
+                    dropped=True,
+                ) from error
+            raise
+
+    def _is_gone(self) -> bool:
+        with suppress(DeltaSqlError):
+            with self.engine.read() as session:
+                if self.engine.has_schema_table(session):
+                    return False
+            self._checked = self._indexed = False
+            return True
+        return False
+
+    def may_be_created(self, error: CatalogNotFoundError) -> bool:
+        """Whether the first write would make what was not found; not where the database itself is missing."""
+        return self.engine.config.catalog.create and error.__cause__ is None
 
     def leave_indexes(self) -> None:
         """Build no indexes before a write: whoever calls this goes on with the load that does without."""

@@ -117,7 +117,15 @@ def pending(engine: Engine) -> Sequence[Migration]:
 
 
 def migrate(engine: Engine, *, upto: int | None = None) -> list[Migration]:
-    """Bring the schema up to date, each step in one transaction; whoever comes second finds it done."""
+    """Bring the schema up to date, each step in one transaction; whoever comes second finds it done.
+
+    Raises:
+        CatalogEncodingError: There is none yet, and the database could not keep what will be written.
+    """
+    if (trouble := engine.encoding_trouble()) is not None:
+        with engine.read() as session:
+            if not engine.has_schema_table(session):  # who has one goes on, and the doctor says it
+                raise trouble
     done = []
     for step in migrations()[:upto]:
         with engine.write() as session:

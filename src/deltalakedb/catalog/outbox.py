@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
 
+    Work = Callable[[Session], object]
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
+#: commits of ours that a resolution took back and has not made again yet, by table
+RESOLVING = group_notes.RESOLVING
 #: leases of those who write checkpoints, by table
 CHECKPOINT_LEASE = "checkpoint:"
 #: commits that wait longer than this are an alarm
@@ -89,6 +92,12 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     whatever lies between the oldest and the newest of a table is there too.
     """
     now = time.time_ns() // 1_000_000
+    if database.dialect.plans_anew and len(versions) > 1:
+        values = [v for t in versions for v in (t, min(versions[t]), max(versions[t]), now)]
+        with database.relaxed_write() as session:
+            for name in ("published of tables", "advance tables"):
+                session.run(database.sql("outbox", name).rows(len(versions), 4), values)
+        return
     one, several = database.sql("outbox", "published"), database.sql("outbox", "published range")
     advance = database.sql("outbox", "advance")
     with database.relaxed_write() as session:
@@ -147,6 +156,15 @@ def lag(database: Database, table_id: int) -> Lag:
 
 def refuse_unpublished(database: Database, table: Table) -> None:
     """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    with database.read() as session:
+        resolving = session.row(database.sql("tables", "setting"), (f"{RESOLVING}{table.table_id}",))
+    if resolving is not None:
+        raise UnsupportedOperationError(
+            "a resolution of the table was interrupted: commits that it took back would be lost",
+            table=table.name,
+            suggestion=f"`deltasql mirror resolve {table.name} --keep-theirs` goes on with it; or drop with "
+            "force=True (`--force`)",
+        )
     if behind := lag(database, table.table_id).versions:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
@@ -360,22 +378,9 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
 
 
 def unfreeze(
-    database: Database,
-    table: Table,
-    reason: str,
-    *,
-    note: str | None = None,
-    own: Sequence[Callable[[Session], object]] = (),
+    database: Database, table: Table, reason: str, *, note: str | None = None, own: Sequence[Work] = ()
 ) -> None:
-    """Let a frozen table be written again, and forget a note of what was left to do.
-
-    Args:
-        database: The catalog.
-        table: The table.
-        reason: Why, for the audit.
-        note: The note.
-        own: Done inside the transaction, such as asking whether it may still be made.
-    """
+    """Let a frozen table be written again, and forget a note of what was left; ``own`` is done with it."""
     with database.write() as session:
         for work in own:
             work(session)

@@ -47,6 +47,20 @@ _COMMIT_COLUMNS = (
     "sha256",
     "size_bytes",
 )
+_HEAD_COLUMNS = (
+    "head_version",
+    "head_timestamp",
+    "first_version",
+    "num_files",
+    "size_bytes",
+    "num_records",
+    "files_without_count",
+    "next_file_seq",
+    "metadata_version",
+    "protocol_version",
+    "shape",
+    "head_sha256",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +306,9 @@ def write_commits(session: Session, table_id: int, commits: Sequence[Ratificatio
     kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
     if kept:
         session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
-    sql = statements("outbox", session.engine.dialect.name)["insert"]
-    for commit in commits:
-        if not commit.published:
-            session.run(sql, (table_id, commit.version, "pending"))
+    open_ = [(table_id, c.version, "pending", 0) for c in commits if not c.published]
+    if open_:
+        session.insert("dl_outbox", ("table_id", "version", "state", "attempts"), open_)
 
 
 def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
@@ -322,7 +335,6 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
 
 def set_head(session: Session, locked: LockedTable) -> None:
     """Move a table's head."""
-    sql = statements("snapshots", session.engine.dialect.name)["set head"]
     head = locked.table.head
     values = (
         head.version,
@@ -339,7 +351,7 @@ def set_head(session: Session, locked: LockedTable) -> None:
         locked.digest,
         locked.table.table_id,
     )
-    session.run(sql, values)
+    session.update_rows("dl_heads", _HEAD_COLUMNS, "table_id", [values])
 
 
 def _operation(actions: Sequence[Action]) -> str | None:

@@ -31,6 +31,11 @@ class Statement:
         """The statement with as many placeholders as needed where it says ``(??)``."""
         return Statement(self.name, self.sql.replace("(??)", f"({', '.join('?' * count)})"), self.only)
 
+    def rows(self, count: int, width: int) -> Statement:
+        """The statement with so many rows of placeholders where it says ``{rows}``."""
+        row = f"({', '.join('?' * width)})"
+        return Statement(self.name, self.sql.replace("{rows}", ", ".join([row] * count)), self.only)
+
     def then(self, suffix: str) -> Statement:
         """The statement with a dialect's suffix, such as a lock clause."""
         return Statement(self.name, self.sql + suffix, self.only)

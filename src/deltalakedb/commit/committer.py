@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import audit, commits, registry, winners
+from deltalakedb.catalog import commits, registry, winners
 from deltalakedb.catalog.names import change_names
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.at_once import commit_at_once
@@ -201,9 +201,8 @@ def _attempt(
                     ratify_change(session, one, change, txn)
                     for one, change in zip(locked, changes, strict=True)
                 ]
-                session.run(
-                    statements("commits", database.dialect.name)["insert transaction"],
-                    (txn, session.now_ms(), audit.actor(), len(results)),
+                commits.insert_transaction(
+                    database, session, txn, len(results), fresh=not (repeated or lost or _again(changes))
                 )
             for work in own:
                 work(session)
@@ -212,6 +211,10 @@ def _attempt(
         return stop.outcome
     _answer()
     return results
+
+
+def _again(changes: Sequence[TableChange]) -> bool:
+    return any(c.again for c in changes)
 
 
 def _answer() -> None:

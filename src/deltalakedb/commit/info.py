@@ -43,6 +43,7 @@ def with_info(
     info["isolationLevel"] = isolation
     info["isBlindAppend"] = blind
     info["engineInfo"] = f"deltalakedb:{__version__}"
+    info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
     info["txnId"] = txn
     return [replace(given, extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import winners
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
+from deltalakedb.exceptions import CommitError
 from deltalakedb.protocol.actions import Txn
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.log import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +25,20 @@ logger = logging.getLogger(__name__)
 
 def applications(
     session: Session, seen: Sequence[LockedTable | None], changes: Sequence[TableChange]
-) -> list[Committed] | Conflict | None:
+) -> list[Committed] | None:
     """Whether applications have recorded these versions already: then there is nothing to do.
 
     A lower version than the recorded one is a late repetition, and as much done as an equal one. A commit
     that another engine made is that engine's own decision: it is known again by its bytes.
+
+    Raises:
+        CommitError: Only some of the tables that are to be changed have it.
     """
-    done, fresh, late = [], 0, None
+    done, with_it, without, late = [], [], [], None
     for one, change in zip(seen, changes, strict=True):
         if one is None:
             done.append(Committed(-1, 0, replayed=True))
-            fresh += 1
+            without.append(change.table.name)
             continue
         found = None
         for action in change.all_actions if change.made is None else ():
@@ -44,19 +48,26 @@ def applications(
                     found, late = recorded[1], action
         if found is not None:
             done.append(Committed(found, one.table.head.timestamp, replayed=True))
+            with_it.append(one.table.name)
         else:
             done.append(Committed(one.table.head.version, one.table.head.timestamp, replayed=True))
-            fresh += bool(change.steps)
+            without += [one.table.name] if change.steps else []
     if late is None:
         return None
-    if fresh:
-        return Conflict(
-            "concurrent_transaction",
-            max(d.version for d in done),
-            detail=f"version {late.version} of application {late.app_id!r} is recorded in some of the tables",
-        )
+    if without:
+        raise _partly(late, with_it, without)
     logger.info("version %d of application %s was committed before: nothing to do", late.version, late.app_id)
     return done
+
+
+def _partly(late: Txn, with_it: Sequence[str], without: Sequence[str]) -> CommitError:
+    """Neither is a repetition to be left away nor a new one to be done, and trying again changes nothing."""
+    return CommitError(
+        f"version {late.version} of application {late.app_id!r} is recorded in {', '.join(with_it)} "
+        f"and not in {', '.join(without)}: nothing was committed",
+        suggestion="write to the tables that lack it in a transaction of their own, or give all writes of "
+        "this one a version that none of its tables has (DeltaTable.transaction_version tells)",
+    )
 
 
 def earlier(

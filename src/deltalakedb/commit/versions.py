@@ -45,6 +45,8 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
     for ordinal, step in enumerate(change.steps):
+        if ordinal:
+            session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
         before = metadata

@@ -14,6 +14,7 @@ from deltalakedb.log.large_commits import commit_digest, is_large
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
@@ -84,14 +85,20 @@ def verify(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table)
-    found = list(_files(database, store, table, rows))
+    found = list(_files(database, store, table, rows, storage_options))
     if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
         found += _replays(database, store, table)
     checked = sum(r.version <= table.published_version for r in rows)
     return DriftReport(name, checked, tuple(sorted(found, key=lambda f: f.version)))
 
 
-def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
+def _files(
+    database: Database,
+    store: Store,
+    table: Table,
+    rows: list[CommitRow],
+    storage_options: Mapping[str, str] | None,
+) -> Iterator[Finding]:
     listing = list_log(store)
     covered = max(listing.checkpoints, default=-1)
     for row in rows:
@@ -116,8 +123,8 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
             )
         else:
             yield judge(database, table, row.version, data)
-    if store.exists(commit_path(table.head.version + 1)):
-        yield Finding("ahead", table.head.version + 1, "the log has a version that the catalog did not make")
+    if (newest := newest_beyond(database, table, storage_options)) is not None:
+        yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
 def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:

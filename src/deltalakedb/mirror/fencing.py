@@ -13,6 +13,7 @@ from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_writer_feature
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
         after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)
         operation = "ADD FEATURE" if fenced else "DROP FEATURE"
         info = CommitInfo(extra={"operation": operation, "operationParameters": {"name": FENCE}})
-        change = TableChange(opened.table, [info, after], opened.snapshot, NOTHING)
+        change = TableChange(opened.table, [info, after], opened.snapshot, NOTHING, kept=SPARKS)
         outcome = commit(database, [change])
         if not isinstance(outcome, Conflict):
             if database.engine.config.publish.mode != "off":

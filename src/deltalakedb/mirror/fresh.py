@@ -14,7 +14,7 @@ from deltalakedb.catalog import outbox
 from deltalakedb.exceptions import DeltaSqlError, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
-from deltalakedb.mirror.groups import tell_all
+from deltalakedb.mirror.groups import manifest_of, spread, tell_all
 from deltalakedb.mirror.holes import is_hole
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
@@ -59,16 +59,18 @@ def publish_fresh(
     works = [work for work in works if work[0].table_id not in held]
     if not works:
         return PublishedFresh()
+    told = False
     if len(works) == 1:
         put = [_put(database, *works[0])]
     elif (stores := _local_stores(database, works)) is not None:
-        put = _put_together(database, works, stores)
+        put, told = _put_together(database, works, stores, group)
     else:
         put = list(_threads().map(lambda numbered: _put_next(database, *numbered), enumerate(works)))
     noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
     if noted:
         if group is not None:
-            tell_all(database, group, noted, {location: options for _, location, options in works})
+            options = {location: given for _, location, given in works}
+            tell_all(database, group, noted, options, told=told)
         outbox.mark_published(database, noted)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, noted.values())), outcome="published")
@@ -131,8 +133,13 @@ def _put_together(
     database: Database,
     works: Sequence[tuple[Fresh, str, Mapping[str, str] | None]],
     stores: Sequence[LocalStore],
-) -> list[list[int]]:
-    """Put one version of every table, flushed to disk together; by table what is in its log now."""
+    group: Group | None,
+) -> tuple[list[list[int]], bool]:
+    """Put one version of every table, flushed to disk together with the manifest of their transaction.
+
+    Returns:
+        By table what is in its log now, and whether the manifest is there.
+    """
     puts: dict[int, NewObject] = {}
     for number, ((fresh, _, _), store) in enumerate(zip(works, stores, strict=True)):
         try:
@@ -143,16 +150,25 @@ def _put_together(
             version, timestamp, data = fresh.commits[0]
             failpoint("publish.before_put")
             puts[number] = NewObject(store, commit_path(version), data, timestamp)
-    put_all_new(
-        list(puts.values()), linking=lambda place: failpoint("publish.between_tables") if place else None
-    )
+    by_location = {location: store for (_, location, _), store in zip(works, stores, strict=True)}
+    manifest = manifest_of(group, by_location) if group is not None and len(puts) == len(works) else None
+
+    def linking(place: int) -> None:
+        if place:
+            failpoint("publish.between_tables" if place < len(puts) else "publish.manifest")
+
+    put_all_new(list(puts.values()), last=manifest, linking=linking)
     for put in puts.values():
         if put.done:
             failpoint("publish.after_put")
-    return [
+    told = manifest is not None and manifest.done
+    if manifest is not None and group is not None and told:
+        spread(database, manifest, group, by_location)
+    versions = [
         [fresh.commits[0][0]] if number in puts and puts[number].done else []
         for number, (fresh, _, _) in enumerate(works)
     ]
+    return versions, told
 
 
 def _put_next(

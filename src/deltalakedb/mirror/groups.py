@@ -16,6 +16,7 @@ from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
+from deltalakedb.storage.together import NewObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -51,13 +52,26 @@ class Group:
 
 
 def tell_all(
-    database: Database, group: Group, put: Mapping[int, Collection[int]], options: StoreOptions
+    database: Database,
+    group: Group,
+    put: Mapping[int, Collection[int]],
+    options: StoreOptions,
+    *,
+    told: bool = False,
 ) -> None:
-    """Write the manifest of a transaction that was just committed, where all its tables are published."""
+    """Write the manifest of a transaction that was just committed, where all its tables are published.
+
+    Args:
+        database: The catalog.
+        group: The transaction.
+        put: By table the versions that were just put.
+        options: Storage options by location.
+        told: It is there already; only what others could not write is looked for.
+    """
     members = group.members
-    if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
-        _write(database, group.txn, sorted(members, key=lambda m: m.table), options)
-    else:
+    if not told and members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
+        _write(database, group.txn, _in_order(members), options)
+    elif not told:
         # somebody else may have published the others
         tell(database, [group.txn], put, options)
     if _is_time(database):
@@ -183,6 +197,52 @@ def _is_there(database: Database, member: Member, options: StoreOptions) -> bool
     return data == commits.commit_bytes(database, table, member.version)
 
 
+def manifest_of(group: Group, stores: Mapping[str, LocalStore]) -> NewObject | None:
+    """The manifest beside the first table of a transaction, to be put with the last of its commit files.
+
+    Args:
+        group: The transaction.
+        stores: By location the stores of all its tables; None is answered where some are missing.
+    """
+    if group.members is None or any(m.location not in stores for m in group.members):
+        return None
+    members = _in_order(group.members)
+    return NewObject(stores[members[0].location], _path(group.txn), *_content(group.txn, members))
+
+
+def spread(database: Database, manifest: NewObject, group: Group, stores: Mapping[str, LocalStore]) -> None:
+    """Put a manifest that is there beside the other tables of its transaction too."""
+    first = manifest.store.name_of(manifest.path)
+    failed: dict[Member, DeltaSqlError] = {}
+    for member in _in_order(group.members or ())[1:]:
+        failpoint("publish.manifest")
+        try:
+            _put(stores[member.location], manifest.path, manifest.data, manifest.mtime_ms, first)
+        except DeltaSqlError as error:
+            failed[member] = error
+    if failed:
+        _note(database, group.txn, failed, 0)
+
+
+def _in_order(members: Sequence[Member]) -> list[Member]:
+    return sorted(members, key=lambda m: m.table)
+
+
+def _path(txn: str) -> str:
+    return f"{FOLDER}/{txn}.json"
+
+
+def _content(txn: str, members: Sequence[Member]) -> tuple[bytes, int]:
+    """What a manifest says, and its time."""
+    at = max(m.timestamp for m in members)
+    body = {
+        "txnId": txn,
+        "committedAt": at,
+        "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
+    }
+    return (encode_json(body) + "\n").encode(), at
+
+
 def _write(
     database: Database, txn: str, members: Sequence[Member], options: StoreOptions, *, attempts: int = 0
 ) -> bool:
@@ -194,29 +254,28 @@ def _write(
     Returns:
         Whether it is beside every table.
     """
-    at = max(m.timestamp for m in members)
-    body = {
-        "txnId": txn,
-        "committedAt": at,
-        "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
-    }
-    data = (encode_json(body) + "\n").encode()
-    path, first = f"{FOLDER}/{txn}.json", None
+    data, at = _content(txn, members)
+    first = None
     failed: dict[Member, DeltaSqlError] = {}
     for member in members:
         failpoint("publish.manifest")
         try:
-            store = _store(database, member, options)
-            if not isinstance(store, LocalStore):
-                store.put_new(path, data, mtime_ms=at)
-            elif first is None or not _linked(store, path, first):
-                store.put_new(path, data, mtime_ms=at)
-                first = store.name_of(path)
+            first = _put(_store(database, member, options), _path(txn), data, at, first)
         except DeltaSqlError as error:
             failed[member] = error
     if failed:
         _note(database, txn, failed, attempts)
     return not failed
+
+
+def _put(store: Store, path: str, data: bytes, at: int, first: str | None) -> str | None:
+    """Put a manifest beside one table; the name of one on local disk, from which others can be linked."""
+    if not isinstance(store, LocalStore):
+        store.put_new(path, data, mtime_ms=at)
+    elif first is None or not _linked(store, path, first):
+        store.put_new(path, data, mtime_ms=at)
+        return store.name_of(path)
+    return first
 
 
 def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int) -> None:

@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits
-from deltalakedb.exceptions import StorageMissingError, VersionMissingError
+from deltalakedb.catalog import commits, registry
+from deltalakedb.exceptions import LogGapError, StorageMissingError, VersionMissingError
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
@@ -44,10 +44,15 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
 
     Returns:
         The versions that were put back; a checkpoint stands for those whose bytes the catalog has not.
+
+    Raises:
+        LogGapError: Others cleaned them up, and went on beyond the head.
     """
     if version <= table.head.first_version or not is_hole(database, table.table_id, store, version):
         return ()
-    covered = max((v for v in list_log(store).checkpoints if v < version), default=-1)
+    listing = list_log(store)
+    _refuse_overtaken(database, table, max((*listing.commits, *listing.checkpoints), default=-1))
+    covered = max((v for v in listing.checkpoints if v < version), default=-1)
     oldest = min(commits.tail_start(database, table), version - 1)
     back = [version - 1]
     while back[-1] > max(covered, table.head.first_version) and not _is_there(store, back[-1] - 1):
@@ -67,6 +72,15 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
             done.append(lost)
     _tell(table, done, oldest if anew else None)
     return tuple(done)
+
+
+def _refuse_overtaken(database: Database, table: Table, newest: int) -> None:
+    if newest > (head := registry.find(database, table.name).head.version):
+        raise LogGapError(
+            f"_delta_log has version {newest}, which the catalog did not make, and no longer those before it",
+            table=table.name,
+            version=head,
+        )
 
 
 def _tell(table: Table, done: Sequence[int], begins_at: int | None) -> None:

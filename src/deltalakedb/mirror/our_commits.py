@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.files import read_adds
+from deltalakedb.exceptions import LogGapError
 from deltalakedb.log.large_commits import is_large, iter_actions
+from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.rules import APPEND_ONLY, is_on
 
 if TYPE_CHECKING:
@@ -196,6 +199,7 @@ def foresee(database: Database, name: str, ours: Sequence[Ours], log: FileTxnLog
             if isinstance(action, Metadata):
                 metadata = action
             elif isinstance(action, Protocol):
+                check_readable(action, table=name)
                 protocol = action
             elif isinstance(action, Add) and action.key in asked:
                 added.add(action.key)
@@ -204,6 +208,11 @@ def foresee(database: Database, name: str, ours: Sequence[Ours], log: FileTxnLog
         live = (live - removed) | added
     fitness = Fitness(opened.snapshot, Shape(metadata, protocol))
     newest = theirs[-1] if theirs else first - 1
+    found = list_log(log.store)
+    if (beyond := max((*found.commits, *found.checkpoints), default=newest)) > newest:
+        raise LogGapError(
+            f"version {newest + 1} is not in the log, which goes on to version {beyond}", table=name
+        )
     made: dict[int, int] = {}
     lost: dict[int, str] = {}
     for part in parts:

@@ -18,14 +18,19 @@ from deltalakedb.exceptions import (
     ConflictError,
     DeltaSqlError,
     DivergedWarning,
+    LogCorruptError,
+    LogGapError,
     StorageError,
+    StorageMissingError,
     TableFrozenError,
 )
 from deltalakedb.log.large_commits import commit_digest, is_large, iter_pieces, iter_state
-from deltalakedb.log.names import commit_path
+from deltalakedb.log.listing import last_checkpoint, list_log
+from deltalakedb.log.names import LOG_FOLDER, commit_path
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.protocol.actions import Add, Cdc, Remove
+from deltalakedb.protocol.actions import Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.storage.store import local_path, open_store
 
@@ -45,6 +50,12 @@ logger = logging.getLogger(__name__)
 POLICY = "outside_writers"
 FREEZE, ADOPT = "freeze", "adopt"
 
+_ADVICE = (
+    "another engine wrote it, or the database is an older backup: `deltasql mirror recover` takes the log's "
+    "commits over, `deltasql mirror resolve` decides where both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
@@ -53,24 +64,56 @@ class Adopted:
     versions: tuple[int, ...] = ()
 
 
-def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether the log holds a version beyond the head that the catalog does not know.
+def newest_beyond(
+    database: Database, table: Table, storage_options: Mapping[str, str] | None = None
+) -> int | None:
+    """The newest version of the log beyond the head that the catalog does not know; None where there is none.
 
     A version is in the database before it is in the log, so a file beyond the head is of somebody else, or of
-    a time that this database, an older backup, does not remember.
+    a time that this database, an older backup, does not remember. The next version may be gone again: whoever
+    wrote a checkpoint after it can clean up.
     """
     store = open_store(table.location, storage_options)
     head = table.head.version
-    while store.exists(commit_path(head + 1)):
+    while True:
+        listing = list_log(store, start_after=commit_path(head))
+        newest = max((*listing.commits, *listing.checkpoints), default=-1)
+        if newest <= head:
+            return None
         now = registry.find(database, table.name).head.version
         if now <= head:
-            return True
+            return newest
         head = now  # another writer of ours was faster
-    return False
 
 
-#: versions beyond the head that a look counts
-_COUNTED = 1000
+def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether the log holds a version beyond the head that the catalog does not know."""
+    return newest_beyond(database, table, storage_options) is not None
+
+
+def refuse_strangers(
+    database: Database, table: Table, storage_options: Mapping[str, str] | None = None
+) -> None:
+    """Before files are deleted that no version of the catalog names: see that the log knows no others.
+
+    Raises:
+        TableFrozenError: It does, or may: the table is frozen, or its log is ahead.
+    """
+    if table.state == "frozen":
+        raise TableFrozenError(
+            f"the table is frozen, and files that only its log names would be deleted: {table.state_reason}",
+            table=table.name,
+            version=table.head.version,
+            suggestion="decide that first: see `deltasql mirror status`",
+        )
+    if (newest := newest_beyond(database, table, storage_options)) is not None:
+        raise TableFrozenError(
+            f"_delta_log has version {newest}, which the catalog did not make: files that only the log names "
+            "would be deleted",
+            table=table.name,
+            version=table.head.version,
+            suggestion=_ADVICE,
+        )
 
 
 def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
@@ -79,13 +122,12 @@ def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
     try:
         table = registry.find(database, status.table)
         store = open_store(status.location, options)
+        newest = newest_beyond(database, table, options)
         first = _taken(database, table, store)
-        if first is None:
-            if not is_ahead(database, table, options):
-                return replace(status, ahead=0)
-            first = registry.find(database, status.table).head.version + 1
-        ahead = next((n for n in range(_COUNTED) if not store.exists(commit_path(first + n))), _COUNTED)
-        return replace(status, ahead=ahead)
+        if first is None and newest is None:
+            return replace(status, ahead=0)
+        head = registry.find(database, status.table).head.version
+        return replace(status, ahead=(newest or head) + 1 - (first or head + 1))
     except DeltaSqlError as error:
         logger.warning("the log of %s could not be looked at: %s", status.table, error.message)
         return status
@@ -120,7 +162,21 @@ def has_next(table: Table, version: int) -> bool:
     """Whether a log on local disk holds the version after another."""
     # trouble with the log never stops a commit; what stands there is found when it is published
     root = local_path(table.location)
-    return root is not None and os.path.lexists(f"{root}/{commit_path(version + 1)}")
+    if root is None:
+        return False
+    return os.path.lexists(f"{root}/{commit_path(version + 1)}") or _goes_on(str(root), version)
+
+
+def _goes_on(root: str, version: int) -> bool:
+    """Whether a log on local disk goes on beyond a version whose next one was cleaned up."""
+    try:
+        newest = last_checkpoint(open_store(root))
+        if newest is None or newest <= version:
+            return False
+        # a hint may be wrong
+        return any(name.startswith(f"{newest:020}.") for name in os.listdir(f"{root}/{LOG_FOLDER}"))  # noqa: PTH208
+    except (OSError, StorageError):
+        return False
 
 
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -135,7 +191,7 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
     """
     registry.refuse_followed(table)
     try:
-        if not is_ahead(database, table, storage_options):
+        if (newest := newest_beyond(database, table, storage_options)) is None:
             return False
     except StorageError as error:
         # trouble with the log never stops a commit; what stands there is found when it is published
@@ -143,15 +199,13 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
         return False
     if table.settings.get(POLICY, FREEZE) == ADOPT:
         return bool(adopt(database, table.name, storage_options).versions)
-    reason = f"_delta_log has version {table.head.version + 1}, which the catalog did not make"
+    reason = f"_delta_log has version {newest}, which the catalog did not make"
     outbox.freeze(database, table, reason, version=table.head.version)
     raise TableFrozenError(
         f"the table is frozen: {reason}",
         table=table.name,
         version=table.head.version,
-        suggestion="another engine wrote it, or the database is an older backup: `deltasql mirror recover` "
-        "takes the log's commits over, `deltasql mirror resolve` decides where both sides have one: see "
-        "docs/how-to/keep-the-log-in-step.md",
+        suggestion=_ADVICE,
     )
 
 
@@ -171,30 +225,93 @@ def adopt(
         storage_options: Options for the object store.
         origin: What takes them over.
         own: Done inside each commit's transaction, such as asking whether it may still be made.
+
+    Raises:
+        LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
+        LogCorruptError: It is another log than the catalog knows.
+        UnsupportedFeatureError: A commit makes the table one that cannot be read here.
     """
     table = registry.find(database, name)
     reader = FileTxnLogReader(table.location, storage_options)
-    done = []
+    refuse_rewritten(database, table, reader.store)
+    done: list[int] = []
     version = table.head.version + 1
-    while reader.store.exists(commit_path(version)):
-        opened = snapshots.open_table(database, name)
-        actions, copy = _copied(reader, version, origin)
-        change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
-        if isinstance(outcome, Conflict):
-            raise ConflictError(
-                f"somebody else committed version {version} while it was taken over",
+    while True:
+        while reader.store.exists(commit_path(version)):
+            _adopt_one(database, name, reader, version, origin, own)
+            done.append(version)
+            version += 1
+        newest = newest_beyond(database, registry.find(database, name), storage_options)
+        if newest is None:
+            break
+        if not reader.store.exists(commit_path(version)):
+            raise LogGapError(
+                f"version {version} was cleaned up before the catalog had it; the log is at {newest}",
                 table=name,
                 version=version,
+                suggestion="what the catalog knows of the table is not enough to go on: "
+                f"`deltasql drop {name} --force` forgets that and leaves all files, `deltasql import` takes "
+                "the table over anew",
             )
-        outbox.advance(database, table.table_id, version)
-        done.append(version)
-        version += 1
     if done:
         # whoever imports expects them
         level = logging.INFO if origin == "import" else logging.WARNING
         logger.log(level, "%s: commits of other writers that were taken over: %d", name, len(done))
     return Adopted(tuple(done))
+
+
+def is_rewritten(database: Database, table: Table, store: Store) -> bool:
+    """Whether the commit of the newest version that the catalog knows is another one in the log."""
+    if table.published_version < table.head.version:
+        return False  # it is nobody's yet but ours
+    row = commits.one(database, table, table.head.version)
+    if row is None or row.sha256 is None:
+        return False
+    try:
+        found = commit_digest(store, commit_path(table.head.version))
+    except StorageMissingError:
+        return False  # cleaned up; the checkpoint that covers it has no digest
+    return found.sha256 != row.sha256
+
+
+def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
+    """See that the log goes on from what the catalog knows.
+
+    Raises:
+        LogCorruptError: It is another log.
+    """
+    if is_rewritten(database, table, store):
+        version = table.head.version
+        raise LogCorruptError(
+            f"version {version} of the log is not the one in the catalog: the log was written anew, or both "
+            "sides went on",
+            table=table.name,
+            version=version,
+            suggestion="`deltasql mirror verify` shows where they differ; a log that was written anew is "
+            f"another table's: `deltasql drop {table.name} --force` forgets ours, `deltasql import` takes "
+            "that one over",
+        )
+
+
+def _adopt_one(
+    database: Database,
+    name: str,
+    reader: FileTxnLogReader,
+    version: int,
+    origin: str,
+    own: Sequence[OwnWork],
+) -> None:
+    opened = snapshots.open_table(database, name)
+    actions, copy = _copied(reader, version, origin)
+    for protocol in (a for a in actions if isinstance(a, Protocol)):
+        check_readable(protocol, table=name)
+    change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
+    outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
+    if isinstance(outcome, Conflict):
+        raise ConflictError(
+            f"somebody else committed version {version} while it was taken over", table=name, version=version
+        )
+    outbox.advance(database, opened.table.table_id, version)
 
 
 def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:

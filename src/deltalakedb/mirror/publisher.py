@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, outbox
-from deltalakedb.exceptions import FROZEN_HINT, DeltaSqlError, DivergedWarning, StorageMissingError
+from deltalakedb.exceptions import (
+    FROZEN_HINT,
+    DeltaSqlError,
+    DivergedWarning,
+    LogGapError,
+    StorageMissingError,
+)
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.backoff import wait_ms
@@ -108,6 +114,9 @@ def _publish(
             failpoint("publish.after_put")
             if time.monotonic() > deadline:
                 break  # the rest is for the reconciler
+    except LogGapError as gap:
+        diverged = True
+        _freeze(database, table, gap.version or 0, gap.message)
     except DeltaSqlError as failure:
         error = failure
     if done:
@@ -180,8 +189,8 @@ def _put(store: Store, commit: Unpublished) -> bool:
     return store.get(name) == commit.data
 
 
-def _freeze(database: Database, table: Table, version: int) -> None:
-    reason = f"_delta_log has other bytes than the catalog for version {version}"
+def _freeze(database: Database, table: Table, version: int, reason: str | None = None) -> None:
+    reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
     logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
     warnings.warn(f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2)
     telemetry.emit("publish_total", 1, outcome="diverged")

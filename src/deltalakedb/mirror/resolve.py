@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, group_notes, outbox, registry, snapshots, unratify
+from deltalakedb.catalog import commits, outbox, registry, snapshots, unratify
 from deltalakedb.catalog.files import read_adds
 from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
@@ -24,6 +24,7 @@ from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEASE_MS = 2 * 60_000
+#: features that files keep which were written before; two writers may have counted to the same numbers
+_KEPT = SPARKS - {"identityColumns"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,12 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
             table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
+    if damaged := [f.version for f in report.findings if f.kind == "damaged"]:
+        raise InvalidArgumentError(
+            f"version {damaged[0]}, which we published, is damaged in the log",
+            table=table.name,
+            suggestion="put it back with `deltasql mirror repair` first",
+        )
     waiting = outbox.waiting_versions(database, table.table_id)
     if not waiting:
         raise InvalidArgumentError(
@@ -170,7 +179,7 @@ def _take_back(
 
 
 def _note(table: Table) -> str:
-    return f"{group_notes.RESOLVING}{table.table_id}"
+    return f"{outbox.RESOLVING}{table.table_id}"
 
 
 def _noted(database: Database, table: Table) -> list[Ours] | None:
@@ -214,7 +223,9 @@ def _again(
         if why is None:
             noted = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
             reads = NOTHING if all(o.is_blind_append for o in part.commits) else ReadSet(files=part.removed)
-            change = TableChange(opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=may)
+            change = TableChange(
+                opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=may, kept=_KEPT
+            )
             try:
                 # its own id: a repeated call of its writer finds it; the answer must be a new one here
                 outcome = commit(database, [change], txn_uuid=part.txn_uuid, repeated=False)

@@ -24,6 +24,8 @@ __all__ = [
 
 #: what RFC 3986 allows in a path segment, and the slash
 _SAFE: Final = "/-_.~!$&'()*+,;=:@"
+#: paths that are their own encoding, as most are
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/_.=-]*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE: Final = re.compile(r"file:/+", re.IGNORECASE)
@@ -39,6 +41,8 @@ def encode_path(path: str) -> str:
         >>> encode_path("day=2024-01-01 00%3A00/a b.parquet")
         'day=2024-01-01%2000%253A00/a%20b.parquet'
     """
+    if _PLAIN.fullmatch(path):
+        return path
     scheme = match[0] if (match := _URL.match(path)) else ""
     try:
         encoded = quote(path[len(scheme) :], safe=_SAFE)

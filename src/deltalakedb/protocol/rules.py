@@ -91,10 +91,9 @@ def check_commit(
     def refuse(message: str, suggestion: str | None = None) -> ProtocolError:
         return ProtocolError(message, table=table, version=version, suggestion=suggestion)
 
-    kinds = Counter(type(a) for a in actions)
     for kind in (Metadata, Protocol):
-        if kinds[kind] > 1:
-            raise refuse(f"a commit holds at most one {kind.__name__} action, this one {kinds[kind]}")
+        if (count := sum(isinstance(a, kind) for a in actions)) > 1:
+            raise refuse(f"a commit holds at most one {kind.__name__} action, this one {count}")
     protocol = next((a for a in actions if isinstance(a, Protocol)), protocol)
     before = metadata
     metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
@@ -108,8 +107,9 @@ def check_commit(
         ("add", [a for a in actions if isinstance(a, Add)]),
         ("remove", [a for a in actions if isinstance(a, Remove)]),
     ):
-        keys = Counter((canonical_path(f.path), f.dv_id) for f in files)
-        if twice := next((k for k, n in keys.items() if n > 1), None):
+        keys = [(canonical_path(f.path), f.dv_id) for f in files]
+        if len(set(keys)) < len(keys):
+            twice = next(k for k, n in Counter(keys).items() if n > 1)
             raise refuse(f"the file {twice[0]} appears twice as {name}")
     for action in actions:
         if isinstance(action, Add | Cdc):

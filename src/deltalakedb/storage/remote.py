@@ -266,7 +266,7 @@ class RemoteStore:
 
     def _delete(self, names: Sequence[str]) -> None:
         with self._translated("delete", names[0]):
-            obstore.delete(self._store, names)
+            obstore.delete(self._store, [*names])
 
     def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import os
 import sys
-import uuid
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _AT_FDCWD = -100
 
 def temporary_name(folder: str) -> str:
     """A hidden name in a folder for a file that is not whole yet."""
-    return f"{folder}/{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}"
+    return f"{folder}/{_TEMP_PREFIX}{os.urandom(16).hex()}{_TEMP_SUFFIX}"
 
 
 def is_temporary(name: str) -> bool:

@@ -39,16 +39,23 @@ class NewObject:
     error: StorageError | None = None
 
 
-def put_all_new(puts: Sequence[NewObject], *, linking: Callable[[int], object] = lambda _: None) -> None:
+def put_all_new(
+    puts: Sequence[NewObject],
+    *,
+    last: NewObject | None = None,
+    linking: Callable[[int], object] = lambda _: None,
+) -> None:
     """Create files, each only where there is none yet; what became of each is told in it.
 
     Args:
         puts: The files.
+        last: One that appears only where all others did. It is whole whenever it is there, but its name is
+            not flushed: a power cut may take it away again.
         linking: Called with a file's number before it gets its name.
     """
     written: list[tuple[int, NewObject, str, str, int]] = []
     try:
-        for number, put in enumerate(puts):
+        for number, put in enumerate(puts if last is None else (*puts, last)):
             at = put.store.name_of(put.path)
             temporary = temporary_name(at.rpartition("/")[0])
             try:
@@ -66,12 +73,15 @@ def put_all_new(puts: Sequence[NewObject], *, linking: Callable[[int], object] =
                 with _noted(put), Translated("create", at):
                     os.fsync(handle)
         for number, put, at, temporary, _ in written:
+            if put is last and not all(other.done for other in puts):
+                continue
             if put.error is None:
                 linking(number)
                 failpoint("publish.before_link")
                 with _noted(put), Translated("create", at):
                     put.done = link_new(temporary, at)
-        for folder, put in {at.rpartition("/")[0]: put for _, put, at, _, _ in written if put.done}.items():
+        named = {at.rpartition("/")[0]: put for _, put, at, _, _ in written if put.done and put is not last}
+        for folder, put in named.items():
             if put.store.durable:
                 with _noted(put):
                     flush_folder(folder)

@@ -10,6 +10,7 @@ from deltalakedb.catalog import commits, snapshots
 from deltalakedb.log.cleanup import sweep
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER
 from deltalakedb.mirror.groups import FOLDER as GROUP_FOLDER
+from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
 from deltalakedb.table.orphans import orphans
@@ -36,6 +37,7 @@ class Garbage:
         work_folders: Folders of operations that died.
         size_bytes: The size of the files.
         deleted: Whether they are gone now.
+        kept: Why the table was not looked at: its log may name files that the catalog does not know.
     """
 
     table: str
@@ -43,6 +45,7 @@ class Garbage:
     work_folders: tuple[str, ...]
     size_bytes: int
     deleted: bool
+    kept: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -52,6 +55,7 @@ class Garbage:
             "work_folders": list(self.work_folders),
             "size_bytes": self.size_bytes,
             "deleted": self.deleted,
+            "kept": self.kept,
         }
 
 
@@ -71,10 +75,14 @@ def collect(
         older_than_hours: Younger files stay: writers that do not go through SQL may be about to commit them.
         dry_run: Only look.
         storage_options: Options for the table's store.
+
+    Raises:
+        TableFrozenError: The table is frozen, or its log is ahead: files that only the log names would go.
     """
     now = time.time_ns() // 1_000_000
     opened = snapshots.open_table(database, name)
     table = opened.table
+    refuse_strangers(database, table, storage_options)
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(table.location)
     dead = [f for f in operation_folders(table.location) if not f.alive] if is_local(table.location) else []
@@ -97,14 +105,16 @@ def collect(
         if meta.modified_ms >= table.created_at and (whole or not meta.path.startswith("_change_data/"))
     ]
     store = open_store(table.location, storage_options)
-    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, folders=_LOG_FOLDERS, dry_run=dry_run)
     if not dry_run:
-        live = references(database, snapshots.open_table(database, name), cutoff=0, with_changes=True).known
+        again = snapshots.open_table(database, name)
+        refuse_strangers(database, again.table, storage_options)
+        live = references(database, again, cutoff=0, with_changes=True).known
         strangers = [meta for meta in strangers if meta.path not in live]
         for meta in strangers:
             store.delete(meta.path)
         for folder in dead:
             remove_folder(folder.path)
+    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, folders=_LOG_FOLDERS, dry_run=dry_run)
     return Garbage(
         name,
         tuple(meta.path for meta in (*strangers, *unfinished)),

@@ -19,6 +19,7 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 #: what Rust leaves as it is when it makes a URL of a path
 _SAFE_IN_PATHS = "/-_.~!$&'()*+,;=:@[]|^"
 
@@ -69,7 +70,7 @@ def is_local(location: str) -> bool:
 def place_for(database: Database, name: str, location: str | None) -> str:
     """The location of a new table: the one given, else one under the catalog's root."""
     if location is not None:
-        return normal_location(location)
+        return _readable(normal_location(location), name)
     root = registry.setting(database, ROOT_SETTING) or database.engine.config.catalog.root
     if root is None:
         raise AddressError(
@@ -79,4 +80,16 @@ def place_for(database: Database, name: str, location: str | None) -> str:
         )
     *namespace, last = name.split(".")
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])
-    return normal_location(folder)
+    return _readable(normal_location(folder), name)
+
+
+def _readable(location: str, name: str) -> str:
+    """A location that other readers find: delta-rs decodes a path once more than it was encoded."""
+    if is_local(location) and (found := _ESCAPE.search(location)) is not None:
+        raise AddressError(
+            f"the location {location} holds {found[0]}, which readers of Delta tables take for "
+            f"{unquote(found[0], errors='replace')!r} and then look elsewhere",
+            table=name,
+            suggestion="choose a folder without a % before two hexadecimal digits; other % signs are fine",
+        )
+    return location

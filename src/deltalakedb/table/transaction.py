@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 
@@ -30,6 +30,7 @@ from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.results import TransactionResult
 from deltalakedb.table.roots import undo
+from deltalakedb.table.transaction_ids import checked_id
 from deltalakedb.table.transaction_view import TransactionView
 from deltalakedb.table.work import (
     Settled,
@@ -57,19 +58,6 @@ if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
-
-#: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
-_LONGEST_ID: Final = 200
-
-
-def _checked_id(given: str) -> str:
-    fits = isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_ID and given.isprintable()
-    if fits and not set("/\\") & set(given) and given.strip(". "):
-        return given
-    raise InvalidArgumentError(
-        f"txn_uuid cannot be {given!r}",
-        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it away",
-    )
 
 
 class Transaction(TransactionView):
@@ -107,7 +95,7 @@ class Transaction(TransactionView):
         #: the first call with the same id did everything
         self._repeats = False
         self._own: list[Callable[[Session], object]] = []
-        self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
+        self.uuid = str(uuid.uuid4()) if txn_uuid is None else checked_id(txn_uuid)
         #: what the transaction became, once it is committed
         self.result: TransactionResult | None = None
 
@@ -133,7 +121,9 @@ class Transaction(TransactionView):
         self._writable()
         try:
             table = self.table(name, storage_options=storage_options)
-        except TableMissingError:
+        except TableMissingError as error:
+            if error.context.get("dropped"):
+                raise
             stock: Any = deltalake.write_deltalake
             wishes = taken_out(options, table=name)
             self._create(
@@ -225,7 +215,7 @@ class Transaction(TransactionView):
         Args:
             spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
         """
-        self._active()
+        self._going_on()
         made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
         return made
 
@@ -266,7 +256,7 @@ class Transaction(TransactionView):
 
     def commit(self) -> Mapping[str, Committed]:
         """Commit everything at once; where somebody else was first, ConflictError, and nothing happened."""
-        self._active()
+        self._going_on()
         changes, vanished = self._tables.changes(self._isolation)
         names = self._tables.name_changes()
         memory.remember_together(self._database, [change.table.name for _, change in changes])
@@ -369,6 +359,7 @@ class Transaction(TransactionView):
     ) -> None:
         self._writable()
         validate_table_name(name)
+        self._database.ensure()
         free = self._tables.is_free(name)
         taken = not free and self._exists(name)
         if taken and self._repeats:
@@ -390,7 +381,7 @@ class Transaction(TransactionView):
         )
 
     def _writable(self) -> None:
-        self._active()
+        self._going_on()
         if self._read_only:
             raise InvalidArgumentError(
                 "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
@@ -398,7 +389,7 @@ class Transaction(TransactionView):
 
     def __enter__(self) -> Self:
         session = self._begin(likely=not self._read_only)
-        if self._given_uuid:
+        if self._given_uuid and session is not None:
             self._repeats = by_transaction(self._database, session, self.uuid) is not None
         return self
 

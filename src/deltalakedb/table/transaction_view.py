@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import registry, snapshots
 from deltalakedb.commit.changes import NewTable
-from deltalakedb.exceptions import InvalidArgumentError, TableMissingError, VersionMissingError
+from deltalakedb.exceptions import (
+    CatalogNotFoundError,
+    InvalidArgumentError,
+    TableMissingError,
+    VersionMissingError,
+)
 from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.overlay import Overlay
@@ -105,7 +110,10 @@ class TransactionView(abc.ABC):
 
     def _looked_up(self, session: Session, name: str) -> OpenTable:
         """A table at the transaction's snapshot."""
-        return self._along.get(name) or snapshots.open_in(self._database, session, name)
+        if (along := self._along.get(name)) is not None:
+            return along
+        with self._database.watched():
+            return snapshots.open_in(self._database, session, name)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
@@ -146,15 +154,26 @@ class TransactionView(abc.ABC):
         self._tables.add(made)
         return made
 
-    def _begin(self, *, likely: bool) -> Session:
-        """Take the snapshot; with it the tables that the last transaction changed, where these are likely."""
+    def _begin(self, *, likely: bool) -> Session | None:
+        """Take the snapshot; with it the tables that the last transaction changed, where these are likely.
+
+        Returns:
+            None where there is no catalog yet: only who is likely to write may begin then, and what is
+            written first makes it.
+        """
         if self._state != "new":
             raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
         names = sorted(memory.together(self._database)) if likely else []
-        session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
         try:
-            if names:
-                self._along = snapshots.open_many(self._database, session, names)
+            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
+        except CatalogNotFoundError as error:
+            if not (likely and self._database.may_be_created(error)):
+                raise
+            self._state = "active"
+            return None
+        try:
+            with self._database.watched():
+                self._along = snapshots.open_many(self._database, session, names) if names else {}
         except BaseException:
             self._stack.close()
             raise
@@ -162,16 +181,23 @@ class TransactionView(abc.ABC):
         return session
 
     def _active(self) -> Session:
-        if self._state == "new" or self._session is None:
-            if self._state != "new":
-                raise InvalidArgumentError(
-                    f"the transaction is over: it was {self._state}",
-                    suggestion="begin a new one with catalog.transaction()",
-                )
+        """The session to read with; CatalogNotFoundError where there is no catalog yet."""
+        self._going_on()
+        if self._session is None:
+            self._session = self._stack.enter_context(self._database.read_only())
+        return self._session
+
+    def _going_on(self) -> None:
+        if self._state == "active":
+            return
+        if self._state == "new":
             raise InvalidArgumentError(
                 "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
             )
-        return self._session
+        raise InvalidArgumentError(
+            f"the transaction is over: it was {self._state}",
+            suggestion="begin a new one with catalog.transaction()",
+        )
 
     def _end(self, state: str) -> None:
         self._state = state

@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.properties import DAY_MS
@@ -102,6 +103,8 @@ def vacuum(
         return list(found.files)
     registry.refuse_followed(table._row)
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    if full:
+        refuse_strangers(table._database, table._row, table._root.options)
     there = _existing(table, list(found.files))
     if not there:
         return []

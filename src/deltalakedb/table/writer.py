@@ -163,8 +163,10 @@ def _append_remembered(
         return False
     try:
         rest = append(table, data, options, hooks=wishes.hooks)
-    except (ConflictError, SchemaError, TableMissingError):
+    except (ConflictError, SchemaError, TableMissingError) as error:
         memory.forget(database, address.table)
+        if error.context.get("dropped"):
+            raise  # a new table in a new catalog is not what was meant
         return False
     _remember(table, opened)
     return rest is None
@@ -292,7 +294,9 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
         options = None if storage_options is None else dict(storage_options)
         table = address.catalog.with_table(address.table)
         return SqlDeltaTable(table, storage_options=options)._pass_by()
-    except TableMissingError:  # or the whole catalog
+    except TableMissingError as error:  # or the whole catalog
+        if error.context.get("dropped"):
+            raise
         return None
 
 

@@ -13,6 +13,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.mirror import outside, repair
+from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.report import ImportReport
 from deltalakedb.transfer.verify import verify_table
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def catch_up_table(
     database: Database, table: Table, location: str, options: Mapping[str, str] | None, level: Level
 ) -> ImportReport:
-    """Bring in what the log has beyond the catalog; a look at one file where there is nothing."""
+    """Bring in what the log has beyond the catalog; a look at its end where there is nothing."""
     began = time.perf_counter()
     if table.location != location:
         raise TableExistsError(
@@ -38,6 +39,7 @@ def catch_up_table(
         )
     brought: tuple[int, ...] = ()
     checked = None
+    outside.refuse_rewritten(database, table, open_store(table.location, options))
     if outside.is_ahead(database, table, options):
         brought = _bring(database, table, options)
         table = registry.find(database, table.name)

@@ -8,20 +8,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, imports, registry
+from deltalakedb.catalog import imports, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
     LogGapError,
-    StorageMissingError,
     StorageUnavailableError,
     TableExistsError,
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import outside
@@ -164,6 +162,7 @@ def follow_table(
             progress=progress,
             wish=wish,
             following=True,
+            options=options,
         ).whole()
         made, table = True, registry.find(database, name)
     _refuse_others(table, location)
@@ -244,7 +243,7 @@ def _bring(
 ) -> int:
     head = table.head.version
     again = f"`deltasql rollback {table.name}` forgets the copy; follow the table anew"
-    if newest < head or _rewritten(database, table, reader):
+    if newest < head or outside.is_rewritten(database, table, reader.store):
         raise LogCorruptError(
             f"the log at {table.location} is not the one that was followed: it was written anew",
             table=table.name,
@@ -262,15 +261,3 @@ def _bring(
         )
     failpoint("follow.before_bringing")
     return len(outside.adopt(database, table.name, options, origin="import").versions)
-
-
-def _rewritten(database: Database, table: Table, reader: FileTxnLogReader) -> bool:
-    """Whether the commit of the copy's newest version is another one now."""
-    row = commits.one(database, table, table.head.version)
-    if row is None or row.sha256 is None:
-        return False
-    try:
-        found = commit_digest(reader.store, commit_path(table.head.version))
-    except StorageMissingError:
-        return False  # cleaned up; the checkpoint that covers it has no digest
-    return found.sha256 != row.sha256

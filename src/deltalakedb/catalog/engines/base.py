@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
+    from deltalakedb.exceptions import CatalogEncodingError
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
@@ -48,6 +49,8 @@ class Dialect:
     hashes: bool
     #: an append is ratified by one statement, since a head must not be held while a client is waited for
     at_once: bool = False
+    #: every execution is planned anew: one statement for many rows beats one run for each
+    plans_anew: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
@@ -138,6 +141,9 @@ class Session(abc.ABC):
             rows: How many rows will be written at the most.
         """
         return nullcontext()
+
+    def barrier(self) -> None:  # noqa: B027 - only those who put changes by care
+        """What follows in a batch may change rows that what came before in it has changed."""
 
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
@@ -230,6 +236,10 @@ class Engine(abc.ABC):
     def durability(self) -> Durability:
         """Whether an acknowledged commit survives a power cut, by the database's own settings."""
         return Durability(True, "every commit is flushed to disk")
+
+    def encoding_trouble(self) -> CatalogEncodingError | None:
+        """What is wrong with how the database keeps text, where anything is."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""

@@ -8,12 +8,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from deltalakedb import extras
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session, literal
+from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+from deltalakedb.catalog.engines.duckdb_session import DuckdbSession
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.queue import Queue
 from deltalakedb.exceptions import (
@@ -27,12 +26,11 @@ from deltalakedb.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     import duckdb
 
-    from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
     from deltalakedb.uri import Address
 
@@ -73,13 +71,12 @@ DIALECT = Dialect(
     side_table=False,
     lock_rows="",
     hashes=True,
+    plans_anew=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
-    before_load=("SET memory_limit = '200MB'", "SET wal_autocheckpoint = '1GB'"),
+    before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 
-#: from here on an Arrow scan beats prepared INSERTs
-_ARROW_FROM = 8
 _HOLDER = re.compile(r"held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)", re.DOTALL)
 #: DuckDB raises several classes for a damaged file, and has no codes
 _DAMAGE = (
@@ -90,92 +87,6 @@ _DAMAGE = (
     "database has been invalidated",
 )
 _POLL = 0.05
-
-
-class DuckdbSession(Session):
-    """A cursor of the process's one connection."""
-
-    engine: DuckdbEngine
-
-    def __init__(self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection) -> None:
-        self.engine = engine
-        self.cursor = cursor
-
-    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
-        try:
-            return self.cursor.execute(sql, params or None)
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-
-    def _check_query(self, sql: str) -> None:
-        """DuckDB would run a second statement after a COMMIT of the first."""
-        super()._check_query(sql)
-        try:
-            count = len(self.engine.driver.extract_statements(sql))
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-        if count != 1:
-            raise CatalogError("one query at a time", suggestion="ask the queries one after the other")
-
-    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement; DuckDB answers changes with their count as a row."""
-        found = self._call(statement, params).fetchall()
-        return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
-
-    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        """Arrow straight from the engine."""
-        self._count(statement)
-        try:
-            relation = self.cursor.sql(str(statement), params=list(params) or None)
-            table = relation.to_arrow_table()
-        except self.engine.driver.Error as error:
-            raise self.engine.translate(error) from error
-        return table.rename_columns(schema.names).cast(schema)
-
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Prepared INSERTs for a few rows, a scan of an Arrow table for many."""
-        names = ", ".join(columns)
-        if len(rows) < _ARROW_FROM:
-            marks = ", ".join("?" * len(columns))
-            for row in rows:
-                self.run(f"INSERT INTO {table} ({names}) VALUES ({marks})", row)  # noqa: S608
-            return
-        with self._incoming(columns, rows):
-            self.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming")  # noqa: S608
-
-    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """A scan of the Arrow table itself."""
-        names = ", ".join([*data.column_names, *constants])
-        values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
-        self.cursor.register("dl_incoming", data)
-        try:
-            self.run(f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming")  # noqa: S608
-        finally:
-            self.cursor.unregister("dl_incoming")
-
-    def update_rows(
-        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
-    ) -> None:
-        """A join with an Arrow table: row by row DuckDB would scan the whole table each time."""
-        if not rows:
-            return
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        with self._incoming([*columns, key], rows):
-            self.run(f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}")  # noqa: S608
-
-    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
-        """One prepared statement for every parameter set."""
-        for one in params:
-            self.run(statement, one)
-
-    @contextmanager
-    def _incoming(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[None]:
-        arrow = pa.table([pa.array(c) for c in zip(*rows, strict=True)], names=list(columns))
-        self.cursor.register("dl_incoming", arrow)
-        try:
-            yield
-        finally:
-            self.cursor.unregister("dl_incoming")
 
 
 class DuckdbEngine(Engine):
@@ -215,6 +126,7 @@ class DuckdbEngine(Engine):
         self._turn = Queue()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._users = 0
+        self._used_at = 0.0
         self._timer: threading.Timer | None = None
 
     def _acquire(self) -> duckdb.DuckDBPyConnection:
@@ -223,9 +135,6 @@ class DuckdbEngine(Engine):
             _inherited.append(self._root)
             self._forget()
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
             if self._root is None:
                 self._root = self._open()
             self._users += 1
@@ -242,17 +151,30 @@ class DuckdbEngine(Engine):
             return
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._root is not None:
-                self._timer = threading.Timer(self._idle, self._let_go)
-                self._timer.daemon = True
-                self._timer.start()
+            self._used_at = time.monotonic()
+            if self._users == 0 and self._root is not None and self._timer is None:
+                self._watch(self._idle)
+
+    def _watch(self, seconds: float) -> None:
+        """Look after a while whether the file can go. One timer runs on over many uses: each is a thread."""
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._timer = None
+            left = self._used_at + self._idle - time.monotonic()
+            if self._users == 0 and left <= 0:
+                self._let_go()
+            elif self._users == 0 and self._root is not None:
+                self._watch(left)
 
     def _let_go(self) -> None:
-        with self._lock:
-            if self._users == 0 and self._root is not None:
-                with suppress(self.driver.Error):
-                    self._root.close()
-                self._root = None
+        if self._users == 0 and self._root is not None:
+            with suppress(self.driver.Error):
+                self._root.close()
+            self._root = None
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         if self.path.is_dir():
@@ -365,9 +287,11 @@ class DuckdbEngine(Engine):
         """Let the file go now, unless somebody is using it."""
         if self._pid != os.getpid():
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._let_go()
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._let_go()
 
     def translate(self, error: duckdb.Error) -> DeltaSqlError:
         """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""

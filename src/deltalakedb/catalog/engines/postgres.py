@@ -14,6 +14,7 @@ from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
     CatalogCorruptError,
+    CatalogEncodingError,
     CatalogError,
     CatalogFullError,
     CatalogNotFoundError,
@@ -73,9 +74,9 @@ _DURABLE = ("on", "remote_apply")
 _SET_UP = f"""
 WITH server AS MATERIALIZED (
   SELECT current_setting('search_path') AS path, current_setting('synchronous_commit') AS sync,
-         current_setting('fsync') AS fsync
+         current_setting('fsync') AS fsync, current_setting('server_encoding') AS encoding
 )
-SELECT path, sync, fsync, set_config('search_path', $1, false),
+SELECT path, sync, fsync, encoding, set_config('search_path', $1, false),
        set_config('synchronous_commit', CASE WHEN sync IN {_DURABLE} THEN sync ELSE 'on' END, false)
 FROM server
 """  # noqa: S608
@@ -87,6 +88,7 @@ class ServerSettings(NamedTuple):
     search_path: str
     synchronous_commit: str
     fsync: str
+    encoding: str
 
 
 #: how often a connection that dies at once is made anew
@@ -131,6 +133,7 @@ class PostgresEngine(Engine):
             "dbname": address.database,
             "connect_timeout": int(config.connect_timeout_s),
             "application_name": "deltalakedb",
+            "client_encoding": "UTF8",  # by default the database's own, which may know no characters at all
             **address.driver_options(),
         }
         server_options = [f"-c lock_timeout={int(config.lock_timeout_s * 1000)}"]
@@ -166,7 +169,7 @@ class PostgresEngine(Engine):
                 return None
             raise
         connection.prepare_threshold = 3
-        self._server[connection] = ServerSettings(*(found or ("", "", ""))[:3])
+        self._server[connection] = ServerSettings(*(found or ("",) * 4)[:4])
         return connection
 
     def users_path(self, connection: psycopg.Connection[Row]) -> str:
@@ -176,9 +179,7 @@ class PostgresEngine(Engine):
 
     def durability(self) -> Durability:
         """What the server does about power cuts, by its own settings."""
-        with self.read() as session:
-            assert isinstance(session, PostgresSession)  # noqa: S101
-            server = self._server[session.connection]
+        server = self._settings()
         if server.fsync != "on":
             return Durability(
                 False,
@@ -189,6 +190,20 @@ class PostgresEngine(Engine):
             return Durability(True, f"synchronous_commit={server.synchronous_commit}")
         said = f"the server says synchronous_commit={server.synchronous_commit}"
         return Durability(True, f"{said}; commits of the catalog use on")
+
+    def encoding_trouble(self) -> CatalogEncodingError | None:
+        """Other encodings lack characters that paths and rows may have; SQL_ASCII knows none at all."""
+        if (found := self._settings().encoding) == "UTF8":
+            return None
+        return CatalogEncodingError(
+            f"the database {self.address.database} keeps text as {found}, not as UTF8",
+            suggestion="make one for the catalog: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+    def _settings(self) -> ServerSettings:
+        with self.read() as session:
+            assert isinstance(session, PostgresSession)  # noqa: S101
+            return self._server[session.connection]
 
     def changes(self, connection: psycopg.Connection[Row]) -> psycopg.Cursor[Row]:
         """A connection's cursor for our own changes: whole numbers always have one type.

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, literal, rows_to_arrow
 from deltalakedb.catalog.engines.forks import ForkGate
+from deltalakedb.catalog.engines.gathered import GatheredSession
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
 from deltalakedb.exceptions import (
@@ -25,6 +26,7 @@ from deltalakedb.exceptions import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -68,6 +70,11 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
+#: from here on an image beats a prepared statement
+_IMAGE_FROM = 64
+_INCOMING = "dl_incoming"
+#: levels at which every commit is flushed to disk
+_FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
 _SMALLEST = 512
 #: primary result codes that say what kind of trouble it is
@@ -76,14 +83,17 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
 
 
-class SqliteSession(Session):
+class SqliteSession(GatheredSession):
     """A connection to the file."""
 
     engine: SqliteEngine
 
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+        super().__init__()
         self.engine = engine
         self._connection = connection
+        #: an image is attached, which can be taken away only after the transaction
+        self.attached = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
@@ -95,22 +105,52 @@ class SqliteSession(Session):
         """Rows fetched by the driver, then turned into columns."""
         return rows_to_arrow(self.rows(statement, params), schema)
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """One prepared statement, run for every row."""
         marks = ", ".join("?" * len(columns))
-        self.update_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+        self._run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """One prepared statement; what is the same for all rows stands in it and is not bound again."""
+        """Copied by SQLite from an image of its own format; else one prepared statement, constants in it."""
+        self.barrier()
+        if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
+            return
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
         rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
-        self.update_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
+        self._run_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
 
-    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+    def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
+        """Insert rows from an image; False where none can be made of them."""
+        from deltalakedb.catalog.engines.sqlite_pages import page_maker  # only bulk loads need it
+
+        try:
+            maker = page_maker(self._connection, table)
+            image = None if maker is None else maker.image(data, constants)
+            if image is None:
+                return False
+            if not self.attached:
+                self._connection.execute(f"ATTACH ':memory:' AS {_INCOMING}")
+                self.attached = True
+            self._connection.deserialize(image, name=_INCOMING)
+            self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {_INCOMING}.{table}")  # noqa: S608
+        except sqlite3.Error as error:
+            raise translate(error, self.engine) from error
+        return True
+
+    def detach(self) -> bool:
+        """Let go of the last image, after the transaction; whether the connection is as it was before."""
+        if self.attached:
+            try:
+                self._connection.execute(f"DETACH {_INCOMING}")
+            except sqlite3.Error:
+                return False
+        return True
+
+    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
         """One prepared statement, run for every parameter set."""
         try:
-            self._connection.executemany(str(statement), params)
+            self._connection.executemany(sql, params)
         except sqlite3.Error as error:
             raise translate(error, self.engine) from error
 
@@ -217,16 +257,31 @@ class SqliteEngine(Engine):
                 session.run("ROLLBACK")
                 session.run("PRAGMA query_only = OFF")
 
-    @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> AbstractContextManager[Session]:
         """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
+        return self._write()
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """Not flushed by itself: it reaches the disk with the next commit that is, and in its order."""
+        return self._write(relaxed=self._synchronous in _FLUSHED)
+
+    @contextmanager
+    def _write(self, *, relaxed: bool = False) -> Iterator[Session]:
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
+            session = SqliteSession(self, connection)
+            as_lent = not relaxed
             try:
+                if relaxed:
+                    connection.execute("PRAGMA synchronous=NORMAL")
                 with _transaction(self, connection):
-                    yield SqliteSession(self, connection)
+                    yield session
             finally:
-                if connection.in_transaction:
+                if relaxed and not connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+                        as_lent = True
+                if connection.in_transaction or not as_lent or not session.detach():
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)
@@ -256,7 +311,7 @@ class SqliteEngine(Engine):
 
     def durability(self) -> Durability:
         """As ``synchronous`` says: below FULL the newest commits may be gone after a power cut."""
-        if self._synchronous in ("FULL", "EXTRA", "2", "3"):
+        if self._synchronous in _FLUSHED:
             return Durability(True, f"synchronous={self._synchronous}")
         return Durability(
             False,

@@ -25,9 +25,6 @@ ORDER BY t.name;
 -- name: open versions
 SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
 
--- name: insert
-INSERT INTO dl_outbox (table_id, version, state, attempts, next_try_at, published_at, error) VALUES (?, ?, ?, 0, NULL, NULL, NULL);
-
 -- name: published
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
 WHERE table_id = ? AND version = ? AND state <> 'published';
@@ -35,6 +32,18 @@ WHERE table_id = ? AND version = ? AND state <> 'published';
 -- name: published range
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
 WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
+
+-- name: published of tables
+-- only: duckdb
+UPDATE dl_outbox SET state = 'published', published_at = r.noted_at, error = NULL
+FROM (VALUES {rows}) AS r (table_id, oldest, newest, noted_at)
+WHERE dl_outbox.table_id = r.table_id AND dl_outbox.version BETWEEN r.oldest AND r.newest AND state <> 'published';
+
+-- name: advance tables
+-- only: duckdb
+UPDATE dl_mirror SET published_version = r.newest, published_at = r.noted_at
+FROM (VALUES {rows}) AS r (table_id, oldest, newest, noted_at)
+WHERE dl_mirror.table_id = r.table_id AND published_version < r.newest;
 
 -- name: failed
 UPDATE dl_outbox SET state = 'failed', attempts = attempts + 1, next_try_at = ?, error = ? WHERE table_id = ? AND version = ? AND state <> 'published';

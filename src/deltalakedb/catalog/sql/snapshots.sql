@@ -65,11 +65,6 @@ JOIN dl_mirror m ON m.table_id = h.table_id
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;
 
--- name: set head
-UPDATE dl_heads SET head_version = ?, head_timestamp = ?, first_version = ?, num_files = ?, size_bytes = ?, num_records = ?,
-       files_without_count = ?, next_file_seq = ?, metadata_version = ?, protocol_version = ?, shape = ?, head_sha256 = ?
-WHERE table_id = ?;
-
 -- name: state versions
 -- since when the live metadata and protocol hold
 SELECT (SELECT max(add_version) FROM dl_metadata WHERE table_id = ? AND remove_version IS NULL),

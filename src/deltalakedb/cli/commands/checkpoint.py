@@ -28,7 +28,7 @@ def command(invocation: Invocation, table: str, kind: str | None) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
     It is streamed from the catalog. A whole checkpoint of the same kind and version is left as it is; several
-    parts are written where there are more than 250,000 files. `deltasql mirror run` does this on its own
+    parts are written where there are more than 500,000 files. `deltasql mirror run` does this on its own
     whenever delta.checkpointInterval commits have passed.
 
     \b

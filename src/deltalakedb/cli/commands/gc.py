@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def command(invocation: Invocation, table: str | None, older_than: float, dry_run: bool) -> int:
     """Delete what operations that died have left under the folders of one table, or of all.
 
-    Files that a version ever named are not touched: that is what `deltasql vacuum` is for.
+    Files that a version ever named are not touched: that is what `deltasql vacuum` is for. Tables that are
+    frozen, or whose log is ahead of the catalog, are left alone.
 
     \b
     Examples:
@@ -48,6 +49,9 @@ def command(invocation: Invocation, table: str | None, older_than: float, dry_ru
             found = catalog.gc(name, older_than_hours=older_than)
 
     def view(screen: Screen) -> None:
+        for g in found:
+            if g.kept is not None:
+                screen.line(f"{g.table} was left alone: {g.kept}")
         if not count:
             screen.line("Nothing was left behind.")
             return

@@ -81,7 +81,8 @@ def _tell_pass(invocation: Invocation, done: Pass, **more: Any) -> int:
             why = f"`deltasql mirror status {name}` says why"
             screen.line(f"  ! the manifest of a transaction cannot be written beside {name}: {why}", "yellow")
         for name in done.paused:
-            screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`")
+            whole = "`deltasql mirror resume` where the whole catalog is"
+            screen.line(f"  - {name} is paused: `deltasql mirror resume {name}`, {whole}")
         for name in done.late:
             screen.line(f"  ! {name} is behind for more than a minute", "red")
 
