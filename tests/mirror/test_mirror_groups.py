@@ -12,8 +12,8 @@ from deltalakedb import Catalog
 from deltalakedb.config import Config
 from deltalakedb.mirror.background import PUBLISHER
 from support.lake import ids
-from support.mirrors import append, blocked, logged
-from support.processes import Child
+from support.mirrors import append, append_outside, blocked, logged
+from support.processes import Child, arm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,34 @@ def test_the_background_writes_manifests_too(catalog_uri: str, catalog: Catalog,
 
 
 @only_sqlite
+def resolve_a(uri: str, points: str) -> None:
+    catalog = Catalog(uri)
+    arm(points)
+    catalog.mirror.resolve("a")
+
+
+@only_sqlite
+def test_a_manifest_waits_for_a_table_whose_commit_is_being_resolved(
+    catalog_uri: str, catalog: Catalog, lake: Path, tmp_path: Path
+) -> None:
+    catalog.write("c", ids(0), location=lake / "c")
+    for name in "ac":
+        catalog.mirror.pause(name)
+    with catalog.transaction() as tx:
+        for name in "abc":
+            tx.write(name, ids(1))
+    append_outside(lake / "a", 77)
+    catalog.close()
+    Child(resolve_a, catalog_uri, "commit.before_begin=kill@2", folder=tmp_path).died()
+    assert catalog.mirror.resume("c").published == 1
+    assert [manifests(lake / name) for name in "abc"] == [{}, {}, {}]
+    assert catalog.mirror.status("c")[0].manifests_missing == 1
+    assert catalog.mirror.resolve("a").ours == {1: 2}
+    catalog.mirror.resume("a")
+    assert [manifests(lake / name) for name in "abc"] == [{tx.uuid: {"a": 2, "b": 1, "c": 1}}] * 3
+    assert catalog.mirror.status("c")[0].manifests_missing == 0
+
+
 def test_a_table_that_was_only_read_is_no_part_of_it(catalog: Catalog, lake: Path) -> None:
     with catalog.transaction() as tx:
         tx.table("a").to_pyarrow_table()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.catalog import leases
+from deltalakedb.catalog.holders import Holder
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 from support.mirrors import append
 from support.processes import Child, until
@@ -105,6 +107,31 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(database: Database) ->
         until(lambda: not any(t.name == "deltasql-lease" for t in threading.enumerate()))
         assert not held(database, lease), "what was lost is not taken back"
     assert deadline() <= 1
+
+
+def die(name: str, database: Database) -> None:
+    """Let the holder be a process that ended: one of our own number that began at another moment."""
+    me = Holder.me()
+    with database.write() as session:
+        session.run(
+            "UPDATE dl_leases SET holder = ? WHERE name = ?",
+            (str(replace(me, started=f"{int(me.started) - 1}")), name),
+        )
+
+
+def test_what_is_taken_from_the_dead_is_ours_and_nobody_elses(database: Database) -> None:
+    old = leases.acquire(database, "x")
+    assert old is not None
+    assert leases.acquire_from_dead(database, "x") is None, "its holder lives"
+    die("x", database)
+    assert leases.acquire(database, "x") is None
+    mine = leases.acquire_from_dead(database, "x")
+    assert mine is not None
+    assert (mine.token, held(database, mine)) == (old.token + 1, True)
+    assert mine.holder.split(":")[2] != old.holder.split(":")[2]
+    assert leases.acquire_from_dead(database, "x") is None, "we live"
+    assert leases.acquire(database, "x", over=old.token) is None, "a rival who saw the dead one comes late"
+    assert held(database, mine)
 
 
 def test_of_many_contenders_one_wins(database: Database) -> None:

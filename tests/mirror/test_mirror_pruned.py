@@ -61,6 +61,22 @@ def test_a_repair_promises_only_what_it_can_do(catalog: Catalog, pruned: Path) -
     assert [f.kind for f in catalog.mirror.verify("t").findings] == ["foreign"]
 
 
+def test_a_lost_log_is_repaired_into_one_that_begins_at_a_checkpoint(catalog: Catalog, pruned: Path) -> None:
+    shutil.rmtree(pruned / "_delta_log")
+    would = catalog.mirror.repair("t", dry_run=True)
+    assert (would.rewritten, would.begins_at, would.left) == ((3, 4), 3, ())
+    assert logged(pruned) == []
+    done = catalog.mirror.repair("t")
+    assert (done.rewritten, done.begins_at, done.left) == ((3, 4), 3, ())
+    assert logged(pruned) == [3, 4]
+    assert catalog.mirror.verify("t").ok
+    assert outside_ids(pruned) == [0, 1, 2, 3, 4]
+    append(catalog, 5)
+    assert outside_ids(pruned) == [0, 1, 2, 3, 4, 5]
+    again = catalog.mirror.repair("t")
+    assert (again.rewritten, again.begins_at) == ((), None)
+
+
 def test_the_next_write_tells_what_came_back_and_what_could_not(
     catalog: Catalog, pruned: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

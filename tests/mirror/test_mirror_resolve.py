@@ -14,7 +14,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError
+from deltalakedb.exceptions import CatalogBusyError, InvalidArgumentError, TableFrozenError
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.reads import NOTHING
 from support.lake import ids, ids_of
@@ -232,6 +232,28 @@ def test_a_resolution_that_is_killed_loses_nothing_and_goes_on(
     same_everywhere(catalog, root)
     append(catalog, 3)
     assert catalog.query("SELECT name FROM dl_settings")["name"].to_pylist() == []
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_resolution_that_lost_its_lease_changes_nothing_more(
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    diverge(catalog, root, 1, 2)
+    resume_diverged(catalog)
+    catalog.close()
+    # theirs is taken over, and ours about to be made again
+    slow = Child(resolve_in_child, catalog_uri, "commit.before_begin=stop@2", folder=tmp_path)
+    slow.pause()
+    with pytest.raises(CatalogBusyError, match="somebody else"):
+        catalog.mirror.resolve("t")
+    expire_leases(catalog)
+    done = resolved(catalog)
+    assert (done.theirs, done.ours, done.lost) == ((1,), {1: 2, 2: 3}, {})
+    slow.resume()
+    with pytest.raises(AssertionError, match="the lease was lost before the resolution was done"):
+        slow.result()
+    assert ids_of(catalog.table("t")) == [0, 1, 2, 77]
+    same_everywhere(catalog, root)
 
 
 def expire_leases(catalog: Catalog) -> None:

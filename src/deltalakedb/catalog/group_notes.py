@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: settings of the catalog, one for each transaction
 PREFIX: Final = "mirror.manifest."
+#: settings of the catalog, one for each table whose commits are being made again, with their transactions
+RESOLVING: Final = "mirror.resolve."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,10 @@ def forget(database: Database, txn: str) -> None:
     """Forget a note: the manifest is there, or nobody needs it any more."""
     with database.relaxed_write() as session:
         session.run(database.sql("tables", "delete setting"), (PREFIX + txn,))
+
+
+def is_being_resolved(database: Database, txn: str) -> bool:
+    """Whether a commit of a transaction was taken back and may come again: not all its tables are known."""
+    with database.read() as session:
+        rows = session.rows(database.sql("tables", "settings like"), (f"{RESOLVING}%",))
+    return any(f'"{txn}"' in value for _, value in rows)

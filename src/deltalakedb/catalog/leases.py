@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
-import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit
+from deltalakedb.catalog.holders import Holder
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 
 if TYPE_CHECKING:
@@ -36,16 +34,16 @@ class Lease:
     expires_at: int
 
 
-def holder_id() -> str:
-    """A name for this process and moment that nobody else has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, over: int | None = None) -> Lease | None:
+    """Take a lease that is free or expired; None where somebody else holds it.
 
-
-def acquire(
-    database: Database, name: str, *, ttl_ms: int = 60_000, holder: str | None = None
-) -> Lease | None:
-    """Take a lease that is free or expired; None where somebody else holds it."""
-    me = holder or holder_id()
+    Args:
+        database: The catalog.
+        name: The lease.
+        ttl_ms: How long it lasts.
+        over: The token of a holder that is no more: the lease is taken from it, and from nobody else.
+    """
+    me = str(Holder.me())
     with database.write() as session:
         now = session.now_ms()
         row = session.row(database.sql("leases", "one"), (name,))
@@ -53,7 +51,7 @@ def acquire(
         lease = Lease(name, me, token, now + ttl_ms)
         if row is None:
             session.run(database.sql("leases", "insert"), (name, me, token, lease.expires_at))
-        elif row[2] > now and row[0] != me:
+        elif row[2] > now and row[1] != over:
             return None
         else:
             session.run(database.sql("leases", "take"), (me, token, lease.expires_at, name, row[1]))
@@ -68,8 +66,8 @@ def acquire_from_dead(database: Database, name: str, *, ttl_ms: int = 60_000) ->
     """Take a lease that is free or expired, or whose holder was a process of this machine that is no more."""
     lease = acquire(database, name, ttl_ms=ttl_ms)
     if lease is None and (held := holding(database, name)) is not None and held.is_dead:
-        # with the dead one's name, and a new token that fences it off
-        lease = acquire(database, name, ttl_ms=ttl_ms, holder=held.holder)
+        # under a name of our own: whoever comes next sees that we live
+        lease = acquire(database, name, ttl_ms=ttl_ms, over=held.token)
     return lease
 
 
@@ -80,10 +78,12 @@ class Holding:
     Attributes:
         holder: Who has it.
         seconds: How long it lasts, unless it is renewed.
+        token: What tells this holding from those before and after.
     """
 
     holder: str
     seconds: float
+    token: int = 0
 
     @property
     def who(self) -> str:
@@ -93,16 +93,8 @@ class Holding:
     @property
     def is_dead(self) -> bool:
         """Whether the holder was a process on this machine that has ended."""
-        host, _, pid = self.who.rpartition(":")
-        if host != socket.gethostname() or not pid.isdigit() or int(pid) == os.getpid():
-            return False
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
+        holder = Holder.parse(self.holder)
+        return holder is not None and holder.is_dead
 
 
 def holding(database: Database, name: str) -> Holding | None:
@@ -110,7 +102,7 @@ def holding(database: Database, name: str) -> Holding | None:
     with database.read() as session:
         row = session.row(database.sql("leases", "one"), (name,))
         now = session.now_ms()
-    return None if row is None or row[2] <= now else Holding(row[0], (row[2] - now) / 1000)
+    return None if row is None or row[2] <= now else Holding(row[0], (row[2] - now) / 1000, row[1])
 
 
 def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
@@ -136,6 +128,24 @@ def still_held(database: Database, session: Session, lease: Lease) -> bool:
         return False
     holder, token, expires_at = row
     return bool(holder == lease.holder and token == lease.token and expires_at > session.now_ms())
+
+
+def require(database: Database, session: Session, lease: Lease, *, work: str, table: str) -> None:
+    """Refuse to go on where a lease was lost; asked inside the transaction that relies on it.
+
+    Args:
+        database: The catalog.
+        session: The transaction.
+        lease: What it relies on.
+        work: What is being done, for the message.
+        table: The table's name, for the message.
+    """
+    if not still_held(database, session, lease):
+        raise CatalogBusyError(
+            f"the lease was lost before {work} was done",
+            table=table,
+            suggestion="look whether somebody else is at it, then repeat it: what was done stays",
+        )
 
 
 @contextmanager

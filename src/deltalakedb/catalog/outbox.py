@@ -12,20 +12,21 @@ from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Row
+    from deltalakedb.catalog.engines.base import Row, Session
     from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
 
+    Work = Callable[[Session], object]
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
 #: commits of ours that a resolution took back and has not made again yet, by table
-RESOLVING = "mirror.resolve."
+RESOLVING = group_notes.RESOLVING
 #: leases of those who write checkpoints, by table
 CHECKPOINT_LEASE = "checkpoint:"
 #: commits that wait longer than this are an alarm
@@ -376,9 +377,13 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
         audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
 
 
-def unfreeze(database: Database, table: Table, reason: str, *, note: str | None = None) -> None:
-    """Let a frozen table be written again, and forget a note of what was left to do."""
+def unfreeze(
+    database: Database, table: Table, reason: str, *, note: str | None = None, own: Sequence[Work] = ()
+) -> None:
+    """Let a frozen table be written again, and forget a note of what was left; ``own`` is done with it."""
     with database.write() as session:
+        for work in own:
+            work(session)
         if note is not None:
             session.run(database.sql("tables", "delete setting"), (note,))
         now = session.now_ms()

@@ -13,7 +13,10 @@ from deltalakedb.catalog.values import Head, LockedTable
 from deltalakedb.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.values import Table
 
 
@@ -26,7 +29,14 @@ class Note:
     reason: str
 
 
-def take_back(database: Database, table: Table, first: int, *, note: Note | None = None) -> None:
+def take_back(
+    database: Database,
+    table: Table,
+    first: int,
+    *,
+    note: Note | None = None,
+    own: Sequence[Callable[[Session], object]] = (),
+) -> None:
     """Undo every commit of a table from a version on. All of them must be unpublished.
 
     Args:
@@ -35,6 +45,7 @@ def take_back(database: Database, table: Table, first: int, *, note: Note | None
         first: The first version to undo.
         note: What is left to do with them, kept in the same transaction; the table is frozen until it is
             done (``outbox.unfreeze``).
+        own: Done inside the transaction, such as asking whether it may still be made.
     """
     if first <= table.published_version or first <= table.head.first_version:
         raise InvalidArgumentError(
@@ -43,6 +54,8 @@ def take_back(database: Database, table: Table, first: int, *, note: Note | None
     dialect = database.dialect.name
     with database.write() as session:
         locked = registry.lock(session, [table.table_id])[table.table_id]
+        for work in own:
+            work(session)
         for statement in statements("unratify", dialect).values():
             if not statement.only or dialect in statement.only:
                 session.run(statement, (table.table_id, first))

@@ -9,8 +9,9 @@ from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.ratify import Streamed
     from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
@@ -68,7 +69,8 @@ class TableChange:
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
         copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
         received: Where another engine made the commit and nobody has published it: its bytes.
-        again: A commit of ours is made again while its table is frozen for everybody else.
+        again: A commit of ours is made again while its table is frozen for everybody else; called under the
+            lock, it raises where that may not be done any more.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
         named: The table was not looked up for this change: it has to have its name still.
         kept: Writer features that the engine which wrote the files has seen to.
@@ -84,7 +86,7 @@ class TableChange:
     fresh: bool = False
     copy: Copy | None = None
     received: Received | None = None
-    again: bool = False
+    again: Callable[[Session], object] | None = None
     named: bool = False
     kept: frozenset[str] = frozenset()
 

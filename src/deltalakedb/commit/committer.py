@@ -279,7 +279,9 @@ def _made(
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
-    if locked.frozen and change.steps and change.copy is None and not change.again:
+    if change.again is not None:
+        change.again(session)
+    elif locked.frozen and change.steps and change.copy is None:
         state, reason = _state(session, table)
         registry.refuse_followed(replace(table, state=state))
         raise TableFrozenError(

@@ -114,14 +114,21 @@ def _files(
             if covered <= row.version <= table.published_version:
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
-        if digest(data) != row.sha256:
+        if digest(data) == row.sha256:
+            continue
+        if row.version > table.published_version:
+            # only what we published can be damaged
+            yield Finding(
+                "foreign", row.version, "something else stands in the place of a version that waits"
+            )
+        else:
             yield judge(database, table, row.version, data)
     if (newest := newest_beyond(database, table, storage_options)) is not None:
         yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
 def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:
-    """What other bytes than ours in a commit file are: damage, or somebody's commit."""
+    """What other bytes than ours in the file of a published version are: damage, or somebody's commit."""
     try:
         actions = decode_commit(data, source=commit_path(version))
     except DeltaSqlError as error:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.files import read_adds
+from deltalakedb.exceptions import LogGapError
+from deltalakedb.log.large_commits import is_large, iter_actions
+from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.rules import APPEND_ONLY, is_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.log.reader import FileTxnLogReader
@@ -190,17 +194,25 @@ def foresee(database: Database, name: str, ours: Sequence[Ours], log: FileTxnLog
     theirs = []
     for version, actions in _from_log(log, first):
         theirs.append(version)
+        added, removed = set(), set()
         for action in actions:
             if isinstance(action, Metadata):
                 metadata = action
             elif isinstance(action, Protocol):
+                check_readable(action, table=name)
                 protocol = action
-        live |= {a.key for a in actions if isinstance(a, Add)} & asked
-        live -= {a.key for a in actions if isinstance(a, Remove)} - {
-            a.key for a in actions if isinstance(a, Add)
-        }
+            elif isinstance(action, Add) and action.key in asked:
+                added.add(action.key)
+            elif isinstance(action, Remove) and action.key in asked:
+                removed.add(action.key)
+        live = (live - removed) | added
     fitness = Fitness(opened.snapshot, Shape(metadata, protocol))
     newest = theirs[-1] if theirs else first - 1
+    found = list_log(log.store)
+    if (beyond := max((*found.commits, *found.checkpoints), default=newest)) > newest:
+        raise LogGapError(
+            f"version {newest + 1} is not in the log, which goes on to version {beyond}", table=name
+        )
     made: dict[int, int] = {}
     lost: dict[int, str] = {}
     for part in parts:
@@ -213,8 +225,12 @@ def foresee(database: Database, name: str, ours: Sequence[Ours], log: FileTxnLog
     return Foreseen(tuple(theirs), made, lost)
 
 
-def _from_log(log: FileTxnLogReader, first: int) -> Iterator[tuple[int, list[Action]]]:
+def _from_log(log: FileTxnLogReader, first: int) -> Iterator[tuple[int, Iterable[Action]]]:
     version = first
-    while log.store.exists(commit_path(version)):
-        yield version, decode_commit(log.commit_bytes(version), source=commit_path(version))
+    while log.store.exists(path := commit_path(version)):
+        large = is_large(log.store.head(path))
+        yield (
+            version,
+            iter_actions(log.store, path) if large else decode_commit(log.commit_bytes(version), source=path),
+        )
         version += 1

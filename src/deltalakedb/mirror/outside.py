@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
+    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
@@ -214,8 +215,16 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     *,
     origin: str = "adopt",
+    own: Sequence[OwnWork] = (),
 ) -> Adopted:
     """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        origin: What takes them over.
+        own: Done inside each commit's transaction, such as asking whether it may still be made.
 
     Raises:
         LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
@@ -229,7 +238,7 @@ def adopt(
     version = table.head.version + 1
     while True:
         while reader.store.exists(commit_path(version)):
-            _adopt_one(database, name, reader, version, origin)
+            _adopt_one(database, name, reader, version, origin, own)
             done.append(version)
             version += 1
         newest = newest_beyond(database, registry.find(database, name), storage_options)
@@ -284,13 +293,20 @@ def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
         )
 
 
-def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version: int, origin: str) -> None:
+def _adopt_one(
+    database: Database,
+    name: str,
+    reader: FileTxnLogReader,
+    version: int,
+    origin: str,
+    own: Sequence[OwnWork],
+) -> None:
     opened = snapshots.open_table(database, name)
     actions, copy = _copied(reader, version, origin)
     for protocol in (a for a in actions if isinstance(a, Protocol)):
         check_readable(protocol, table=name)
     change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-    outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
+    outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
     if isinstance(outcome, Conflict):
         raise ConflictError(
             f"somebody else committed version {version} while it was taken over", table=name, version=version

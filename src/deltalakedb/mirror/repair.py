@@ -7,17 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry, snapshots
-from deltalakedb.catalog.leases import leased, still_held
-from deltalakedb.exceptions import (
-    CatalogBusyError,
-    InvalidArgumentError,
-    LogError,
-    TableFrozenError,
-)
+from deltalakedb.catalog.leases import leased, require
+from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.log.names import commit_path
+from deltalakedb.log.listing import list_log
+from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.drift import Finding, verify
+from deltalakedb.mirror.drift import Finding, judge, verify
 from deltalakedb.mirror.outside import Adopted, adopt
 from deltalakedb.mirror.resolve import is_under_way
 from deltalakedb.protocol.actions import CommitInfo
@@ -26,7 +22,7 @@ from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from deltalakedb.catalog.commits import CommitRow
     from deltalakedb.catalog.database import Database
@@ -46,11 +42,16 @@ class Repaired:
         rewritten: Versions whose files were written again.
         left: What cannot be mended so: commits of others, and commits whose bytes were pruned.
         dry_run: Whether nothing was changed.
+        begins_at: The version of a checkpoint that was written, at which readers begin since what was before
+            it is lost; None where nothing was.
+        unfrozen: Whether the table was frozen, and is written again.
     """
 
     rewritten: tuple[int, ...]
     left: tuple[Finding, ...]
     dry_run: bool
+    begins_at: int | None = None
+    unfrozen: bool = False
 
 
 def repair(
@@ -62,42 +63,85 @@ def repair(
 ) -> Repaired:
     """Rewrite commit files that are missing or damaged, from the bytes in SQL.
 
-    A well-formed commit of somebody else is no damage: it is left alone, and reported.
+    A well-formed commit of somebody else is no damage, nor is anything in the place of a version that only
+    waits: it is left alone, and reported. Where the log lost commits whose bytes were pruned, readers begin
+    at a checkpoint of the oldest version from which on the catalog has them. A frozen table whose log says
+    afterwards what the catalog says may be written again.
     """
     registry.refuse_followed(registry.find(database, name))
     report = verify(database, name, storage_options=storage_options, replay=False)
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
-    left = tuple(f for f in report.findings if f not in broken)
+    left = [f for f in report.findings if f not in broken]
     table = registry.find(database, name)
     pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
-    left += tuple(replace(f, detail=f"{f.detail}; {_PRUNED}") for f in broken if f.version in pruned)
-    broken = [f for f in broken if f.version not in pruned]
-    if dry_run or not broken:
-        return Repaired(tuple(f.version for f in broken), left, dry_run)
     store = open_store(table.location, storage_options)
+    begin = _begins_at(database, table, store, report.findings, pruned)
+    left += [
+        replace(f, detail=f"{f.detail}; {_PRUNED}")
+        for f in broken
+        if f.version in pruned and (begin is None or f.version >= begin)
+    ]
+    broken = [f for f in broken if f.version not in pruned]
+    if dry_run:
+        return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin)
     done = []
-    with leased(database, f"repair:{table.table_id}", work="a resolution or repair", table=name) as lease:
-        for finding in broken:
-            with database.read() as session:
-                if not still_held(database, session, lease):
-                    raise CatalogBusyError(
-                        "the lease ran out before the repair was done",
-                        table=name,
-                        suggestion="repair again: what was rewritten stays",
-                    )
-            row = commits.one(database, table, finding.version)
-            data = commits.commit_bytes(database, table, finding.version)
-            _put(store, finding, data, None if row is None else row.timestamp)
-            done.append(finding.version)
-    logger.warning("%s: commit files rewritten from the catalog: %d", name, len(done))
-    return Repaired(tuple(done), left, dry_run=False)
+    if broken or begin is not None:
+        with leased(database, f"repair:{table.table_id}", work="a resolution or repair", table=name) as lease:
+            if begin is not None:
+                write_last_checkpoint(store, write_checkpoint_of(database, name, begin, store=store).hint())
+            for finding in broken:
+                with database.read() as session:
+                    require(database, session, lease, work="the repair", table=name)
+                lost_race = _put(database, table, store, finding)
+                if lost_race is None:
+                    done.append(finding.version)
+                else:
+                    left.append(lost_race)
+        logger.warning("%s: commit files rewritten from the catalog: %d", name, len(done))
+    unfrozen = not left and _unfreeze(database, name, storage_options)
+    return Repaired(tuple(done), tuple(left), dry_run=False, begins_at=begin, unfrozen=unfrozen)
 
 
-def _put(store: Store, finding: Finding, data: bytes, timestamp: int | None) -> None:
-    path = commit_path(finding.version)
-    if finding.kind == "damaged":
-        store.delete(path)
-    store.put_new(path, data, mtime_ms=timestamp)
+def _begins_at(
+    database: Database, table: Table, store: Store, findings: Sequence[Finding], pruned: Collection[int]
+) -> int | None:
+    """The version at which readers can begin where commits are lost for good; None where none is needed."""
+    if not any(f.kind == "missing" and f.version in pruned for f in findings):
+        return None
+    begin = min(commits.tail_start(database, table), table.published_version)
+    if any(f.kind == "foreign" and f.version <= begin for f in findings):
+        return None  # it would seal our side of it
+    covered = max((v for v in list_log(store).checkpoints if v <= table.published_version), default=-1)
+    return begin if covered < begin else None
+
+
+def _put(database: Database, table: Table, store: Store, finding: Finding) -> Finding | None:
+    """Write one commit file again; what somebody else put there in the meantime, which stays."""
+    version, path = finding.version, commit_path(finding.version)
+    data, row = commits.commit_bytes(database, table, version), commits.one(database, table, version)
+    timestamp = None if row is None else row.timestamp
+    if store.put_new(path, data, mtime_ms=timestamp):
+        return None
+    there = store.get(path)
+    if there == data:
+        return None
+    # seen again, as late as can be: a commit of somebody else is never overwritten
+    now = judge(database, table, version, there)
+    if finding.kind == "missing" or now.kind == "foreign":
+        return replace(now, detail=f"{now.detail}; it came while the log was repaired")
+    store.put(path, data, mtime_ms=timestamp)
+    return None
+
+
+def _unfreeze(database: Database, name: str, storage_options: Mapping[str, str] | None) -> bool:
+    """Let a table be written again whose log says what the catalog says, so that nothing is to be decided."""
+    table = registry.find(database, name)
+    if table.state != "frozen" or is_under_way(database, table):
+        return False
+    if verify(database, name, storage_options=storage_options, replay=False).findings:
+        return False
+    outbox.unfreeze(database, table, "the log says what the catalog says again")
+    return True
 
 
 def rebuild(
@@ -108,20 +152,48 @@ def rebuild(
     Where bytes of older commits are not in the catalog, it begins with a checkpoint of the oldest version
     from which on they are. Where not even the newest has any, its file tells only who made it: readers begin
     at the checkpoint, and writers go on from the file.
+
+    At the table's own place only published versions are written. One that was interrupted goes on when it is
+    repeated: a place is empty also where it holds nothing but the first half of the same log.
     """
     table = registry.find(database, name)
     store = open_store(location, storage_options)
-    if any(True for _ in store.list("_delta_log")):
-        raise InvalidArgumentError(
-            f"there is a log at {location} already", table=name, suggestion="choose an empty place"
-        )
-    last = table.head.version
+    # what waits comes to the table's own place by publishing alone
+    own = store.location == open_store(table.location, storage_options).location
+    last = table.published_version if own else table.head.version
+    if last < 0:
+        raise InvalidArgumentError("nothing of the table is published yet", table=name)
     first = min(commits.tail_start(database, table), last)
-    if first > 0 or commits.kept_bytes(database, table.table_id, first) is None:
+    anew = first > 0 or commits.kept_bytes(database, table.table_id, first) is None
+    there = frozenset(meta.path for meta in store.list("_delta_log"))
+    _refuse_others(there, name, location, first, last)
+    for row, kept in commits.between(database, table, first, last) if there else ():
+        path, data = commit_path(row.version), kept or _bare(database, name, row)
+        if path in there and store.get(path) != data:
+            raise _occupied(name, location)
+    if anew and not (LAST_CHECKPOINT in there and first in list_log(store).checkpoints):
         write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store).hint())
-    for row, data in commits.between(database, table, first, last):
-        store.put_new(commit_path(row.version), data or _bare(database, name, row), mtime_ms=row.timestamp)
+    for row, kept in commits.between(database, table, first, last):
+        path, data = commit_path(row.version), kept or _bare(database, name, row)
+        if not store.put_new(path, data, mtime_ms=row.timestamp) and store.get(path) != data:
+            raise _occupied(name, location)  # since a moment ago
     return first, last
+
+
+def _refuse_others(there: frozenset[str], name: str, location: str, first: int, last: int) -> None:
+    """Refuse a place with a log, unless it is the half of what would be made, of one that was interrupted."""
+    ours = {commit_path(version) for version in range(first, last + 1)}
+    begun = f"_delta_log/{first:020}.checkpoint."
+    if there >= ours or any(
+        path not in ours and not path.startswith(begun) and path != LAST_CHECKPOINT for path in there
+    ):
+        raise _occupied(name, location)
+
+
+def _occupied(name: str, location: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"there is a log at {location} already", table=name, suggestion="choose an empty place"
+    )
 
 
 def _bare(database: Database, name: str, row: CommitRow) -> bytes:
@@ -161,16 +233,18 @@ def recover(database: Database, name: str, *, storage_options: Mapping[str, str]
 
 def _acknowledge(database: Database, table: Table, store: Store) -> None:
     """Note commits as published that are in the log already: an older backup believes that they wait."""
-    known = []
+    known: list[int] = []
     for version in outbox.waiting_versions(database, table.table_id):
         path = commit_path(version)
         if not store.exists(path):
-            raise LogError(
-                f"version {version} of the catalog is not in the log",
-                table=table.name,
-                version=version,
-                suggestion="publish it with `deltasql mirror run`",
-            )
+            if store.exists(commit_path(table.head.version + 1)):
+                raise LogError(
+                    f"version {version} of the catalog is not in the log, and later ones are",
+                    table=table.name,
+                    version=version,
+                    suggestion="move the later ones away, then recover again: ours are published then",
+                )
+            break  # it only waits
         if store.get(path) != commits.commit_bytes(database, table, version):
             raise TableFrozenError(
                 f"version {version} of the log is not the one in the catalog: both sides went on",

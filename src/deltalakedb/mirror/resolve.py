@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry, snapshots, unratify
 from deltalakedb.catalog.files import read_adds
-from deltalakedb.catalog.leases import leased
+from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
+    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
 
@@ -86,17 +88,20 @@ def resolve(
         return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
     with leased(
         database, f"repair:{table.table_id}", work="a resolution or repair", table=name, ttl_ms=_LEASE_MS
-    ):
+    ) as lease:
+        # asked inside every transaction: two resolutions at once would mix
+        table = registry.find(database, name)
+        may = partial(require, database, lease=lease, work="the resolution", table=name)
         noted = _noted(database, table)
-        ours = _take_back(database, table, storage_options) if noted is None else noted
+        ours = _take_back(database, table, storage_options, may) if noted is None else noted
         first = ours[0].version
-        adopt(database, name, storage_options)
+        adopt(database, name, storage_options, own=[may])
         made = [r for r in commits.history(database, registry.find(database, name)) if r.version >= first]
         theirs = sorted(r.version for r in made if r.origin == "adopt")
         done = _made_before(ours, [(r.version, r.txn_uuid) for r in reversed(made) if r.origin != "adopt"])
-        again, lost = _again(database, name, ours, done, theirs)
+        again, lost = _again(database, name, ours, done, theirs, may)
         reason = f"commits from version {first} on: {len(again)} made again, {len(lost)} lost"
-        outbox.unfreeze(database, table, reason, note=_note(table))
+        outbox.unfreeze(database, table, reason, note=_note(table), own=[may])
     publish(database, registry.find(database, name), storage_options=storage_options)
     return Resolved(tuple(theirs), again, lost, _told(ours))
 
@@ -124,6 +129,12 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
             table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
+    if damaged := [f.version for f in report.findings if f.kind == "damaged"]:
+        raise InvalidArgumentError(
+            f"version {damaged[0]}, which we published, is damaged in the log",
+            table=table.name,
+            suggestion="put it back with `deltasql mirror repair` first",
+        )
     waiting = outbox.waiting_versions(database, table.table_id)
     if not waiting:
         raise InvalidArgumentError(
@@ -145,13 +156,25 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
     ]
 
 
-def _take_back(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[Ours]:
+def _take_back(
+    database: Database, table: Table, storage_options: Mapping[str, str] | None, may: OwnWork
+) -> list[Ours]:
     """Take our unpublished commits back, noting them in the same transaction."""
     ours = _waiting(database, table, storage_options)
     first = ours[0].version
+    try:
+        foresee(database, table.name, ours, FileTxnLogReader(table.location, storage_options))
+    except DeltaSqlError as error:
+        raise InvalidArgumentError(
+            f"their commits cannot be read, so nothing was changed: {error.message}",
+            table=table.name,
+            suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
+            "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
+        ) from error
     value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
     reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
-    unratify.take_back(database, table, first, note=unratify.Note(_note(table), encode_json(value), reason))
+    note = unratify.Note(_note(table), encode_json(value), reason)
+    unratify.take_back(database, table, first, note=note, own=[may])
     return ours
 
 
@@ -180,7 +203,12 @@ def _made_before(ours: Sequence[Ours], made: Sequence[tuple[int, str]]) -> dict[
 
 
 def _again(
-    database: Database, name: str, ours: Sequence[Ours], done: Mapping[int, int], theirs: Sequence[int]
+    database: Database,
+    name: str,
+    ours: Sequence[Ours],
+    done: Mapping[int, int],
+    theirs: Sequence[int],
+    may: OwnWork,
 ) -> tuple[dict[int, int], dict[int, str]]:
     made = dict(done)
     lost: dict[int, str] = {}
@@ -196,7 +224,7 @@ def _again(
             noted = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
             reads = NOTHING if all(o.is_blind_append for o in part.commits) else ReadSet(files=part.removed)
             change = TableChange(
-                opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=True, kept=_KEPT
+                opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=may, kept=_KEPT
             )
             try:
                 # its own id: a repeated call of its writer finds it; the answer must be a new one here

@@ -171,10 +171,10 @@ class LocalStore:
                 remove(temporary)
         return True
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
         """Create or replace a file, whole or not at all."""
         at = self._at(path)
-        with Translated("write", at), self._temporary(at, data, None) as temporary:
+        with Translated("write", at), self._temporary(at, data, mtime_ms) as temporary:
             forget_checksum(at)
             temporary.replace(at)
             self._sync_folder(at.parent)

@@ -189,8 +189,8 @@ class RemoteStore:
         """Create an object; False where there is one already. The store sets the time itself."""
         return self._create(path, data)
 
-    def put(self, path: str, data: bytes) -> None:
-        """Create or replace an object."""
+    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:  # noqa: ARG002
+        """Create or replace an object; its time is the store's."""
         with self._translated("write", path):
             obstore.put(self._store, checked_path(path), data, use_multipart=False)
 

@@ -99,8 +99,8 @@ class Store(Protocol):
         """
         ...
 
-    def put(self, path: str, data: bytes) -> None:
-        """Create or replace a file, whole or not at all."""
+    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
+        """Create or replace a file, whole or not at all; its time as for `put_new`."""
         ...
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:

@@ -41,12 +41,26 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
         verb = "would be rewritten" if dry_run else "rewritten"
         which = f": {', '.join(map(str, done.rewritten))}" if done.rewritten else ""
         screen.line(f"{render.many(len(done.rewritten), 'commit file')} {verb}{which}.")
+        if done.begins_at is not None:
+            verb = "would begin" if dry_run else "begin"
+            screen.line(
+                f"Readers {verb} at a checkpoint of version {done.begins_at}: older commits are lost."
+            )
+        if done.unfrozen:
+            screen.line("The table is not frozen any more; `deltasql mirror run` publishes what waits.")
         if done.left:
             screen.line("Left alone:")
             view_findings(screen, done.left)
 
     left = [{"kind": f.kind, "version": f.version, "detail": f.detail} for f in done.left]
-    document = {"table": name, "dry_run": dry_run, "rewritten": list(done.rewritten), "left": left}
+    document = {
+        "table": name,
+        "dry_run": dry_run,
+        "rewritten": list(done.rewritten),
+        "begins_at": done.begins_at,
+        "unfrozen": done.unfrozen,
+        "left": left,
+    }
     invocation.output.result(document, view, brief=[str(v) for v in done.rewritten])
     return code_of(done.left)
 
