@@ -18,6 +18,7 @@ from deltalakedb.spark.operating import log_parts
 from deltalakedb.spark.scratch import SparkScratch, check_shared
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
+from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import removes, submit
 from deltalakedb.table.places import place_for
@@ -66,7 +67,8 @@ def write(
         app_id: An application that writes each of its versions once.
         version: The application's version; a version that was written before is not written again.
         configuration: A new table's properties.
-        options: Further options of Delta's writer, such as ``maxRecordsPerFile``.
+        options: Further options of Delta's writer, such as ``maxRecordsPerFile``; those that say the same as
+            an argument here, such as ``replaceWhere``, are taken as the argument.
         storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
 
     Returns:
@@ -80,9 +82,7 @@ def write(
         >>> write(df, "deltasql://sqlite//lake/meta.db?table=orders", mode="append")
         7
     """
-    wish = Wish(
-        df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, dict(options or {})
-    )
+    wish = Wish(df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, options or {})
     wish.check()
     address = uri if isinstance(uri, Address) else parse_uri(str(uri))
     table = open_existing(address, storage_options)
@@ -108,9 +108,13 @@ class Wish:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Give the mode its one name."""
+        """Give the mode its one name, and what options say of the arguments to these."""
         if self.mode == "errorifexists":
             object.__setattr__(self, "mode", "error")
+        names = ("replace_where", "dynamic", "schema_mode", "app_id", "version")
+        meant, left = fold_options(self.options, {name: getattr(self, name) for name in names})
+        for name, value in (meant | {"options": left}).items():
+            object.__setattr__(self, name, value)
 
     def check(self) -> None:
         """Refuse what makes no sense, whatever the table."""
@@ -151,7 +155,7 @@ class Wish:
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
             return None
         more = {} if self.replace_where is None else {"replaceWhere": self.replace_where}
-        if self.mode == "overwrite" and "partitionOverwriteMode" not in self.options:
+        if self.mode == "overwrite":
             # a session's own setting must not turn one kind of overwriting into another
             more["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
         return _write_to(
