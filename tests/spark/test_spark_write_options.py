@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from deltalakedb import Catalog
-from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.spark import write
+from deltalakedb.exceptions import InvalidArgumentError, NothingWrittenWarning
+from deltalakedb.spark import foreach_batch, write
 from deltalakedb.spark.writing import Wish
 from support.lake import ids, ids_of
 
@@ -91,3 +91,39 @@ def test_an_overwrite_by_options_keeps_the_other_rows(spark: Any, catalog: Catal
     again = {"txnAppId": "job", "txnVersion": "1"}
     assert write(numbers(spark, 13), uri, mode="append", options=again) is None
     assert left() == [2, 12]
+
+
+def test_one_batch_writes_a_table_twice_and_its_repetition_nothing(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    def both(sinks: Any, df: Any, batch_id: int) -> None:
+        for name in ("t", "new"):
+            sinks.write(name, df.where("id < 21"), location=tmp_path / name)
+            sinks.write(name, df.where("id >= 21"), location=tmp_path / name)
+
+    batch = foreach_batch(catalog.uri, "both", both)
+    for _ in range(2):
+        batch(numbers(spark, 20, 21), 5)
+        assert ids_of(catalog.table("t")) == [1, 2, 20, 21]
+        assert ids_of(catalog.table("new")) == [20, 21]
+    head = catalog.table("t").version()
+    assert head == 2
+    lines = (tmp_path / "t" / "_delta_log" / f"{head:020}.json").read_text().splitlines()
+    assert sum('"txn"' in line for line in lines) == 1
+    with catalog.transaction() as tx:
+        tx.spark(spark).write("t", numbers(spark, 30), app_id="both", version=7)
+        tx.spark(spark).write("t", numbers(spark, 31), app_id="both", version=6)
+    assert ids_of(catalog.table("t")) == [1, 2, 20, 21, 30], "a lower version is late"
+    assert catalog.table("t").transaction_version("both") == 7
+
+
+def test_a_transaction_without_spark_writes_one_version_in_two_operations(catalog: Catalog) -> None:
+    noted = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("job", 1)])
+    with catalog.transaction() as tx:
+        for number in (3, 4):
+            tx.write("t", ids(number, part="a"), commit_properties=noted)
+    assert ids_of(catalog.table("t")) == [1, 2, 3, 4]
+    with pytest.warns(NothingWrittenWarning), catalog.transaction() as tx:
+        tx.write("t", ids(5, part="a"), commit_properties=noted)
+    assert ids_of(catalog.table("t")) == [1, 2, 3, 4]
+    assert catalog.table("t").transaction_version("job") == 1

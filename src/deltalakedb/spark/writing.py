@@ -21,6 +21,7 @@ from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import removes, submit
+from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.writer import check_mode, create_with, exists, open_existing
@@ -206,8 +207,12 @@ def _create(
 
 
 def _done(table: SqlDeltaTable, app_id: str, version: int) -> bool:
-    recorded = table.transaction_version(app_id)
-    return recorded is not None and recorded >= version
+    recorded = committed_version(table._source, app_id)
+    if recorded is not None and recorded >= version:
+        return True
+    # a transaction may write one version in several operations; only a higher one makes it late
+    noted = table.transaction_version(app_id)
+    return noted is not None and noted > version
 
 
 def _write_to(
