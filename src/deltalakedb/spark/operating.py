@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: into how many parts delta-spark divides the files of a log
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"
+#: a column's name with parts in backticks
+_QUOTED: Final = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))*")
 _FILES_A_PART: Final = 5_000
 _MOST_PARTS: Final = 50
 
@@ -121,7 +124,13 @@ def path_name(folder: str) -> str:
 
 def column_name(name: str) -> str:
     """A column as Spark's SQL names it; one that is quoted already stays as it is."""
-    return name if "`" in name else ".".join(f"`{part}`" for part in name.split("."))
+    if "`" not in name:
+        return ".".join(f"`{part}`" for part in name.split("."))
+    if _QUOTED.fullmatch(name) is None:
+        raise InvalidArgumentError(
+            f"{name!r} is not the name of one column", suggestion="quote each part once"
+        )
+    return name
 
 
 def _candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.database import Database
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.expressions import check_frame
 from deltalakedb.spark.operating import log_parts
 from deltalakedb.spark.scratch import SparkScratch, check_shared
 from deltalakedb.spark.sessions import check_delta
@@ -119,6 +120,9 @@ class Wish:
 
     def check(self) -> None:
         """Refuse what makes no sense, whatever the table."""
+        check_frame("the data", self.df)
+        if self.replace_where is not None and not isinstance(self.replace_where, str):
+            raise ArgumentTypeError(f"replace_where is SQL text, not {self.replace_where!r}")
         _check(
             self.mode,
             schema_mode=self.schema_mode,
