@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from deltalakedb import Catalog
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, OperationError
 from deltalakedb.spark import delete, merge, optimize, restore, update, write
 from deltalakedb.spark.operating import column_name
 from support.lake import ids, ids_of
@@ -95,6 +95,15 @@ def test_wrong_types_are_errors_of_one_line(spark: Any, catalog: Catalog) -> Non
         with pytest.raises(ArgumentTypeError):
             wrong()
     assert ids_of(catalog.table("t")) == [1, 2]
+
+
+def test_what_delta_spark_says_of_a_merge_is_told(spark: Any, catalog: Catalog) -> None:
+    news = spark.createDataFrame([(1, "b")], "id BIGINT, part STRING")
+    wrong = merge(spark, catalog.table_uri("t"), news, "target.id = source.nothing").whenMatchedDelete()
+    with pytest.raises(OperationError, match="nothing") as caught:
+        wrong.execute()
+    assert caught.value.table == "t"
+    assert "INTERNAL_ERROR" not in str(caught.value)
 
 
 def test_a_quoted_column_is_one_column() -> None:

@@ -14,6 +14,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, SPARKS, is_on
+from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import submit
@@ -90,6 +91,7 @@ def operate(
 
     Raises:
         ConflictError: Somebody else changed what the operation depends on.
+        OperationError: delta-spark refused it in words that PySpark cannot tell.
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
@@ -103,7 +105,8 @@ def operate(
     failpoint("data.before")
     with SparkScratch.at(table._root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
-        run(str(scratch.folder))
+        with own_words(table.name):
+            run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
