@@ -93,6 +93,8 @@ def test_export_writes_elsewhere_and_leaves_in_place(
     deltasql("export", "t", code=2)
     deltasql("export", "t", "x", "--in-place", code=2)
     deltasql("export", "t", "--in-place", code=2, stdin="")
+    assert "--in-place" in deltasql("export", "t", str(plain), "--yes", code=2).stderr
+    assert [t["name"] for t in deltasql_json("list")["tables"]] == ["t"]
     assert "has forgotten it" in deltasql("export", "t", "--in-place", "--yes").stdout
     assert deltasql_json("list")["tables"] == []
 
@@ -118,5 +120,8 @@ def test_import_all_isolates_failures_and_goes_on(
     (tmp_path / "tables.txt").write_text("alone\n")
     deltasql("import-all", "--list", "tables.txt", code=2)
     deltasql("import-all", code=2)
+    deltalake.write_deltalake(tmp_path / "odd" / "a..b", ids(1))
+    named = deltasql("import-all", "odd", code=2)
+    assert f"deltasql import {tmp_path / 'odd' / 'a..b'} NAME" in named.stderr.replace("\n", "")
     (tmp_path / "nothing").mkdir()
     assert "No Delta tables" in deltasql("import-all", "nothing").stdout

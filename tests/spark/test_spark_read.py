@@ -61,6 +61,9 @@ def test_every_version_is_read_whether_it_is_published_or_not(
         assert rows(frame.toArrow()) == ours(lake, version), f"version {version}"
     assert own_logs == [3, 4], "what is published is read from its folder"
     assert files_below(lake / "t" / "_deltasql") == set(), "nothing is written near the table"
+    logs = dict(scratch._logs[spark])
+    assert rows(read(spark, uri_of(lake), version=4).toArrow()) == ours(lake, 4)
+    assert scratch._logs[spark] == logs, "Delta knows the same files by the same log"
 
 
 def test_the_python_data_source_reads_the_same(spark: Any, lake: Path) -> None:
@@ -141,6 +144,7 @@ def test_deletion_vectors_and_mapped_columns_that_wait_to_be_published_are_read(
     assert rows(spark.read.format("deltasql").load(uri_of(tmp_path)).toArrow()) == expected
     # executors of a cluster see the table's root, but not the driver's temporary folder
     monkeypatch.setattr(scratch, "runs_here", lambda session: False)
+    monkeypatch.setattr(scratch, "_logs", {})
     assert rows(read(spark, uri_of(tmp_path)).toArrow()) == expected
     (log,) = files_below(root / "_deltasql")
     assert log.endswith(f"_delta_log/{0:020}.json")

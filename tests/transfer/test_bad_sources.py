@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
 import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -17,6 +19,7 @@ from deltalakedb import (
     follow_table,
     import_status,
     import_table,
+    import_tables,
     open_log,
     plan_import,
     rollback_import,
@@ -212,7 +215,7 @@ def test_vacuumed_data_files_do_not_hinder_an_import(tmp_path: Path, catalog_uri
     with pytest.raises(VerificationError, match=r"could not be compared.*No such file") as caught:
         import_table(str(root), uri, verify="data")
     assert "Traceback" not in str(caught.value)
-    assert rollback_import(uri).action == "plain again"
+    assert rollback_import(uri).action == "undone"
     assert import_table(str(root), uri, verify="full").num_files == 8
 
 
@@ -229,3 +232,65 @@ def test_a_plan_tells_what_an_import_would_do(tmp_path: Path, catalog_uri: str) 
     with pytest.raises(InvalidArgumentError):
         plan_import(str(root), uri, batch_size=0)
     assert not (tmp_path / "catalog.db").exists()
+
+
+def test_a_folder_is_imported_once_by_whichever_path_it_is_reached(tmp_path: Path, catalog_uri: str) -> None:
+    root = plain_table(tmp_path / "lake" / "plain")
+    link, lake = tmp_path / "link", tmp_path / "other-lake"
+    link.symlink_to(root)
+    lake.symlink_to(root.parent)
+    import_table(str(link), f"{catalog_uri}?table=linked")
+    with Catalog(catalog_uri) as catalog:
+        assert catalog.describe("linked").location == str(link)  # as the user spelled it
+        for path in (root, lake / "plain"):
+            with pytest.raises(TableExistsError, match=str(link)):
+                import_table(str(path), f"{catalog_uri}?table=again")
+        for inside in (root / "inside", lake / "plain" / "inside"):
+            with pytest.raises(TableExistsError, match="inside each other"):
+                catalog.create_table("inside", schema=pa.schema([("id", pa.int64())]), location=str(inside))
+        assert [t.name for t in catalog.tables()] == ["linked"]
+
+
+def test_a_spark_that_does_not_answer_is_told_before_anything_is_created(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("grpc")
+    reaching = pytest.importorskip("deltalakedb.spark.reaching")
+    monkeypatch.setattr(reaching, "PATIENCE", 0.2)
+    monkeypatch.setattr("deltalakedb.spark.loading.check_java", lambda: 17)
+    root, uri = str(plain_table(tmp_path / "lake" / "plain")), f"{catalog_uri}?table=t"
+    many = partial(import_tables, str(tmp_path / "lake"), catalog_uri)
+    calls = [
+        partial(call, root, uri) for call in (plan_import, import_table, partial(follow_table, once=True))
+    ]
+    for wish, about in (
+        ({"remote": "sc://127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"remote": "http://127.0.0.1"}, "sc://"),
+        ({"master": "bogus://x"}, "bogus://x"),
+        ({"master": "spark://127.0.0.1:1"}, "127.0.0.1:1"),
+    ):
+        for call in (*calls, many):
+            with pytest.raises(SparkSetupError, match=about) as caught:
+                call(**wish)
+            assert "\n" not in caught.value.message
+            assert caught.value.suggestion
+    assert not (tmp_path / "catalog.db").exists()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reaching.check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+    told = "An error occurred while calling x.\n: org.apache.spark.SparkException: no\n\tat org.apache"
+    assert reaching.one_line(RuntimeError(told)) == "org.apache.spark.SparkException: no"
+
+
+def test_a_plan_tells_of_what_the_catalog_has(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    assert plan_import(str(root), uri).note is None
+    assert not (tmp_path / "catalog.db").exists()
+    import_table(str(root), uri)
+    assert "version 8" in (plan_import(str(root), uri).note or "")
+    with pytest.raises(TableExistsError, match="'t'"):
+        plan_import(str(root), f"{catalog_uri}?table=other")
+    with pytest.raises(TableExistsError, match="plain"):
+        plan_import(str(plain_table(tmp_path / "second", commits=2, checkpoint=None)), uri)
+    with Catalog(catalog_uri) as catalog:
+        catalog.drop_table("t")
+    assert [s.phase for s in import_status(uri)] == ["dropped"]

@@ -11,6 +11,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
 from deltalakedb.catalog import indexes
 from deltalakedb.catalog.database import Database
+from deltalakedb.catalog.engines import sqlite
 from deltalakedb.config import Config
 from deltalakedb.doctor import examine
 from deltalakedb.failpoints import FailpointError
@@ -104,6 +105,7 @@ def test_rows_by_columns_are_those_written_one_by_one(
     tmp_path: Path, catalog_uri: str, engine_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, uri = awkward_table(tmp_path / "awkward"), f"{catalog_uri}?table=t"
+    monkeypatch.setattr(sqlite, "_IMAGE_FROM", 1)
     blocks: list[int] = []
     whole = windows.block_of
 

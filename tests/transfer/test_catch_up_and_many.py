@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from deltalakedb import (
 )
 from deltalakedb import telemetry as signals
 from deltalakedb.exceptions import (
+    AddressError,
     InvalidArgumentError,
     LogCorruptError,
     LogGapError,
@@ -192,6 +194,41 @@ def test_a_list_of_tables_is_imported_under_its_names(lake: Path, catalog_uri: s
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_folders_without_a_name_of_their_own_leave_the_others_alone(tmp_path: Path, catalog_uri: str) -> None:
+    lake = tmp_path / "lake"
+    bad = ["trail.", "a..b", "back\\slash", " space"]
+    deltalake.write_deltalake(lake / "good", ids(1))
+    for name in (*bad, "x.y", "x/y"):
+        shutil.copytree(lake / "good", lake / name)
+    for dry_run in (True, False):
+        done = import_tables(str(lake), catalog_uri, dry_run=dry_run)
+        fate = {Path(t.location).relative_to(lake).as_posix(): t for t in done.tables}
+        assert {name for name, t in fate.items() if t.outcome == "failed"} == {*bad, "x.y", "x/y"}
+        assert fate["good"].outcome == ("planned" if dry_run else "imported")
+        for failed in done.failed:
+            assert failed.error is not None
+            assert f"deltasql import {shlex.quote(failed.location)} NAME" in (failed.error.suggestion or "")
+    # what the advice says helps, and for good
+    import_table(str(lake / "x.y"), f"{catalog_uri}?table=mine")
+    for name, own in zip(bad, "pqrs", strict=True):
+        import_table(str(lake / name), f"{catalog_uri}?table={own}")
+    for namespace in (None, "other"):
+        again = import_tables(str(lake), catalog_uri, namespace=namespace)
+        assert again.ok, again.failed
+        outcomes = {t.table: t.outcome for t in again.tables}
+        assert outcomes.pop("x.y") == ("imported" if namespace is None else "unchanged")
+        assert outcomes == dict.fromkeys(["good", "mine", *"pqrs"], "unchanged")
+    deltalake.write_deltalake(tmp_path / "more" / "good", ids(1))
+    taken = import_tables(str(tmp_path / "more"), catalog_uri)
+    assert taken.failed[0].error is not None
+    assert str(lake / "good") in taken.failed[0].error.message
+    listed = import_tables({"a..b": str(lake / "good"), "c": "ftp://host/x"}, catalog_uri)
+    assert [t.outcome for t in listed.tables] == ["failed", "failed"]
+    with pytest.raises(AddressError, match="empty part"):
+        import_tables(str(lake), catalog_uri, namespace="a..b")
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -> None:
     assert [(f.name, Path(f.path).relative_to(lake).as_posix()) for f in discover(str(lake))] == [
         ("broken", "broken"),
@@ -200,9 +237,6 @@ def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -
         ("sales.orders", "sales/orders"),
     ]
     assert [f.name for f in discover(str(lake / "logs"))] == ["logs"]
-    deltalake.write_deltalake(lake / "sales.orders", ids(1))
-    with pytest.raises(InvalidArgumentError, match="both be called"):
-        discover(str(lake))
     with pytest.raises(InvalidArgumentError):
         discover(str(lake / "nowhere"))
     with pytest.raises(InvalidArgumentError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,10 @@ from support.processes import Child
 from support.sources import change, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import TableUri
+    from deltalakedb.transfer.copying import DataMode
 
 
 @pytest.fixture
@@ -99,7 +103,14 @@ def test_a_table_that_was_created_here_can_leave_too(table_uri: TableUri, tmp_pa
     copy = export_table(uri, str(tmp_path / "copy"), verify="data")
     assert copy.verification is not None
     assert copy.verification.ok
-    export_table(uri, location)
+    alias = tmp_path / "alias"
+    alias.symlink_to(location)
+    for own in (location, f"{location}/", str(alias)):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidArgumentError, match="own place"):
+                export_table(uri, own, dry_run=dry_run)
+    assert DeltaTable(uri).version() == 0
+    export_table(uri)
     for root in (location, tmp_path / "copy"):
         assert deltalake.DeltaTable(root).to_pyarrow_table().num_rows == 6
 
@@ -113,15 +124,14 @@ def test_an_export_that_is_killed_goes_on(uri: str, tmp_path: Path) -> None:
     assert ids_of(deltalake.DeltaTable(target)) == ids_of(DeltaTable(uri))
     (target / "_delta_log" / f"{10:020}.json").unlink()
     assert export_table(uri, str(target)).version == 10
-    place = str(tmp_path / "plain")
-    Child(export_to, uri, place, folder=tmp_path, points="export.verified=kill").died()
+    Child(export_to, uri, None, folder=tmp_path, points="export.verified=kill").died()
     assert DeltaTable(uri).version() == 10
-    export_to(uri, place)
+    export_to(uri, None)
     with pytest.raises(TableMissingError):
         DeltaTable(uri)
 
 
-def export_to(uri: str, path: str) -> None:
+def export_to(uri: str, path: str | None) -> None:
     export_table(uri, path)
 
 
@@ -147,6 +157,37 @@ def test_files_that_are_gone_or_lie_elsewhere_are_told(uri: str, tmp_path: Path,
     next((tmp_path / "plain").rglob(next(iter(live)))).unlink()
     with pytest.raises(LogError, match="is gone"):
         export_table(uri, str(tmp_path / "three"))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.parametrize("mode", ["copy", "link"])
+def test_another_file_at_the_target_is_neither_taken_nor_overwritten(
+    uri: str, tmp_path: Path, mode: DataMode
+) -> None:
+    target = tmp_path / "copy"
+    export_table(uri, str(target), data=mode)
+    log = target / "_delta_log"
+    live = Path(DeltaTable(uri).file_uris()[0])
+    victim = target / live.relative_to(tmp_path / "plain")
+    shutil.rmtree(log)
+    victim.unlink()
+    whole = live.read_bytes()
+    others: list[Callable[[], object]] = [
+        lambda: victim.write_bytes(b"short"),
+        lambda: victim.write_bytes(b"\0" * len(whole)),
+        lambda: victim.symlink_to(tmp_path / "nowhere"),
+    ]
+    for put in others:
+        put()
+        with pytest.raises(InvalidArgumentError, match=victim.name):
+            export_table(uri, str(target), data=mode, verify="full")
+        assert not log.exists()
+        if not victim.is_symlink():
+            assert victim.read_bytes() != whole
+        victim.unlink()
+    assert live.read_bytes() == whole
+    victim.write_bytes(whole)  # the same bytes are as good as a copy
+    assert export_table(uri, str(target), data=mode, verify="data").version == 10
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -69,6 +69,8 @@ def test_batches_can_be_undone_one_by_one_and_loaded_again(tmp_path: Path, catal
         part = rollback_import(uri, keep_batches=keep)
         assert (part.action, part.batches, part.batches_left) == ("partly undone", 5 - keep, keep)
         assert import_status(uri)[0].batches_done == keep
+        with pytest.raises(InvalidArgumentError, match="begun with history='checkpoint'"):
+            import_table(str(root), uri, history="full")
         assert import_table(str(root), uri).action == "resumed"
         assert contents(uri) == wanted, keep
         with pytest.raises(InvalidArgumentError):
@@ -113,8 +115,9 @@ def test_what_is_not_in_the_log_is_never_given_up(tmp_path: Path, catalog_uri: s
         assert "mirror run" in (caught.value.suggestion or "")
         catalog.mirror.resume("t")
         deltalake.write_deltalake(root, ids(300), mode="append")
-        with pytest.raises(VerificationError):
+        with pytest.raises(VerificationError) as ahead:
             rollback_import(uri)
+        assert f"deltasql import {root} t --catch-up" in (ahead.value.suggestion or "")
         with pytest.raises(TableFrozenError):
             write_deltalake(uri, ids(101), mode="append")
         with pytest.raises(TableFrozenError) as frozen:

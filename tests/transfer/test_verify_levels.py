@@ -229,6 +229,31 @@ def test_vacuumed_data_shows_where_rows_are_compared(root: Path, catalog_uri: st
     assert [d.kind for d in verify_table(uri, "data").differences] == ["rows"]
 
 
+def test_rows_are_compared_before_a_table_becomes_visible(root: Path, catalog_uri: str) -> None:
+    uri = f"{catalog_uri}?table=t"
+    files = {f: f.read_bytes() for f in (root / "part=a").glob("*.parquet")}
+    for file in files:
+        file.unlink()
+    with pytest.raises(VerificationError, match="could not be compared") as caught:
+        import_table(str(root), uri, verify="data")
+    assert "Traceback" not in str(caught.value)
+    assert "\n" not in caught.value.message
+    assert any(f.name in caught.value.message for f in files)
+    assert Catalog(catalog_uri).tables() == []
+    (status,) = import_status(uri)
+    assert (status.phase, status.finished_at, status.at_work) == ("verifying", None, False)
+    assert "could not be compared" in (status.error or "")
+    with pytest.raises(VerificationError):
+        import_table(str(root), uri, verify="data")
+    for file, data in files.items():
+        file.write_bytes(data)
+    done = import_table(str(root), uri, verify="data")
+    assert (done.action, done.version) == ("resumed", 8)
+    assert done.verification is not None
+    assert (done.verification.ok, done.verification.rows_checked) == (True, 15)
+    assert [s.phase for s in import_status(uri)] == ["finalized"]
+
+
 @pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_unknown_levels_are_named(root: Path, catalog_uri: str) -> None:
     with pytest.raises(InvalidArgumentError, match="everything"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.actions import Add
@@ -68,14 +69,14 @@ def path_hash(path: str) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
-def path_hashes(paths: Sequence[str]) -> list[int]:
-    """The hashes of many paths; one look at all of them tells whether any has to be decoded first."""
-    joined = "\n".join(paths)
-    if "%" in joined or "file:" in joined.lower():
-        return [path_hash(path) for path in paths]
-    blake2b = hashlib.blake2b
-    hashed = b"".join([blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in paths])
-    return list(struct.unpack(f">{len(paths)}q", hashed))
+def plain_path_hashes(paths: Iterable[bytes]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The hashes of many paths that are in their canonical form."""
+    fresh, digests = hashlib.blake2b(digest_size=8).copy, []
+    for path in paths:
+        hashed = fresh()
+        hashed.update(path)
+        digests.append(hashed.digest())
+    return np.frombuffer(b"".join(digests), ">i8").astype(np.int64)
 
 
 def main_row(add: Add, encoded: SlotRow) -> list[Any]:

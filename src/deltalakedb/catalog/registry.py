@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.storage.links import RealPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,6 +154,9 @@ def refuse_taken(database: Database, name: str, location: str, *, free: bool = F
 def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
     """The same, asked inside a transaction."""
     sql = statements("tables", session.engine.dialect.name)["places"]
+    # a location is kept as it was spelled, and a link leads two spellings to one folder
+    real = RealPlaces()
+    mine = real.of(location)
     for other, place in session.rows(sql):
         if other == name:
             raise TableExistsError(
@@ -160,13 +164,15 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
             )
-        if place == location:
+        theirs = real.of(place)
+        if theirs == mine:
+            link = "" if place == location else f", which is the folder {mine} too,"
             raise TableExistsError(
-                f"the location {place} belongs to the table {other!r}",
+                f"the location {place}{link} belongs to the table {other!r}",
                 table=name,
                 suggestion=f"use the table {other!r}, or another location",
             )
-        if place.startswith(f"{location}/") or location.startswith(f"{place}/"):
+        if theirs.startswith(f"{mine}/") or mine.startswith(f"{theirs}/"):
             raise TableExistsError(
                 f"the location {location} and that of the table {other!r}, {place}, lie inside each other",
                 table=name,

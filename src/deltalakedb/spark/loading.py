@@ -16,6 +16,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_scan import CheckpointScan
 from deltalakedb.log.listing import list_log
 from deltalakedb.spark.java import check_java
+from deltalakedb.spark.reaching import check_master
 from deltalakedb.spark.replaying import log_digests
 from deltalakedb.spark.row_digests import plain_rows
 from deltalakedb.spark.sessions import check_connect
@@ -55,18 +56,20 @@ _LONG_TAIL: Final = 16 * 1024 * 1024
 _SHARED: Final = frozenset({"postgres"})
 
 
-def check(remote: str | None = None) -> None:
+def check(remote: str | None = None, master: str | None = None) -> None:
     """See that Spark could be started, or a Spark Connect server be spoken to.
 
     Raises:
         MissingExtraError: PySpark is not installed.
-        SparkSetupError: Java is missing or does not fit.
+        SparkSetupError: Java is missing or does not fit, or master or server cannot be reached.
     """
     check_versions()
     if remote is None or remote.startswith("local"):
         check_java()
     if remote is not None:
-        check_connect()
+        check_connect(remote)
+    elif master is not None:
+        check_master(master)
 
 
 def start(*, master: str | None = None, remote: str | None = None) -> SparkSession:
@@ -117,6 +120,10 @@ class SparkEngine:
             look=tick,
         )
         return found[0]
+
+    def proof(self, version: int) -> None:  # noqa: ARG002
+        """None: what executors read was not counted."""
+        return
 
     def row_digest(self, location: str, version: int) -> RowDigest | None:
         """The digest of a plain table's rows, as delta-spark reads them."""

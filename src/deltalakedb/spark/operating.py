@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog import snapshots
@@ -15,14 +14,14 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, SPARKS, is_on
 from deltalakedb.spark.failures import own_words
-from deltalakedb.spark.scratch import SparkScratch
+from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import submit
 from deltalakedb.table.overlay import unread
 from deltalakedb.table.sql_table import SqlDeltaTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import deltalake
     from pyspark.sql import SparkSession
@@ -31,12 +30,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.uri import Address
 
-#: into how many parts delta-spark divides the files of a log
-_PARTS: Final = "spark.databricks.delta.snapshotPartitions"
 #: a column's name with parts in backticks
 _QUOTED: Final = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))*")
-_FILES_A_PART: Final = 5_000
-_MOST_PARTS: Final = 50
 
 
 def opened(
@@ -154,16 +149,3 @@ def _check_row_ids(table: SqlDeltaTable, adds: list[Add]) -> None:
             table=table.name,
             suggestion="commit first, or make one operation of the two",
         )
-
-
-@contextmanager
-def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
-    """A scratch log is short: fifty tasks to read it would take longer than the rest."""
-    if spark.conf.get(_PARTS, None) is not None:
-        yield
-        return
-    spark.conf.set(_PARTS, str(min(_MOST_PARTS, 1 + files // _FILES_A_PART)))
-    try:
-        yield
-    finally:
-        spark.conf.unset(_PARTS)

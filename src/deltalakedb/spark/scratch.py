@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +26,7 @@ from deltalakedb.table.lending import LENT, Absolute
 from deltalakedb.table.staging import Harvest, Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 
+#: into how many parts delta-spark divides the files of a log
+_PARTS: Final = "spark.databricks.delta.snapshotPartitions"
+_FILES_A_PART: Final = 5_000
+_MOST_PARTS: Final = 50
+#: logs that a session has for its reads, by what they say
+_logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: delta-spark begins every log at version 0
 _FIRST: Final = commit_path(0)
 
@@ -47,20 +55,34 @@ def frame_over(
 ) -> DataFrame:
     """The rows of some files of a snapshot, read by delta-spark from a log that names only them.
 
-    The log stays as long as the session: a DataFrame may be planned again at any time.
+    The log stays as long as the session: a DataFrame may be planned again at any time, and the same files may
+    be asked for again, which Delta then knows already.
     """
     lent = [_for_spark(add) for add in Absolute(root.location).lend(list(adds))]
-    log = encode_commit([_opening(snapshot), snapshot.protocol, snapshot.metadata, *lent])
+    state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
+    known = _logs.setdefault(spark, {})
+    key = hashlib.sha256(state).hexdigest()
+    if (place := known.get(key)) is None:
+        place = _lay(spark, encode_commit([_opening(snapshot)]) + state, root, table)
+        with log_parts(spark, len(lent)):
+            # reads the log at once, while it is told that the log is short
+            spark.sql(f"DESCRIBE DETAIL delta.`{place.replace('`', '``')}`").collect()
+        known[key] = place
+    return spark.read.format("delta").load(place)
+
+
+def _lay(spark: SparkSession, log: bytes, root: Root, table: str) -> str:
+    """Write a log of one version for a session to read; where it is, as Spark calls it."""
     here = runs_here(spark)
     above = tempfile.mkdtemp(prefix="deltasql-spark-") if here else root.location
     # by the folder's name the log store knows that no catalog has to be asked
     place = f"{above}/{WORK_FOLDER}/{work_name()}"
     store = open_store(place, None if here else root.options)
     store.put(_FIRST, log)
-    check_seen(spark, root.location, f"{place}/{_FIRST}", table=table)
     folder = Path(place) if root.is_local or here else None
     weakref.finalize(spark, _clear, store, folder, Path(above) if here else None)
-    return spark.read.format("delta").load(spark_path(place))
+    check_seen(spark, root.location, f"{place}/{_FIRST}", table=table)
+    return spark_path(place)
 
 
 def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
@@ -162,3 +184,16 @@ def check_shared(root: Root, spark: SparkSession, *, table: str) -> None:
             table=table,
             suggestion="write from a local session, or give the table a location that all machines mount",
         )
+
+
+@contextmanager
+def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
+    """A scratch log is short: fifty tasks to read it would take longer than the rest."""
+    if spark.conf.get(_PARTS, None) is not None:
+        yield
+        return
+    spark.conf.set(_PARTS, str(min(_MOST_PARTS, 1 + files // _FILES_A_PART)))
+    try:
+        yield
+    finally:
+        spark.conf.unset(_PARTS)

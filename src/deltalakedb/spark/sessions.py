@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, SparkSetupError
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    InvalidArgumentError,
+    MissingExtraError,
+    SparkSetupError,
+)
 from deltalakedb.extras import available, require
 from deltalakedb.spark.jars import fetch_jars, find_jars
 from deltalakedb.spark.java import check_java
+from deltalakedb.spark.reaching import check_master, check_server, one_line
 from deltalakedb.spark.versions import check_versions
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def session(
     Raises:
         MissingExtraError: PySpark or delta-spark is not installed.
         SparkSetupError: Java is missing or too old, another Spark is installed, Delta's jars cannot be had,
-            or the session that runs already has no Delta.
+            the master or server does not answer, or the session that runs already has no Delta.
 
     Example:
         >>> spark = session("local[2]", config={"spark.driver.memory": "2g"})
@@ -72,7 +78,7 @@ def session(
     building = sql.SparkSession.builder if builder is None else builder
     building = building.appName(app_name)
     if remote is not None:
-        check_connect()
+        check_connect(remote)
         settings = dict(config or {})
         if remote.startswith("local"):
             # Spark starts a server here, which takes the settings of a session
@@ -82,9 +88,11 @@ def session(
         building = building.remote(remote)
         for key, value in settings.items():
             building = building.config(key, value)
-        return building.getOrCreate()
+        return _started(building)
     running = sql.SparkSession.getActiveSession()
     if running is None:
+        if master is not None:
+            check_master(master)
         check_java()
         prepare_workers()
         settings = _settings(dict(getattr(building, "_options", {})), dict(config or {}))
@@ -96,17 +104,18 @@ def session(
         settings["spark.master"] = master
     for key, value in settings.items():
         building = building.config(key, value)
-    made = building.getOrCreate()
+    made = _started(building)
     made.sparkContext.setLogLevel(log_level)
     check_delta(made)
     return made
 
 
-def check_connect() -> None:
-    """See that Spark Connect's client is installed.
+def check_connect(remote: str = "local") -> None:
+    """See that Spark Connect's client is installed, and a server answers where one is named.
 
     Raises:
-        MissingExtraError: It is not.
+        MissingExtraError: The client is not installed.
+        SparkSetupError: The server does not answer.
     """
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         if not available(module):
@@ -116,6 +125,20 @@ def check_connect() -> None:
                 module=module,
                 extra="spark",
             )
+    if not remote.startswith("local"):
+        check_server(remote)
+
+
+def _started(building: SparkSession.Builder) -> SparkSession:
+    try:
+        return building.getOrCreate()
+    except DeltaSqlError:
+        raise
+    except Exception as error:  # Java's own, with its whole stack in the message
+        raise SparkSetupError(
+            f"Spark does not start: {one_line(error)}",
+            suggestion="look at the master, the settings and Spark's own log above",
+        ) from error
 
 
 def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:

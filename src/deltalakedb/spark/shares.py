@@ -106,9 +106,11 @@ def collect(frame: DataFrame) -> list[Any]:
     """
     values: list[Any] = []
     errors: list[Any] = []
-    for row in frame.collect():
-        # tasks run our own code: what they pickle is ours
-        (values if row["ok"] else errors).append(pickle.loads(row["payload"]))  # noqa: S301
+    # as Arrow, since payloads are large: rows would be pickled once more on their way
+    for batch in frame.toArrow().to_batches():
+        for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
+            # tasks run our own code: what they pickle is ours
+            (values if ok.as_py() else errors).append(pickle.loads(payload.as_buffer()))  # noqa: S301
     if errors:
         raise errors[0]
     return values

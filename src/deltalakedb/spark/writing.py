@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import snapshots
@@ -15,8 +16,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_frame
-from deltalakedb.spark.operating import log_parts
-from deltalakedb.spark.scratch import SparkScratch, check_shared
+from deltalakedb.spark.scratch import SparkScratch, check_shared, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
@@ -148,7 +148,7 @@ class Wish:
 
     def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
         """Have delta-spark make a table of the rows at a path."""
-        check_seen(self.df.sparkSession, folder, folder, table=table)
+        check_seen(self.df.sparkSession, str(Path(folder).parents[1]), folder, table=table)
         self.save(folder, more=properties)
 
     def fulfil(self, table: SqlDeltaTable) -> int | None:

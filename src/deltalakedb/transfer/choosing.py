@@ -72,11 +72,11 @@ class EngineWish:
 
         Raises:
             MissingExtraError: PySpark is not installed.
-            SparkSetupError: Java is missing or does not fit.
+            SparkSetupError: Java is missing or does not fit, or the master or server does not answer.
         """
         asked = self.engine == "spark" or self.master is not None or self.remote is not None
         if asked and self.spark is None and (self.remote is not None or active_session() is None):
-            import_module("deltalakedb.spark.loading").check(self.remote)
+            import_module("deltalakedb.spark.loading").check(self.remote, self.master)
 
     def decide(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
         """The engine for a table of some size."""

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.catalog import digests
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import LogError, StorageMissingError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogError,
+    StorageError,
+    StorageMissingError,
+    StorageUnavailableError,
+)
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
 
 #: copies that may be under way or done before their outcomes are looked at
 _WAITING = 32
+
+#: bytes that are compared at a time
+_BLOCK = 8 * 1024 * 1024
 
 DataMode: TypeAlias = Literal["copy", "link", "none"]
 
@@ -54,6 +63,7 @@ def copy_files(
 
     Raises:
         LogError: A file of the newest version is gone.
+        InvalidArgumentError: Another file lies where one is to be copied to.
     """
     done, table, source = Copied(), log.table, log.source
     far = local_path(source.location) is None or local_path(goal.location) is None
@@ -137,20 +147,51 @@ def _copy(source: Store, goal: Store, path: str, mode: DataMode) -> int:
         with tempfile.TemporaryDirectory(prefix="deltalakedb-export-") as folder:
             fetched = Path(folder) / "file"
             source.fetch(path, fetched)
-            goal.put_file(path, fetched)
-        return meta.size
-    if mode == "link" and there is not None and _link(here / path, there / path):
-        return meta.size
-    goal.put_file(path, here / path)
+            _put(fetched, goal, path)
+    elif mode != "link" or there is None or not _link(here / path, there / path):
+        _put(here / path, goal, path)
     return meta.size
 
 
+def _put(file: Path, goal: Store, path: str) -> None:
+    """Copy a file; what an earlier attempt left is fine, and anything else stays as it is."""
+    if not goal.put_file(path, file) and not _is_same(file, goal, path):
+        raise InvalidArgumentError(
+            f"another file lies at {goal.location}/{path}; nothing was overwritten",
+            suggestion="move it away, or choose an empty place",
+        )
+
+
 def _link(source: Path, goal: Path) -> bool:
-    goal.parent.mkdir(parents=True, exist_ok=True)
+    """Make a hard link; False where that is not possible, or where there is another file."""
     try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, goal)
-    except FileExistsError:
-        return True
+    except OSError:  # another file system, one without links, or a file that is there
+        return _is_one(source, goal)
+    return True
+
+
+def _is_one(source: Path, goal: Path) -> bool:
+    try:
+        return source.samefile(goal)
     except OSError:
-        return False  # another file system, or one without links
+        return False
+
+
+def _is_same(file: Path, goal: Store, path: str) -> bool:
+    """Whether a file that was there has the same bytes."""
+    try:
+        if goal.head(path).size != file.stat().st_size:
+            return False
+        with file.open("rb") as content:
+            at = 0
+            while block := content.read(_BLOCK):
+                if goal.get_range(path, at, len(block)) != block:
+                    return False
+                at += len(block)
+    except StorageUnavailableError:
+        raise
+    except StorageError:  # a folder, or a link that leads nowhere
+        return False
     return True

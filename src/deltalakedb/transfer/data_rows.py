@@ -5,18 +5,28 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
 
+from deltalakedb.catalog import digests
+from deltalakedb.catalog.values import Head, OpenTable, Table
+from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.log import Snapshot
 from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.scan import scan
+from deltalakedb.table.source import SqlSource
 from deltalakedb.transfer.findings import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from deltalakedb.catalog.database import Database
     from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import VerifyReport
 
@@ -68,12 +78,64 @@ def check_rows(
         own_options: What the caller gave, for the catalog's table.
         engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
     """
+    mine = None if own_options is None else dict(own_options)
+
+    def own() -> Iterable[pa.RecordBatch]:
+        return _batches(DeltaTable(uri, version=report.version, storage_options=mine))
+
+    return _compared(report, own, location, storage_options, engine)
+
+
+def check_loaded_rows(
+    report: VerifyReport,
+    database: Database,
+    table_id: int,
+    location: str,
+    storage_options: Mapping[str, str] | None,
+    engine: LoadEngine | None = None,
+) -> VerifyReport:
+    """The same for a table that is loaded and not visible yet.
+
+    Args:
+        report: What was found so far.
+        database: The catalog.
+        table_id: The table that is to be.
+        location: Where it lies.
+        storage_options: The options for its location.
+        engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
+    """
+
+    def own() -> Iterable[pa.RecordBatch]:
+        state = {
+            kind: decode_json(raw)
+            for kind, _, since, until, raw in digests.small_rows(database, table_id)
+            if since <= report.version and (until is None or until > report.version)
+        }
+        # what is kept of its files must not be found again: they may be loaded anew
+        now = time.time_ns() // 1000
+        head = Head(report.version, now, report.first_version, report.num_files, report.size_bytes, 0, 0)
+        table = Table(table_id, "", location, "importing", None, None, {}, {}, now, now, head)
+        protocol, metadata = Protocol.from_dict(state["protocol"]), Metadata.from_dict(state["metaData"])
+        snapshot = Snapshot(report.version, now, protocol, metadata)
+        root = root_at(location, storage_options, database.engine.config)
+        source = SqlSource(database, OpenTable(table, snapshot))
+        rows: Iterable[pa.RecordBatch] = scan(source, root, where=None, columns=None, predicate=None)
+        return rows
+
+    return _compared(report, own, location, storage_options, engine)
+
+
+def _compared(
+    report: VerifyReport,
+    own: Callable[[], Iterable[pa.RecordBatch]],
+    location: str,
+    storage_options: Mapping[str, str] | None,
+    engine: LoadEngine | None,
+) -> VerifyReport:
     found = None
     count = 0
     try:
-        mine = None if own_options is None else dict(own_options)
-        table = DeltaTable(uri, version=report.version, storage_options=mine)
-        ours = RowDigest().add(_batches(table))
+        ours = RowDigest().add(own())
         count = ours.count
         theirs, who = None if engine is None else engine.row_digest(location, report.version), "Spark"
         if theirs is None:
@@ -85,14 +147,20 @@ def check_rows(
         elif ours != theirs:
             found = f"{ours.count} rows on both sides, but not the same ones"
     except Exception as error:  # a file that was vacuumed, a feature that stock does not read
-        # Arrow adds the traceback of a reader that is written in Python
-        reason = " ".join(str(error).split()).partition(" Detail: Python exception")[0]
-        found = f"the rows could not be compared: {reason[:300]}"
+        found = f"the rows could not be compared: {_reason(error)}"
     checked = replace(report, rows_checked=count)
     if found is None:
         return checked
     more = (*report.differences, Difference("rows", report.version, found))
     return replace(checked, num_differences=report.num_differences + 1, differences=more)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says in one line, without the traceback that Arrow adds of a reader in Python."""
+    text = " ".join(str(error).split())
+    for mark in (" Detail: Python exception", "Traceback (most recent call last)"):
+        text = text.partition(mark)[0]
+    return (text.strip() or type(error).__name__)[:300]
 
 
 def _batches(table: Any) -> Iterable[pa.RecordBatch]:

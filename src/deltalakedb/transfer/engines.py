@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.plan import ImportPlan
+    from deltalakedb.transfer.proofs import BaseProof
     from deltalakedb.transfer.report import ImportProgress
 
 
@@ -30,6 +31,7 @@ class LoadTask:
         lease: The right to load, checked inside every batch's transaction.
         tell: Called with how far it is.
         rate_limit: File actions a second at most; 0 is no limit.
+        prove: The load will be compared by a digest: it may be counted while it passes.
     """
 
     database: Database
@@ -39,6 +41,7 @@ class LoadTask:
     lease: Lease
     tell: Callable[[ImportProgress], None]
     rate_limit: int = 0
+    prove: bool = False
 
 
 class LoadEngine(Protocol):
@@ -59,6 +62,10 @@ class LoadEngine(Protocol):
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
     ) -> FileDigest | None:
         """The digest of the files that live at a version by the log; None leaves that to the caller."""
+        ...
+
+    def proof(self, version: int) -> BaseProof | None:
+        """What was counted of the log while it was loaded; None where that does not tell of the version."""
         ...
 
     def row_digest(self, location: str, version: int) -> RowDigest | None:

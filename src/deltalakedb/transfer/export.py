@@ -17,13 +17,15 @@ from deltalakedb.log.listing import list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.copying import Copied, DataMode, copy_files
 from deltalakedb.transfer.holding import Heartbeat, held
 from deltalakedb.transfer.log_copies import LogToCopy
+from deltalakedb.transfer.memory import memory_bound
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verify import Subject, check_level, memory_bound, verify_loaded, verify_table
+from deltalakedb.transfer.verify import Subject, check_level, verify_loaded, verify_table
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -92,8 +94,8 @@ def export_table(
 
     Args:
         uri: The table's ``deltasql://`` address.
-        path: Where to; without one, or with the table's own location, the table stays where it is and the
-            catalog forgets it, after everything is published and compared.
+        path: Where to; without one the table stays where it is and the catalog forgets it, after everything
+            is published and compared. The table's own location is refused here.
         history: ``"full"`` writes every version that SQL holds and whose commits can be had,
             ``"newest"`` only the newest one.
         data: ``"copy"`` copies data files, ``"link"`` makes hard links where the file system can, ``"none"``
@@ -104,7 +106,8 @@ def export_table(
         progress: Called now and then with files done and files there are.
 
     Raises:
-        InvalidArgumentError: Another table's log lies at the path.
+        InvalidArgumentError: Another table's log or another file lies at the path, or it is the
+            table's own place.
         TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
@@ -127,11 +130,19 @@ def export_table(
         )
     database = Database.open(address)
     table = registry.find(database, address.table)
-    target = table.location if path is None else normal_location(path)
-    if target == table.location:
-        options = get_config().storage_options_for(target, storage_options)
+    if path is None:
+        options = get_config().storage_options_for(table.location, storage_options)
         report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
     else:
+        target = normal_location(path)
+        if real_location(target) == real_location(table.location):
+            # who asks for a copy does not ask that the catalog forget the table
+            raise InvalidArgumentError(
+                f"{path} is the table's own place",
+                table=table.name,
+                suggestion="say --in-place (in Python: give no path) to leave it there and let the catalog "
+                "forget it; for a copy choose another place",
+            )
         registry.refuse_taken(database, table.name, target, free=True)
         report = _elsewhere(
             database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run

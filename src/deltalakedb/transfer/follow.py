@@ -162,6 +162,7 @@ def follow_table(
             progress=progress,
             wish=wish,
             following=True,
+            options=options,
         ).whole()
         made, table = True, registry.find(database, name)
     _refuse_others(table, location)

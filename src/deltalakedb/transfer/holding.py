@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextvars import copy_context
+from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb.catalog import imports, leases
 from deltalakedb.exceptions import CatalogBusyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.leases import Lease
+
+_T = TypeVar("_T")
 
 #: seconds between two renewals
 _BEAT = 10.0
@@ -63,3 +67,12 @@ class Heartbeat:
         self._last = time.monotonic()
         with self._database.write() as session:
             imports.require(self._database, session, self._lease)
+
+    def during(self, work: Callable[[], _T]) -> _T:
+        """Do something in a thread that cannot call this itself; the lease is held meanwhile."""
+        with ThreadPoolExecutor(1, thread_name_prefix="deltasql-held") as pool:
+            future = pool.submit(copy_context().run, work)
+            while not future.done():
+                wait([future], timeout=1)
+                self()
+            return future.result()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import (
-    TableExistsError,
-    TableMissingError,
-    VerificationError,
-)
+from deltalakedb.exceptions import TableExistsError, TableMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.transfer.catchup import catch_up_table
 from deltalakedb.transfer.plan import checked_rate, target_of
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.transfer.choosing import EngineName
-    from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
     from deltalakedb.transfer.report import ImportProgress, ImportReport
@@ -75,7 +69,8 @@ def import_table(
     Raises:
         TableExistsError: The name or the location belongs to another table.
         LogError: The log cannot be read; nothing stays loaded.
-        VerificationError: What was loaded is not what the log says; the table is not made visible.
+        VerificationError: What was loaded is not what the log says, or at ``"data"`` the rows differ; the
+            table is not made visible. In the second case what is loaded stays, to be gone on with.
         CatalogBusyError: Another import of the table is at work.
         SparkSetupError: Spark was asked for and cannot be started; nothing was created.
 
@@ -116,11 +111,9 @@ def import_table(
         rate_limit=limit,
         progress=progress,
         wish=wish,
+        options=options,
     )
-    report = run.whole()
-    if verify == "data":
-        report = _check_data(report, uri, location, options, run.engine)
-    return report
+    return run.whole()
 
 
 def _refuse_again(database: Database, name: str, location: str) -> None:
@@ -134,24 +127,3 @@ def _refuse_again(database: Database, name: str, location: str) -> None:
             suggestion="catch_up=True (--catch-up) brings in what others committed since; "
             "`deltasql rollback` takes the import back",
         )
-
-
-def _check_data(
-    report: ImportReport, uri: str, location: str, options: Mapping[str, str] | None, engine: LoadEngine
-) -> ImportReport:
-    """Compare the rows themselves, which only a visible table gives."""
-    from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
-
-    if report.verification is None:
-        return report
-    checked = check_rows(report.verification, uri, location, options, options, engine)
-    if not checked.ok:
-        raise VerificationError(
-            checked.differences[-1].detail,
-            table=report.table,
-            version=report.version,
-            suggestion="the table is visible: where data files are gone, its log says so to every engine; "
-            f"take the import back with `deltasql rollback {report.table}`",
-            report=checked,
-        )
-    return replace(report, verification=checked)

@@ -57,6 +57,13 @@ class LiveFiles:
             except LogCorruptError as error:
                 self._pass_over(plan, error)
 
+    def base(self, most: int) -> tuple[Plan, Tail] | None:
+        """Where the digest begins and what follows, where that takes no more memory than so many bytes."""
+        plan = self._plan()
+        if plan.checkpoint is None or _actions(plan) * _MEMORY_PER_ACTION > most:
+            return None
+        return plan, Tail(self, plan, None)
+
     def counts(self, *, tick: Callable[[], None] = lambda: None) -> tuple[int, int]:
         """How many there are, and their bytes."""
         made = self.digest(tick=tick)
@@ -68,7 +75,7 @@ class LiveFiles:
         while True:
             plan = self._plan()
             try:
-                tail = _Tail(self, plan, wanted)
+                tail = Tail(self, plan, wanted)
                 found = list(self._scalar(plan, tail, wanted))
             except LogCorruptError as error:
                 self._pass_over(plan, error)
@@ -79,7 +86,7 @@ class LiveFiles:
 
     def passes(self, plan: Plan | None = None) -> int:
         """How often the log has to be read to keep to the memory."""
-        actions = sum(m.size for m in (plan or self._plan()).files) // _JSON_PER_ACTION
+        actions = _actions(plan or self._plan())
         return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
 
     def _plan(self) -> Plan:
@@ -103,7 +110,7 @@ class LiveFiles:
         made, passes = FileDigest(), self.passes(plan)
         for number in range(passes):
             wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
-            tail = _Tail(self, plan, wanted)
+            tail = Tail(self, plan, wanted)
             self._add_base(made, plan, tail.touched, wanted, tick)
             made.add_rows(hashed(add) for add in tail.live.values())
         return made
@@ -132,7 +139,7 @@ class LiveFiles:
                 made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
             tick()
 
-    def _scalar(self, plan: Plan, tail: _Tail, wanted: frozenset[int]) -> Iterator[Add]:
+    def _scalar(self, plan: Plan, tail: Tail, wanted: frozenset[int]) -> Iterator[Add]:
         if plan.checkpoint is None:
             return
         for window in CheckpointScan(self._store, plan.checkpoint).windows(WINDOW):
@@ -157,7 +164,7 @@ class LiveFiles:
             yield removes + [a for a in actions if isinstance(a, Add)]
 
 
-class _Tail:
+class Tail:
     """What the commits after a checkpoint do to the files of some buckets."""
 
     def __init__(self, files: LiveFiles, plan: Plan, wanted: frozenset[int] | None) -> None:
@@ -173,6 +180,11 @@ class _Tail:
                     self.live[key] = action
                 else:
                     self.live.pop(key, None)
+
+
+def _actions(plan: Plan) -> int:
+    """About how many actions follow the checkpoint."""
+    return sum(m.size for m in plan.files) // _JSON_PER_ACTION
 
 
 def hashed(add: Add) -> tuple[int, str, str, int, int, str, str]:

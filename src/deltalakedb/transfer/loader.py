@@ -18,9 +18,11 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
-from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.live import LiveFiles
+from deltalakedb.transfer.memory import memory_bound, peak_bytes
 from deltalakedb.transfer.pace import Pace
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.proofs import BaseProof, looking
 from deltalakedb.transfer.tails import write_tail
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
@@ -41,12 +43,17 @@ if TYPE_CHECKING:
 Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
 #: what an error says in its context about the checkpoint that it is about
 TORN = "torn_checkpoint"
+#: of the memory bound, what the tail may take while the base is loaded
+_PROOF_SHARE = 4
 
 
 class LocalEngine:
     """Loads a table in this process."""
 
     name = "local"
+
+    def __init__(self) -> None:
+        self._proof: BaseProof | None = None
 
     def load(self, task: LoadTask, tails: Tails = lambda _: None) -> None:
         """Load every batch that has no receipt yet.
@@ -55,7 +62,9 @@ class LocalEngine:
             task: What to load.
             tails: Asked for each batch of commits: what others have made ready of it, if they have.
         """
-        _Load(task).run(tails)
+        load = _Load(task)
+        load.run(tails)
+        self._proof = load.proof or self._proof
 
     def open(self, task: LoadTask) -> None:
         """Load only what every batch of the base stands on: the state of the first version."""
@@ -64,6 +73,11 @@ class LocalEngine:
     def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]) -> None:  # noqa: ARG002
         """None: the log is read where the comparison is made."""
         return
+
+    def proof(self, version: int) -> BaseProof | None:
+        """What was counted while the whole base was loaded, where nothing came after."""
+        found = self._proof
+        return found if found is not None and found.version == version else None
 
     def row_digest(self, location: str, version: int) -> None:  # noqa: ARG002
         """None: rows are read where the comparison is made."""
@@ -88,6 +102,8 @@ class _Load:
         steps = rows + self._version - first - (self._plan.base != "none")
         total = self._plan.base_rows + self._plan.version - first + (self._plan.base == "none")
         self._pace = Pace(task, total, steps, sum(r.actions for r in done))
+        #: what is counted of the base while it passes
+        self.proof: BaseProof | None = None
 
     def run(self, tails: Tails) -> None:
         """State, base and tail, as far as each is missing."""
@@ -120,11 +136,26 @@ class _Load:
             encoders = Encoders.of(session, self._table_id)
         try:
             missing = (w for w in self._windows(after) if w.begin not in self._begun)
-            for window in ahead(prepare(w, encoders) for w in missing):
-                self._write_window(window, encoders)
+            proof = self._new_proof()
+            with looking(proof) as look:
+                for window in ahead(prepare(w, encoders) for w in missing):
+                    look(window)
+                    self._write_window(window, encoders)
+            self.proof = proof
         except LogCorruptError as error:
             error.context[TORN] = self._plan.first_version
             raise
+
+    def _new_proof(self) -> BaseProof | None:
+        """A proof of the base, where all of it is to be loaded and the log's newest state begins with it."""
+        plan, reader = self._plan, self._task.reader
+        if not self._task.prove or self._begun or plan.base != "checkpoint":
+            return None
+        bound = memory_bound()
+        found = LiveFiles(reader, plan.version, memory_bytes=bound).base(bound // _PROOF_SHARE)
+        if found is None or found[0].checkpoint != base_checkpoint(self._listing, plan):
+            return None
+        return BaseProof(plan.first_version, plan.version, found[1])
 
     def _windows(self, after: int) -> Iterator[Window]:
         """What is left of the first version's files."""

@@ -8,15 +8,15 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import registry
+from deltalakedb.catalog import imports, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
+from deltalakedb.exceptions import CatalogNotFoundError, DeltaSqlError, InvalidArgumentError
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.discovery import Found, discover
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.transfer.plan import checked_rate, plan_import
-from deltalakedb.uri import parse_uri
+from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,6 +113,9 @@ def import_tables(
 ) -> ManyReport:
     """Take over many tables. One that fails leaves the others alone; run it again to go on with what is left.
 
+    Tables that are found get the names of their folders; those that the catalog has already keep theirs, and
+    one whose folder makes no name, or another's, is a failure that says so.
+
     Args:
         source: A folder or a bucket's prefix below which tables are looked for, or a mapping of names to
             paths.
@@ -146,21 +149,27 @@ def import_tables(
     if workers < 1:
         raise InvalidArgumentError(f"parallel must be 1 or more, not {workers}")
     checked_rate(rate_limit)
+    database = Database.open(address)
     if isinstance(source, str):
         options = get_config().storage_options_for(normal_location(source), storage_options)
-        wanted = discover(source, namespace=namespace, storage_options=options)
+        wanted = discover(source, namespace=namespace, storage_options=options, known=_known(database))
     else:
-        wanted = [Found(normal_location(path), name) for name, path in sorted(source.items())]
-    database = Database.open(address)
+        wanted = [_listed(name, path) for name, path in sorted(source.items())]
     if spark is None and master is None and remote is None and engine != "local":
         from deltalakedb.transfer.choosing import active_session  # Arrow's functions cost time to import
 
         spark = active_session()  # which the threads would not find
+    if wanted:
+        from deltalakedb.transfer.choosing import EngineWish
+
+        EngineWish(engine, spark, master, remote).check()  # what no table can do without
     who: dict[str, Any] = {"engine": engine, "spark": spark, "master": master, "remote": remote}
 
     def one(found: Found) -> TableOutcome:
-        target = address.with_table(found.name).to_uri(redact=False)
+        if found.error is not None:
+            return TableOutcome(found.name, found.path, "failed", error=found.error)
         try:
+            target = address.with_table(found.name).to_uri(redact=False)
             if dry_run:
                 plan = plan_import(
                     found.path,
@@ -202,6 +211,22 @@ def import_tables(
             if progress is not None:
                 progress(len(outcomes), len(wanted), outcomes[-1])
     return ManyReport(tuple(outcomes), round(time.perf_counter() - began, 3))
+
+
+def _known(database: Database) -> list[Found]:
+    """The tables of a catalog, and those whose imports are not finished; none where there is no catalog."""
+    try:
+        begun = [Found(i.location, i.name) for i in imports.list_imports(database) if i.is_open]
+        return [*begun, *(Found(t.location, t.name) for t in registry.list_tables(database))]
+    except CatalogNotFoundError:
+        return []
+
+
+def _listed(name: str, path: str) -> Found:
+    try:
+        return Found(normal_location(path), validate_table_name(name))
+    except DeltaSqlError as error:
+        return Found(path, name, error)
 
 
 def _is_there(database: Database, found: Found) -> bool:

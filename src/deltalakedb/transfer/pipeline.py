@@ -14,20 +14,27 @@ from typing import TYPE_CHECKING, TypeVar
 from deltalakedb import telemetry
 from deltalakedb.catalog import audit, import_undo, imports, indexes, registry
 from deltalakedb.catalog.values import Head
-from deltalakedb.exceptions import CatalogError, LogCorruptError, LogError, ProtocolError, VerificationError
+from deltalakedb.exceptions import (
+    CatalogError,
+    InvalidArgumentError,
+    LogCorruptError,
+    LogError,
+    ProtocolError,
+    VerificationError,
+)
 from deltalakedb.failpoints import failpoint
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.holding import Heartbeat, held
 from deltalakedb.transfer.live import WINDOW
 from deltalakedb.transfer.loader import TORN, LocalEngine
-from deltalakedb.transfer.memory import peak_bytes
+from deltalakedb.transfer.memory import memory_bound, peak_bytes
 from deltalakedb.transfer.plan import ImportPlan, make_plan
 from deltalakedb.transfer.report import ImportProgress, ImportReport
-from deltalakedb.transfer.verify import Subject, memory_bound, verify_loaded
+from deltalakedb.transfer.verify import Subject, verify_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.imports import ImportRow
@@ -63,10 +70,11 @@ class Pipeline:
         progress: Callable[[ImportProgress], None] | None,
         wish: EngineWish,
         following: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._history, self._level, self._batch_size = history, level, batch_size
-        self._rate_limit, self._progress = rate_limit, progress
+        self._rate_limit, self._progress, self._options = rate_limit, progress, options
         self._wish, self._choice = wish, Choice("local")
         self._engine: LoadEngine = LocalEngine()
         self._name = address.table or ""
@@ -75,11 +83,6 @@ class Pipeline:
         self._phases: dict[str, float] = {}
         self._torn: set[int] = set()
         self._resumed = False
-
-    @property
-    def engine(self) -> LoadEngine:
-        """Who loads."""
-        return self._engine
 
     def whole(self) -> ImportReport:
         """Every phase that is left."""
@@ -149,8 +152,33 @@ class Pipeline:
                 suggestion="nothing was made visible; look at the log, then import again",
                 report=report,
             )
+        if self._level == "data":
+            report = self._timed("rows", lambda: self._compare_rows(row, plan, report, lease))
         failpoint("import.verified")
         return row, plan, report
+
+    def _compare_rows(
+        self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease
+    ) -> VerifyReport:
+        """Compare the rows themselves; where they differ the load stays, to be gone on with."""
+        from deltalakedb.transfer.data_rows import check_loaded_rows  # reading data costs time to import
+
+        look = partial(check_loaded_rows, report, self._database, row.table_id, self._location)
+        beat = Heartbeat(self._database, lease)
+        checked = beat.during(lambda: look(self._options, self._engine))
+        if not checked.ok:
+            error = VerificationError(
+                checked.differences[-1].detail,
+                table=self._name,
+                version=plan.version,
+                suggestion="nothing was made visible, and what is loaded stays: where data files are gone "
+                "bring them back and import again, or import with a lower level of verification; "
+                f"`deltasql rollback {self._name}` drops what was loaded",
+                report=checked,
+            )
+            self._note_error(row, error)
+            raise error
+        return checked
 
     def _begin(self, lease: Lease) -> tuple[ImportRow, ImportPlan]:
         """The import that was interrupted, or a new one."""
@@ -158,6 +186,12 @@ class Pipeline:
         if found is not None:
             self._resumed = True
             plan = ImportPlan.from_dict(found.plan)
+            if self._history not in ("auto", plan.history):
+                raise InvalidArgumentError(
+                    f"the import was begun with history={plan.history!r}, not {self._history!r}",
+                    table=self._name,
+                    suggestion=f"go on without it, or drop what is there: `deltasql rollback {self._name}`",
+                )
             self._choose(plan)
             return found, plan
         plan = make_plan(
@@ -196,7 +230,16 @@ class Pipeline:
         if plan.base == "checkpoint":
             row = indexes.defer(self._database, row, lease)
         for _ in range(_ROUNDS):
-            task = LoadTask(self._database, row, plan, self._reader, lease, self._tell, self._rate_limit)
+            task = LoadTask(
+                self._database,
+                row,
+                plan,
+                self._reader,
+                lease,
+                self._tell,
+                self._rate_limit,
+                prove=self._level != "counts",
+            )
             self._engine.load(task)
             newest = self._reader.latest_version()
             if newest <= plan.version:

@@ -6,8 +6,16 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
+from deltalakedb.catalog import imports, registry
+from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogCorruptError, LogMissingError
+from deltalakedb.exceptions import (
+    AddressError,
+    CatalogNotFoundError,
+    InvalidArgumentError,
+    LogCorruptError,
+    LogMissingError,
+)
 from deltalakedb.log.checkpoint import is_whole
 from deltalakedb.log.checkpoint_scan import CheckpointScan
 from deltalakedb.log.large_commits import is_large
@@ -50,8 +58,8 @@ class _Cost(NamedTuple):
 
 
 _COST = {
-    "sqlite": _Cost(27, 470, 1.0),
-    "postgres": _Cost(27, 590, 1.0),
+    "sqlite": _Cost(20, 470, 1.0),
+    "postgres": _Cost(20, 590, 1.0),
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
@@ -136,7 +144,7 @@ def plan_import(
     remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ImportPlan:
-    """Look at a table's log and say what an import would do. Nothing is changed, no database is opened.
+    """Look at a table's log and say what an import would do. Nothing is changed, no catalog is created.
 
     Args:
         path: The table's root.
@@ -149,6 +157,10 @@ def plan_import(
         remote: As in ``import_table``.
         storage_options: Options for the object store.
 
+    Raises:
+        TableExistsError: The name or the location belongs to another table. Of the table itself, imported
+            before, the plan's note tells.
+
     Example:
         >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
         12
@@ -160,12 +172,30 @@ def plan_import(
     wish.check()
     reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
     made = make_plan(reader, address, location, history=history, batch_size=batch_size)
+    before = _before(Database.open(address), made.table, location)
     choice = wish.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
-    made = replace(made, engine=choice.name, note=choice.note)
+    notes = "; ".join(note for note in (before, choice.note) if note)
+    made = replace(made, engine=choice.name, note=notes or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
     files = list(reader.files())
     return replace(made, num_files=len(files), size_bytes=sum(f.size for f in files), exact=True)
+
+
+def _before(database: Database, name: str, location: str) -> str | None:
+    """What the catalog has of the table already; an error where name or location are another's."""
+    try:
+        table = registry.find_location(database, location)
+        if table is not None and table.name == name:
+            return (
+                f"it was imported before, and is at version {table.head.version}; --catch-up brings the rest"
+            )
+        registry.refuse_taken(database, name, location)
+        if imports.find_open(database, name, location) is not None:
+            return "an import was begun and is not finished: it would go on with that"
+    except CatalogNotFoundError:
+        pass
+    return None
 
 
 def target_of(path: str, uri: str) -> tuple[Address, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -207,11 +208,15 @@ def _forget(
         refuse_unpublished(database, table)
     checked = None if followed else verify_table(uri, level, storage_options=options)
     if checked is not None and not checked.ok:
+        ahead = any(d.kind == "ahead" for d in checked.differences)
+        bring = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
         raise VerificationError(
             f"the log is not what the catalog says: {checked.differences[0].detail}",
             table=table.name,
             version=table.head.version,
-            suggestion="`deltasql verify` shows all differences, `deltasql mirror repair` mends the log",
+            suggestion=f"others committed: {bring} brings that in, then roll back"
+            if ahead
+            else "`deltasql verify` shows all differences, `deltasql mirror repair` mends the log",
             report=checked,
         )
     report = RollbackReport(

@@ -24,7 +24,8 @@ class ImportStatus:
     Attributes:
         table: The table's name.
         location: The source.
-        phase: ``loading``, ``verifying``, ``finalized``, ``failed`` or ``undone``.
+        phase: ``loading``, ``verifying``, ``finalized``, ``failed``, ``undone``, or ``dropped`` where it was
+            finalized and the table is no more.
         first_version: The oldest version it brings.
         version: The newest.
         batches_done: Batches with a receipt.
@@ -85,10 +86,12 @@ def import_status(uri: str) -> list[ImportStatus]:
     """
     address = parse_uri(uri)
     database = Database.open(address)
-    return [_status(database, row) for row in imports.list_imports(database, address.table)]
+    rows = imports.list_imports(database, address.table)
+    there = {table.table_id for table in registry.list_tables(database)} if rows else set()
+    return [_status(database, row, is_there=row.table_id in there) for row in rows]
 
 
-def _status(database: Database, row: ImportRow) -> ImportStatus:
+def _status(database: Database, row: ImportRow, *, is_there: bool) -> ImportStatus:
     done = imports.receipts(database, row.import_id)
     actions, spent = sum(r.actions for r in done), _seconds(row, done)
     rate = round(actions / spent, 1) if actions else None
@@ -98,7 +101,7 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
     return ImportStatus(
         row.name,
         row.location,
-        row.phase,
+        "dropped" if row.phase == "finalized" and not is_there else row.phase,
         row.first_version,
         row.source_version,
         len(done),

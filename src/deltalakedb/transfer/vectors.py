@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.catalog.file_rows import path_hashes
+from deltalakedb.catalog.file_rows import path_hash, plain_path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
 from deltalakedb.protocol.paths import canonical_path
@@ -57,7 +57,7 @@ def hashed_files(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedF
         none = np.zeros(0, np.int64)
         return HashedFiles(none, none, pa.array([], pa.binary()))
     paths = adds.field("path").to_pylist()
-    hashes = np.array(path_hashes(paths), np.int64)
+    hashes = hashes_of(adds.field("path"))
     sizes = adds.field("size").cast(pa.int64()).to_numpy(zero_copy_only=False)
     texts = pc.binary_join_element_wise(
         adds.field("path").cast(pa.string()),
@@ -84,7 +84,7 @@ def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRo
         return None if adds is None else []
     paths = adds.field("path").to_pylist()
     rows = zip(
-        path_hashes(paths),
+        hashes_of(adds.field("path")).tolist(),
         paths,
         repeat(""),
         adds.field("size").to_pylist(),
@@ -94,6 +94,19 @@ def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRo
         strict=False,
     )
     return [row for row in rows if not touched or (canonical_path(row[1]), "") not in touched]
+
+
+def hashes_of(paths: pa.Array) -> Numbers:
+    """The hashes of many paths; one look at all of them tells whether any has to be decoded first."""
+    if may_be_spelled_otherwise(paths):
+        return np.array([path_hash(path) for path in paths.to_pylist()], np.int64)
+    return plain_path_hashes(paths.cast(pa.binary()).to_pylist())
+
+
+def may_be_spelled_otherwise(paths: pa.Array) -> bool:
+    """Whether a path may not be in its canonical form."""
+    odd = pc.or_(pc.match_substring(paths, "%"), pc.match_substring(paths, ":"))
+    return bool(pc.any(odd).as_py())
 
 
 def _has(adds: pa.StructArray, name: str) -> bool:

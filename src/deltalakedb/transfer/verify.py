@@ -18,12 +18,14 @@ from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
 from deltalakedb.transfer.intervals import check_every_version
 from deltalakedb.transfer.live import LiveFiles
+from deltalakedb.transfer.memory import memory_bound
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.engines import LoadEngine
 
@@ -121,11 +123,6 @@ def check_level(level: str) -> None:
         raise InvalidArgumentError(f"unknown level {level!r}", suggestion=f"use one of {', '.join(LEVELS)}")
 
 
-def memory_bound() -> int:
-    """The memory that a verification keeps to, above what the process has anyway."""
-    return get_config().import_.memory_mb * 1024 * 1024 // 2
-
-
 def verify_loaded(subject: Subject, level: Level, found: Sequence[Difference] = ()) -> VerifyReport:
     """Compare what is loaded with the log; ``data`` compares no more than ``full`` here."""
     began = time.perf_counter()
@@ -186,16 +183,8 @@ def _count_differences(
 
 
 def _digested(subject: Subject, level: Level, log: LiveFiles, findings: Findings) -> VerifyReport:
+    ours, theirs = _proven(subject) or _both_read(subject, log)
     version = subject.version
-    with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
-        # the database works on its own side while the log is read here
-        asked = pool.submit(digests.table_digest, subject.database, subject.table_id, version)
-        theirs = None
-        if subject.engine is not None:
-            theirs = subject.engine.log_digest(subject.reader, version, tick=subject.tick)
-        if theirs is None:
-            theirs = log.digest(tick=subject.tick)
-        ours = asked.result()
     differing = ours.differing(theirs)
     respelled = _compare_files(subject, log, differing, findings) if differing else 0
     return VerifyReport(
@@ -212,6 +201,36 @@ def _digested(subject: Subject, level: Level, log: LiveFiles, findings: Findings
         buckets=tuple(differing) if findings.count else (),
         respelled=respelled,
     )
+
+
+def _proven(subject: Subject) -> tuple[FileDigest, FileDigest] | None:
+    """The digests of both sides by what was counted during the load; None where the catalog differs."""
+    proof = None if subject.engine is None else subject.engine.proof(subject.version)
+    if proof is None:
+        return None
+    database, table_id = subject.database, subject.table_id
+    for stretch in proof.stretches:
+        if not digests.holds(database, table_id, proof.first_version, stretch):
+            return None
+        subject.tick()
+    ours = digests.changed_digest(
+        database, table_id, proof.base_digest(), proof.first_version, subject.version, proof.rows
+    )
+    return ours, proof.log_digest()
+
+
+def _both_read(subject: Subject, log: LiveFiles) -> tuple[FileDigest, FileDigest]:
+    """The digests of the catalog's files and of the log's."""
+    version = subject.version
+    with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
+        # the database works on its own side while the log is read here
+        asked = pool.submit(digests.table_digest, subject.database, subject.table_id, version)
+        theirs = None
+        if subject.engine is not None:
+            theirs = subject.engine.log_digest(subject.reader, version, tick=subject.tick)
+        if theirs is None:
+            theirs = log.digest(tick=subject.tick)
+        return asked.result(), theirs
 
 
 def _compare_files(subject: Subject, log: LiveFiles, buckets: list[int], findings: Findings) -> int:

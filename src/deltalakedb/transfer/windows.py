@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows, path_hashes
+from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows
 from deltalakedb.catalog.ratify import Counts
 from deltalakedb.log.checkpoint import column_actions
 from deltalakedb.log.checkpoint_scan import Piece
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.transfer.vectors import plain_files
+from deltalakedb.transfer.vectors import hashes_of, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
         made.num_records.null_count,
     )
     columns = {
-        "path_hash": pa.array(path_hashes(files.paths.to_pylist()), pa.int64()),
+        "path_hash": pa.array(hashes_of(files.paths)),
         "path": files.paths,
         "size": files.sizes,
         "modification_time": files.times,

@@ -73,7 +73,7 @@ DIALECT = Dialect(
     hashes=True,
     plans_anew=True,
     # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
-    before_load=("SET memory_limit = '200MB'", "SET wal_autocheckpoint = '1GB'"),
+    before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
-#: rows that become one piece of CSV
-_CSV_ROWS = 8_192
 #: changes that become one statement at the most
 _MOST_TOGETHER = 16
 
@@ -158,25 +156,28 @@ class PostgresSession(Session):
         self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """COPY of CSV that Arrow writes: no Python object for any value."""
-        import pyarrow as pa
-        from pyarrow import csv  # only bulk loads need it
+        """COPY of bytes that are made by column: no Python object for any value."""
+        from deltalakedb.catalog.engines import postgres_binary  # only bulk loads need it
 
-        for name, value in constants.items():
-            data = data.append_column(name, pa.repeat(pa.scalar(value), data.num_rows))
-        if self._waiting:
+        types = self._types(table)
+        names = [*data.column_names, *constants]
+        if self._waiting or self._begin:
             self.send()
-        # strings are quoted and nulls are not, which is how COPY tells an empty text from none
-        options = csv.WriteOptions(include_header=False)
-        command = f"COPY {table} ({', '.join(data.column_names)}) FROM STDIN (FORMAT csv)"
+        command = f"COPY {table} ({', '.join(names)}) FROM STDIN (FORMAT binary)"
         try:
             with self.connection.cursor() as cursor, cursor.copy(command) as copy:
-                for batch in data.to_batches(max_chunksize=_CSV_ROWS):
-                    sink = pa.BufferOutputStream()
-                    csv.write_csv(batch, sink, options)
-                    copy.write(sink.getvalue())
+                for piece in postgres_binary.copy_pieces(data, constants, types):
+                    copy.write(piece)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
+
+    def _types(self, table: str) -> dict[str, str]:
+        """The types of a table's columns, as the server names them."""
+        sql = (
+            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
+        )
+        return dict(self.rows(sql, (table,)))
 
     def update_rows(
         self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]

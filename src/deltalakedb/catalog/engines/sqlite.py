@@ -70,6 +70,9 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
+#: from here on an image beats a prepared statement
+_IMAGE_FROM = 64
+_INCOMING = "dl_incoming"
 #: levels at which every commit is flushed to disk
 _FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
@@ -89,6 +92,8 @@ class SqliteSession(GatheredSession):
         super().__init__()
         self.engine = engine
         self._connection = connection
+        #: an image is attached, which can be taken away only after the transaction
+        self.attached = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
@@ -106,12 +111,41 @@ class SqliteSession(GatheredSession):
         self._run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """One prepared statement; what is the same for all rows stands in it and is not bound again."""
+        """Copied by SQLite from an image of its own format; else one prepared statement, constants in it."""
+        self.barrier()
+        if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
+            return
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
         rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
-        self.barrier()
         self._run_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
+
+    def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
+        """Insert rows from an image; False where none can be made of them."""
+        from deltalakedb.catalog.engines.sqlite_pages import page_maker  # only bulk loads need it
+
+        try:
+            maker = page_maker(self._connection, table)
+            image = None if maker is None else maker.image(data, constants)
+            if image is None:
+                return False
+            if not self.attached:
+                self._connection.execute(f"ATTACH ':memory:' AS {_INCOMING}")
+                self.attached = True
+            self._connection.deserialize(image, name=_INCOMING)
+            self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {_INCOMING}.{table}")  # noqa: S608
+        except sqlite3.Error as error:
+            raise translate(error, self.engine) from error
+        return True
+
+    def detach(self) -> bool:
+        """Let go of the last image, after the transaction; whether the connection is as it was before."""
+        if self.attached:
+            try:
+                self._connection.execute(f"DETACH {_INCOMING}")
+            except sqlite3.Error:
+                return False
+        return True
 
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
         """One prepared statement, run for every parameter set."""
@@ -235,18 +269,19 @@ class SqliteEngine(Engine):
     def _write(self, *, relaxed: bool = False) -> Iterator[Session]:
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
+            session = SqliteSession(self, connection)
             as_lent = not relaxed
             try:
                 if relaxed:
                     connection.execute("PRAGMA synchronous=NORMAL")
                 with _transaction(self, connection):
-                    yield SqliteSession(self, connection)
+                    yield session
             finally:
                 if relaxed and not connection.in_transaction:
                     with suppress(sqlite3.Error):
                         connection.execute(f"PRAGMA synchronous={self._synchronous}")
                         as_lent = True
-                if connection.in_transaction or not as_lent:
+                if connection.in_transaction or not as_lent or not session.detach():
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)

@@ -60,7 +60,8 @@ def command(
     """Write TABLE as a plain Delta table to PATH; the catalog keeps its own.
 
     With --in-place the table stays where it is: everything is published, compared, and the catalog forgets
-    the table. Exit code 3 where the plain table is not what the catalog says; nothing is forgotten then.
+    the table; PATH must be another place. Exit code 3 where the plain table is not what the catalog says;
+    nothing is forgotten then.
 
     \b
     Examples:

@@ -58,9 +58,10 @@ def command(
 ) -> int:
     """Take over every Delta table below ROOT, a folder or a bucket's prefix.
 
-    A table's name is its path below ROOT with dots for slashes. One that fails leaves the others alone. Run
-    it again to go on with what is left: finished tables only bring in their new commits. Exit code 0 where
-    all went well, else that of the first failure.
+    A table's name is its path below ROOT with dots for slashes; one that the catalog has already keeps its
+    own. One that fails, also for its name, leaves the others alone. Run it again to go on with what is left:
+    finished tables only bring in their new commits. Exit code 0 where all went well, else that of the first
+    failure.
 
     \b
     Examples:
@@ -81,6 +82,8 @@ def command(
             advance(done, total)
             if outcome.error is not None:
                 invocation.output.note(f"{outcome.table} failed: {outcome.error.message}")
+                if outcome.error.suggestion:
+                    invocation.output.note(f"  → {outcome.error.suggestion}")
 
         report = import_tables(
             source,
