@@ -320,7 +320,7 @@ class SchemaError(DeltaSqlError, SchemaMismatchError):
 
 
 class OperationError(DeltaSqlError):
-    """delta-rs could not run an operation: an expression, a row or a file that it does not accept."""
+    """delta-rs or delta-spark could not run it: an expression, a row or a file that it does not accept."""
 
 
 class VerificationError(DeltaSqlError):

@@ -177,6 +177,7 @@ def test_a_table_around_others_or_inside_one_is_refused(
     for place, why in refused.items():
         said = caller.commit(place, 0, first())
         assert (said.status, said.word) == (422, "refused"), place
+        assert "data files that this write put there stay" in said.text
         assert why in said.text
         assert "; write to a folder" in said.text
     # what engines keep for themselves inside of a table, and names that only begin alike

@@ -10,7 +10,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, verify_table
 from deltalakedb.config import Config
-from deltalakedb.exceptions import MissingExtraError, UnsupportedOperationError
+from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, UnsupportedOperationError
 from deltalakedb.extras import available
 from deltalakedb.spark import (
     checkpoint,
@@ -81,6 +81,10 @@ def _on_connect(folder: str) -> Mapping[str, Any]:
         delete(spark, uri, functions.col("id") == 40)
     except UnsupportedOperationError as error:
         told["column"] = str(error)
+    try:
+        delete(spark, uri, "id = 40) OR (1 = 1")
+    except InvalidArgumentError as error:
+        told["two texts"] = str(error)
     source = f"{catalog}?table=source"
     told["import"] = import_table(
         str(root / "source"), source, history="checkpoint", batch_size=10, engine="spark", spark=spark
@@ -117,6 +121,7 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
     assert told["streamed"] == [40, 40]
     assert "Delta's own plugin" in told["column"]
     assert "SQL" in told["column"]
+    assert "not one expression" in told["two texts"]
     assert (told["import"]["engine"], told["import"]["num_files"]) == ("spark", 40)
     assert told["verify"]
     assert told["checkpoint"] == len(table.file_uris())

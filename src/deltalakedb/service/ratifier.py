@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -138,7 +138,11 @@ class Ratifier:
         """Try once; None where the table changed meanwhile."""
         table = self._places.table(location)
         if table is None:
-            return self._create(location, version, data)
+            try:
+                answer = self._create(location, version, data)
+            except DeltaSqlError as error:
+                answer = _failed(error)
+            return _left(answer) if answer is not None and answer.word == "refused" else answer
         if version <= table.head.version:
             return self._taken(table, version, data)
         if (held := self._held(table)) is not None:
@@ -301,6 +305,13 @@ def _failed(error: DeltaSqlError) -> Answer:
 def _refusal(error: DeltaSqlError) -> Answer:
     logger.warning("refused: %s", _line(error))
     return Answer("refused", _line(error))
+
+
+def _left(answer: Answer) -> Answer:
+    """A refused table: its writer has put its data files there before it asked."""
+    return replace(
+        answer, text=f"{answer.text}; data files that this write put there stay, and may be deleted"
+    )
 
 
 def _line(error: DeltaSqlError) -> str:

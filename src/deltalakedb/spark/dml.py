@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.extras import require
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.expressions import check_single, check_type, check_values
 from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
 
 if TYPE_CHECKING:
@@ -39,13 +40,17 @@ def delete(
         ``num_affected_rows``; -1 where whole files went whose rows nobody counted.
 
     Raises:
+        InvalidArgumentError: A text is not one expression.
         ConflictError: Somebody else changed what this depends on.
 
     Example:
         >>> delete(spark, "deltasql://sqlite//lake/meta.db?table=orders", "day < '2020-01-01'")
         {'num_affected_rows': 42}
     """
+    if condition is not None:
+        check_type("the condition", condition)
     found = opened(spark, table, storage_options)
+    check_single(spark, {"the condition": condition})
 
     def run(folder: str) -> None:
         if condition is None or isinstance(condition, str):
@@ -82,6 +87,7 @@ def update(
         ``num_affected_rows``.
 
     Raises:
+        InvalidArgumentError: A text is not one expression.
         ConflictError: Somebody else changed what this depends on.
 
     Example:
@@ -90,11 +96,16 @@ def update(
     """
     if not set:
         raise InvalidArgumentError("an update sets at least one column", suggestion="name it in set=")
+    check_values("set", set)
+    if condition is not None:
+        check_type("the condition", condition)
     found = opened(spark, table, storage_options)
+    check_single(spark, {"the condition": condition, **{f"set[{c!r}]": value for c, value in set.items()}})
 
     def run(folder: str) -> None:
         if all_text(condition, *set.values()):
-            given = ", ".join(f"{column_name(column)} = {value}" for column, value in set.items())
+            # a line each: a value may end in a comment
+            given = ", ".join(f"{column_name(column)} = {value}\n" for column, value in set.items())
             where = "" if condition is None else f" WHERE (\n{condition}\n)"
             spark.sql(f"UPDATE {path_name(folder)} SET {given}{where}").collect()  # noqa: S608 - the same
         else:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.conditions import target_condition
 from deltalakedb.spark.dml import all_text, columns_of, plain_table
+from deltalakedb.spark.expressions import check_frame, check_single, check_type, check_values
 from deltalakedb.spark.operating import column_name, opened, operate, path_name, told
+from deltalakedb.spark.sessions import check_delta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,8 +65,10 @@ def merge(
         ... )
         {'num_affected_rows': 5, 'num_updated_rows': 3, 'num_deleted_rows': 0, 'num_inserted_rows': 2}
     """
+    check_frame("the source", source)
+    check_type("the condition", condition)
     for alias in (target_alias, source_alias):
-        if not alias.isidentifier():
+        if not isinstance(alias, str) or not alias.isidentifier():
             raise InvalidArgumentError(f"{alias!r} is no alias", suggestion="use letters, digits and _")
     if target_alias.lower() == source_alias.lower():
         raise InvalidArgumentError("target and source need two aliases", suggestion="rename one of them")
@@ -91,10 +95,12 @@ class _Clause:
             return ""
         if self.values is None:
             return " SET *" if self.action == "UPDATE" else " *"
+        # a line each: a value may end in a comment
         if self.action == "UPDATE":
-            return " SET " + ", ".join(f"{column_name(c)} = {value}" for c, value in self.values.items())
+            return " SET " + ", ".join(f"{column_name(c)} = {value}\n" for c, value in self.values.items())
         columns = ", ".join(map(column_name, self.values))
-        return f" ({columns}) VALUES ({', '.join(map(str, self.values.values()))})"
+        values = ", ".join(f"{value}\n" for value in self.values.values())
+        return f" ({columns}) VALUES ({values})"
 
     def say(self, builder: Any) -> Any:
         """The clause said to delta-spark's own builder."""
@@ -176,10 +182,13 @@ class MergeBuilder:
             ``num_affected_rows``, ``num_updated_rows``, ``num_deleted_rows`` and ``num_inserted_rows``.
 
         Raises:
+            InvalidArgumentError: A text is not one expression.
             ConflictError: Somebody else changed what this depends on.
         """
         if not self._clauses:
             raise InvalidArgumentError("the merge has no clause", suggestion="say what is to be done when")
+        check_delta(self._spark)
+        check_single(self._spark, self._expressions())
         found = opened(self._spark, self._table, self._storage_options)
         where = None
         if not any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
@@ -192,11 +201,21 @@ class MergeBuilder:
         return {"num_affected_rows": sum(numbers.values()), **numbers}
 
     def _with(self, clause: _Clause) -> Self:
+        if clause.condition is not None:
+            check_type("the clause's condition", clause.condition)
         return replace(self, _clauses=(*self._clauses, clause))
 
+    def _expressions(self) -> dict[str, str | Column | None]:
+        """Everything that was said, by what a message calls it."""
+        said: dict[str, str | Column | None] = {"the condition": self._condition}
+        for number, clause in enumerate(self._clauses, 1):
+            said[f"the condition of clause {number}"] = clause.condition
+            for column, value in (clause.values or {}).items():
+                said[f"{column!r} of clause {number}"] = value
+        return said
+
     def _run(self, folder: str) -> None:
-        said = [v for c in self._clauses for v in (c.condition, *(c.values or {}).values())]
-        if all_text(self._condition, *said):
+        if all_text(*self._expressions().values()):
             self._run_text(folder)
             return
         with columns_of(self._spark):
@@ -228,4 +247,5 @@ def _given(values: Mapping[str, str | Column] | None, name: str) -> Mapping[str,
             "the clause names no column",
             suggestion=f"name them in {name}=, or use the clause for all columns",
         )
+    check_values(name, values)
     return values

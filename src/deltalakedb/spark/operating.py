@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog import snapshots
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
@@ -12,6 +13,7 @@ from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, SPARKS, is_on
+from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import submit
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.uri import Address
+
+#: a column's name with parts in backticks
+_QUOTED: Final = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))*")
 
 
 def opened(
@@ -81,6 +86,7 @@ def operate(
 
     Raises:
         ConflictError: Somebody else changed what the operation depends on.
+        OperationError: delta-spark refused it in words that PySpark cannot tell.
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
@@ -94,7 +100,8 @@ def operate(
     failpoint("data.before")
     with SparkScratch.at(table._root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
-        run(str(scratch.folder))
+        with own_words(table.name):
+            run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
@@ -115,7 +122,13 @@ def path_name(folder: str) -> str:
 
 def column_name(name: str) -> str:
     """A column as Spark's SQL names it; one that is quoted already stays as it is."""
-    return name if "`" in name else ".".join(f"`{part}`" for part in name.split("."))
+    if "`" not in name:
+        return ".".join(f"`{part}`" for part in name.split("."))
+    if _QUOTED.fullmatch(name) is None:
+        raise InvalidArgumentError(
+            f"{name!r} is not the name of one column", suggestion="quote each part once"
+        )
+    return name
 
 
 def _candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:

@@ -71,7 +71,7 @@ class SparkTransaction:
     ) -> None:
         """Write a DataFrame, creating the table where it does not exist; arguments as in `write`."""
         wish = Wish(
-            df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, dict(options or {})
+            df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, options or {}
         )
         wish.check()
         try:

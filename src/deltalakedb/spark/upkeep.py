@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.expressions import check_single, check_type
 from deltalakedb.spark.operating import column_name, opened, operate, path_name
 from deltalakedb.table.restoring import restored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     import deltalake
     from pyspark.sql import SparkSession
@@ -47,7 +48,12 @@ def optimize(
         1
     """
     columns = [z_order_by] if isinstance(z_order_by, str) else list(z_order_by)
+    if where is not None and not isinstance(where, str):
+        raise ArgumentTypeError(f"where is SQL text, not {where!r}")
+    if where is not None:
+        check_type("where", where)
     found = opened(spark, table, storage_options)
+    check_single(spark, {"where": where})
     told: dict[str, Any] = {}
 
     def run(folder: str) -> None:
@@ -91,6 +97,10 @@ def restore(
     """
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("a table is restored to a version or to a time", suggestion="give one")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+        raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
+    if timestamp is not None and not isinstance(timestamp, str | datetime):
+        raise ArgumentTypeError(f"a time is a datetime or a text, not {timestamp!r}")
     found = opened(spark, table, storage_options)
     target = version if timestamp is None else timestamp
     if not isinstance(target, int | str) and target is not None:

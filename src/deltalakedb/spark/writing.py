@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.database import Database
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.expressions import check_frame
 from deltalakedb.spark.scratch import SparkScratch, check_shared, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
+from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import removes, submit
+from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.writer import check_mode, create_with, exists, open_existing
@@ -66,7 +69,8 @@ def write(
         app_id: An application that writes each of its versions once.
         version: The application's version; a version that was written before is not written again.
         configuration: A new table's properties.
-        options: Further options of Delta's writer, such as ``maxRecordsPerFile``.
+        options: Further options of Delta's writer, such as ``maxRecordsPerFile``; those that say the same as
+            an argument here, such as ``replaceWhere``, are taken as the argument.
         storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
 
     Returns:
@@ -80,9 +84,7 @@ def write(
         >>> write(df, "deltasql://sqlite//lake/meta.db?table=orders", mode="append")
         7
     """
-    wish = Wish(
-        df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, dict(options or {})
-    )
+    wish = Wish(df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, options or {})
     wish.check()
     address = uri if isinstance(uri, Address) else parse_uri(str(uri))
     table = open_existing(address, storage_options)
@@ -108,12 +110,19 @@ class Wish:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Give the mode its one name."""
+        """Give the mode its one name, and what options say of the arguments to these."""
         if self.mode == "errorifexists":
             object.__setattr__(self, "mode", "error")
+        names = ("replace_where", "dynamic", "schema_mode", "app_id", "version")
+        meant, left = fold_options(self.options, {name: getattr(self, name) for name in names})
+        for name, value in (meant | {"options": left}).items():
+            object.__setattr__(self, name, value)
 
     def check(self) -> None:
         """Refuse what makes no sense, whatever the table."""
+        check_frame("the data", self.df)
+        if self.replace_where is not None and not isinstance(self.replace_where, str):
+            raise ArgumentTypeError(f"replace_where is SQL text, not {self.replace_where!r}")
         _check(
             self.mode,
             schema_mode=self.schema_mode,
@@ -151,7 +160,7 @@ class Wish:
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
             return None
         more = {} if self.replace_where is None else {"replaceWhere": self.replace_where}
-        if self.mode == "overwrite" and "partitionOverwriteMode" not in self.options:
+        if self.mode == "overwrite":
             # a session's own setting must not turn one kind of overwriting into another
             more["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
         return _write_to(
@@ -202,8 +211,12 @@ def _create(
 
 
 def _done(table: SqlDeltaTable, app_id: str, version: int) -> bool:
-    recorded = table.transaction_version(app_id)
-    return recorded is not None and recorded >= version
+    recorded = committed_version(table._source, app_id)
+    if recorded is not None and recorded >= version:
+        return True
+    # a transaction may write one version in several operations; only a higher one makes it late
+    noted = table.transaction_version(app_id)
+    return noted is not None and noted > version
 
 
 def _write_to(

@@ -108,6 +108,10 @@ class Overlay:
         """An application's own version."""
         if (mine := self._txns.get(app_id)) is not None:
             return mine
+        return self.committed_version(app_id)
+
+    def committed_version(self, app_id: str) -> int | None:
+        """An application's version beneath the transaction, whatever its own operations noted."""
         return None if self._base is None else self._base.txn_version(app_id)
 
     def num_records(self) -> int:
@@ -126,6 +130,11 @@ class Overlay:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
+
+
+def committed_version(source: Source, app_id: str) -> int | None:
+    """An application's version as others see it: what a transaction noted itself is not done yet."""
+    return source.committed_version(app_id) if isinstance(source, Overlay) else source.txn_version(app_id)
 
 
 def num_files(source: Source) -> int:
