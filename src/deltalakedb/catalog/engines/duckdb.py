@@ -152,7 +152,9 @@ class DuckdbEngine(Engine):
         with self._lock:
             self._users -= 1
             self._used_at = time.monotonic()
-            if self._users == 0 and self._root is not None and self._timer is None:
+            if self._users == 0 and self._idle <= 0:
+                self._let_go()
+            elif self._users == 0 and self._root is not None and self._timer is None:
                 self._watch(self._idle)
 
     def _watch(self, seconds: float) -> None:
