@@ -112,3 +112,13 @@ def test_a_quoted_column_is_one_column() -> None:
     for wrong in ("`a` = 1, `b`", "`a", "a`", "`a`.`", "`a`b"):
         with pytest.raises(InvalidArgumentError, match="one column"):
             column_name(wrong)
+
+
+def test_a_merge_that_is_right_says_nothing_on_the_screen(
+    spark: Any, catalog: Catalog, capfd: pytest.CaptureFixture[str]
+) -> None:
+    news = spark.createDataFrame([(1, "b")], "id BIGINT, part STRING")
+    capfd.readouterr()
+    merge(spark, catalog.table_uri("t"), news, "target.id = source.id").whenMatchedDelete().execute()
+    assert "UNRESOLVED_COLUMN" not in "".join(capfd.readouterr())
+    assert ids_of(catalog.table("t")) == [2]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.extras import require
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -50,6 +52,17 @@ def check_frame(what: str, value: object) -> None:
         )
 
 
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PySpark from writing pages about columns that this frame does not have."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
     """Refuse texts that are not one expression each, so that none says more than its place in a statement.
 
@@ -65,8 +78,9 @@ def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
         return
     errors = require("pyspark.errors", "spark", "Spark")
     try:
-        # the schema is what makes Spark Connect look at a frame at all
-        _ = spark.range(0).selectExpr(*texts.values()).schema
+        with _unlogged():
+            # the schema is what makes Spark Connect look at a frame at all
+            _ = spark.range(0).selectExpr(*texts.values()).schema
     except errors.ParseException as error:
         if len(texts) > 1:
             for what, text in texts.items():
