@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ def check_frame(what: str, value: object) -> None:
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from writing pages about columns that this frame does not have."""
-    logger = logging.getLogger("SQLQueryContextLogger")
+    logger = require("pyspark.logger", "spark", "Spark").PySparkLogger.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
         yield
