@@ -30,15 +30,6 @@ class Stop(Exception):  # noqa: N818
     """What a user's code raises in the middle of a transaction."""
 
 
-@pytest.fixture
-def lake(catalog: Catalog, tmp_path: Path) -> Catalog:
-    """A catalog with the tables a, b and c of one row each."""
-    catalog.set_root(tmp_path / "lake")
-    for number, name in enumerate("abc"):
-        catalog.write(name, ids(number))
-    return catalog
-
-
 def contents(lake: Catalog) -> dict[str, list[int]]:
     return {t.name: ids_of(lake.table(t.name)) for t in lake.tables()}
 

@@ -217,18 +217,14 @@ class _Load:
                 changes.apply(commit.version, actions)
             changes.rows.flush()
             write_commits(session, self._table_id, [commit for commit, _ in loaded])
-            receipt = self._receipt(
+            receipt = self._tail_receipt(
                 session,
-                self._batch,
-                "tail",
-                versions.start,
-                versions.stop - 1,
+                versions,
                 changes.added + changes.removed,
                 changes.counts,
                 changes.rows.next_seq,
                 began,
             )
-            failpoint("import.batch_written")
         self._note(receipt, len(versions))
 
     def _ready(self, versions: range, tail: ReadyTail) -> None:
@@ -242,18 +238,8 @@ class _Load:
             encoder = self._encoder(session)
             counts, next_seq = write_tail(session, self._table_id, self._next_seq, tail, encoder)
             write_commits(session, self._table_id, commits)
-            receipt = self._receipt(
-                session,
-                self._batch,
-                "tail",
-                versions.start,
-                versions.stop - 1,
-                sum(c.facts.added + c.facts.removed for c in tail.commits),
-                counts,
-                next_seq,
-                began,
-            )
-            failpoint("import.batch_written")
+            actions = sum(c.facts.added + c.facts.removed for c in tail.commits)
+            receipt = self._tail_receipt(session, versions, actions, counts, next_seq, began)
         self._note(receipt, len(versions))
 
     def _large(self, version: int) -> None:
@@ -275,18 +261,14 @@ class _Load:
                     changes.apply(version, [a for a in state if isinstance(a, STATE)])
             facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
             self._note_large(session, version, state, facts)
-            receipt = self._receipt(
+            receipt = self._tail_receipt(
                 session,
-                self._batch,
-                "tail",
-                version,
-                version,
+                range(version, version + 1),
                 changes.added + changes.removed,
                 changes.counts,
                 changes.rows.next_seq,
                 began,
             )
-            failpoint("import.batch_written")
         self._note(receipt, 1)
 
     def _note_large(
@@ -342,6 +324,16 @@ class _Load:
     ) -> Receipt:
         receipt = receipt_of(session, batch, kind, (begins, ends), actions, counts, next_seq, began)
         imports.write_receipt(session, self._row.import_id, receipt)
+        return receipt
+
+    def _tail_receipt(
+        self, session: Session, versions: range, actions: int, counts: Counts, next_seq: int, began: float
+    ) -> Receipt:
+        """The receipt of a batch of commits, which is all that was left to write of it."""
+        receipt = self._receipt(
+            session, self._batch, "tail", versions.start, versions.stop - 1, actions, counts, next_seq, began
+        )
+        failpoint("import.batch_written")
         return receipt
 
     def _note(self, receipt: Receipt, steps: int) -> None:
