@@ -22,7 +22,7 @@ from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog.values import Table
     from deltalakedb.config import Config
@@ -251,8 +251,7 @@ def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
-    options = database.engine.config.storage_options_for(table.location)
-    store = open_store(table.location, options)
+    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
     if table.published_version < 0:
         return
     if next(iter(store.list(LOG_FOLDER)), None) is None:
@@ -264,7 +263,7 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         return
     yield Check("location", "ok", table.location, table=table.name)
     yield _head(database, table, store)
-    yield _strangers(database, table, options)
+    yield _strangers(database, table, store)
 
 
 def _head(database: Database, table: Table, store: Store) -> Check:
@@ -290,8 +289,8 @@ def _head(database: Database, table: Table, store: Store) -> Check:
     return Check("log", "ok", f"version {version} is there byte for byte", table=table.name)
 
 
-def _strangers(database: Database, table: Table, options: Mapping[str, str] | None) -> Check:
-    if (newest := newest_beyond(database, table, options)) is None:
+def _strangers(database: Database, table: Table, store: Store) -> Check:
+    if (newest := newest_beyond(database, table, store)) is None:
         return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
     if table.state == registry.FOLLOWING:
         hint = "`deltasql import --follow` brings new commits in; is it running?"

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import audit, group_notes
+from deltalakedb.catalog import audit, group_notes, registry
 from deltalakedb.catalog.leases import Holding
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _TOGETHER = 8
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
-#: commits of ours that a resolution took back and has not made again yet, by table
-RESOLVING = group_notes.RESOLVING
 #: leases of those who write checkpoints, by table
 CHECKPOINT_LEASE = "checkpoint:"
 #: commits that wait longer than this are an alarm
@@ -156,9 +154,7 @@ def lag(database: Database, table_id: int) -> Lag:
 
 def refuse_unpublished(database: Database, table: Table) -> None:
     """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
-    with database.read() as session:
-        resolving = session.row(database.sql("tables", "setting"), (f"{RESOLVING}{table.table_id}",))
-    if resolving is not None:
+    if registry.setting(database, f"{group_notes.RESOLVING}{table.table_id}") is not None:
         raise UnsupportedOperationError(
             "a resolution of the table was interrupted: commits that it took back would be lost",
             table=table.name,

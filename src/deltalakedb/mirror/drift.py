@@ -85,20 +85,14 @@ def verify(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table)
-    found = list(_files(database, store, table, rows, storage_options))
+    found = list(_files(database, store, table, rows))
     if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
         found += _replays(database, store, table)
     checked = sum(r.version <= table.published_version for r in rows)
     return DriftReport(name, checked, tuple(sorted(found, key=lambda f: f.version)))
 
 
-def _files(
-    database: Database,
-    store: Store,
-    table: Table,
-    rows: list[CommitRow],
-    storage_options: Mapping[str, str] | None,
-) -> Iterator[Finding]:
+def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]) -> Iterator[Finding]:
     listing = list_log(store)
     covered = max(listing.checkpoints, default=-1)
     for row in rows:
@@ -123,7 +117,7 @@ def _files(
             )
         else:
             yield judge(database, table, row.version, data)
-    if (newest := newest_beyond(database, table, storage_options)) is not None:
+    if (newest := newest_beyond(database, table, store)) is not None:
         yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 

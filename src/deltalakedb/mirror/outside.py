@@ -64,16 +64,13 @@ class Adopted:
     versions: tuple[int, ...] = ()
 
 
-def newest_beyond(
-    database: Database, table: Table, storage_options: Mapping[str, str] | None = None
-) -> int | None:
+def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
     """The newest version of the log beyond the head that the catalog does not know; None where there is none.
 
     A version is in the database before it is in the log, so a file beyond the head is of somebody else, or of
     a time that this database, an older backup, does not remember. The next version may be gone again: whoever
     wrote a checkpoint after it can clean up.
     """
-    store = open_store(table.location, storage_options)
     head = table.head.version
     while True:
         listing = list_log(store, start_after=commit_path(head))
@@ -88,7 +85,7 @@ def newest_beyond(
 
 def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether the log holds a version beyond the head that the catalog does not know."""
-    return newest_beyond(database, table, storage_options) is not None
+    return newest_beyond(database, table, open_store(table.location, storage_options)) is not None
 
 
 def refuse_strangers(
@@ -106,7 +103,8 @@ def refuse_strangers(
             version=table.head.version,
             suggestion="decide that first: see `deltasql mirror status`",
         )
-    if (newest := newest_beyond(database, table, storage_options)) is not None:
+    store = open_store(table.location, storage_options)
+    if (newest := newest_beyond(database, table, store)) is not None:
         raise TableFrozenError(
             f"_delta_log has version {newest}, which the catalog did not make: files that only the log names "
             "would be deleted",
@@ -122,12 +120,13 @@ def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
     try:
         table = registry.find(database, status.table)
         store = open_store(status.location, options)
-        newest = newest_beyond(database, table, options)
-        first = _taken(database, table, store)
-        if first is None and newest is None:
+        newest = newest_beyond(database, table, store)
+        taken = _taken(database, table, store)
+        if taken is None and newest is None:
             return replace(status, ahead=0)
         head = registry.find(database, status.table).head.version
-        return replace(status, ahead=(newest or head) + 1 - (first or head + 1))
+        first, last = head + 1 if taken is None else taken, head if newest is None else newest
+        return replace(status, ahead=last + 1 - first)
     except DeltaSqlError as error:
         logger.warning("the log of %s could not be looked at: %s", status.table, error.message)
         return status
@@ -191,7 +190,8 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
     """
     registry.refuse_followed(table)
     try:
-        if (newest := newest_beyond(database, table, storage_options)) is None:
+        store = open_store(table.location, storage_options)
+        if (newest := newest_beyond(database, table, store)) is None:
             return False
     except StorageError as error:
         # trouble with the log never stops a commit; what stands there is found when it is published
@@ -241,7 +241,7 @@ def adopt(
             _adopt_one(database, name, reader, version, origin, own)
             done.append(version)
             version += 1
-        newest = newest_beyond(database, registry.find(database, name), storage_options)
+        newest = newest_beyond(database, registry.find(database, name), reader.store)
         if newest is None:
             break
         if not reader.store.exists(commit_path(version)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, outbox, registry, snapshots, unratify
+from deltalakedb.catalog import commits, group_notes, outbox, registry, snapshots, unratify
 from deltalakedb.catalog.files import read_adds
 from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
@@ -179,7 +179,7 @@ def _take_back(
 
 
 def _note(table: Table) -> str:
-    return f"{outbox.RESOLVING}{table.table_id}"
+    return f"{group_notes.RESOLVING}{table.table_id}"
 
 
 def _noted(database: Database, table: Table) -> list[Ours] | None:

@@ -106,7 +106,7 @@ def verify_table(
     )
     extra = []
     # that a followed log is ahead is no difference but a delay
-    ahead = None if table.state == registry.FOLLOWING else newest_beyond(database, table, options)
+    ahead = None if table.state == registry.FOLLOWING else newest_beyond(database, table, reader.store)
     if ahead is not None:
         extra.append(Difference("ahead", ahead, "the log has a version that the catalog does not know"))
     report = verify_loaded(subject, level, extra)
