@@ -7,7 +7,7 @@ import io
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,6 +112,8 @@ class Proxy:
         self._host = urlsplit(upstream).netloc
         self._faults: list[tuple[str, str, Fault]] = []
         self._lock = threading.Lock()
+        #: the server behind keeps an upload's parts in a dictionary that two requests must not change at once
+        self._parts = threading.Lock()
         self._over = threading.Event()
         #: every request that was made, as method and path
         self.requests: list[tuple[str, str]] = []
@@ -185,7 +187,8 @@ class Proxy:
             text = f"<Error><Code>E{fault}</Code><Message>{quoted}</Message></Error>".encode()
             self._answer(request, int(fault), {"Content-Type": "application/xml"}, text)
         else:
-            status, headers, answer = self._forward(request, body)
+            with self._parts if "uploadId=" in path else nullcontext():
+                status, headers, answer = self._forward(request, body)
             if status < 300:
                 self.done.append((request.command, path))
             if fault == "lost answer":
