@@ -275,7 +275,9 @@ def apply_state(
     """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed."""
     sql = statements("snapshots", session.engine.dialect.name)
     encoder = None
-    for action in actions:
+    # of several for one application or domain, which other writers' commits may hold, the last one counts
+    last = {(type(a), _named(a)): a for a in actions}
+    for action in last.values():
         if isinstance(action, Metadata):
             session.run(sql["close metadata"], (version, table_id))
             _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
@@ -294,6 +296,12 @@ def apply_state(
             raw = encode_json(action.to_dict())
             session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
     return encoder
+
+
+def _named(action: Action) -> str | None:
+    if isinstance(action, Txn):
+        return action.app_id
+    return action.domain if isinstance(action, DomainMetadata) else None
 
 
 def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, resolve
 from deltalakedb.protocol.upgrades import FENCE
@@ -114,8 +114,11 @@ def check_commit(
     for action in actions:
         if isinstance(action, Add | Cdc):
             resolve(root, action.path)
-    # the property may not be switched off by the commit that removes rows
-    append_only = made_here and any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
+    applications = Counter(a.app_id for a in actions if isinstance(a, Txn))
+    if made_here and (often := [name for name, count in applications.items() if count > 1]):
+        raise refuse(f"the application {often[0]!r} has more than one version in the same commit")
+    # what the table was: the commit that removes rows may switch it on, as a replaced table does, but not off
+    append_only = made_here and before is not None and is_on(before, APPEND_ONLY)
     if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
         raise refuse(
             "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",
