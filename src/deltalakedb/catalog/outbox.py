@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
+#: commits are held in memory up to so many bytes, and one more
+HELD_BYTES = 16 << 20
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
 #: leases of those who write checkpoints, by table
@@ -52,9 +54,9 @@ class Lag:
 
 
 def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublished]:
-    """The oldest unpublished commits of a table, in order."""
+    """The oldest unpublished commits of a table, in order; fewer where they are large."""
     with database.read() as session:
-        rows = session.rows(database.sql("outbox", "open"), (table_id, limit))
+        rows = session.rows(database.sql("outbox", "open"), (table_id, limit, HELD_BYTES))
     return [Unpublished(r[0], r[1], bytes(r[2]), r[3], r[4]) for r in rows]
 
 

@@ -10,6 +10,7 @@ from deltalakedb.catalog import audit
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     InvalidArgumentError,
     TableExistsError,
     TableFollowedError,
@@ -53,6 +54,8 @@ def list_in(database: Database, session: Session, *, namespace: str | None = Non
 
 def find(database: Database, name: str) -> Table:
     """The table of a name; TableMissingError with near names where there is none."""
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"a table's name must be text, not {name!r}")
     with database.read() as session:
         row = session.row(database.sql("tables", "by name"), (name,))
         if row is None:
