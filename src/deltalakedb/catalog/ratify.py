@@ -63,6 +63,9 @@ _HEAD_COLUMNS = (
 )
 
 
+_STATE = (Metadata, Protocol, Txn, DomainMetadata)
+
+
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
     """What a commit's row says of files that were read piece by piece, and of the commit's bytes."""
@@ -275,7 +278,8 @@ def apply_state(
     """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed."""
     sql = statements("snapshots", session.engine.dialect.name)
     encoder = None
-    for action in actions:
+    # a commit of another writer may name one twice: the last one holds
+    for action in {_state_key(a): a for a in actions if isinstance(a, _STATE)}.values():
         if isinstance(action, Metadata):
             session.run(sql["close metadata"], (version, table_id))
             _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
@@ -288,12 +292,18 @@ def apply_state(
             columns = ("table_id", "app_id", "app_version", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
-        elif isinstance(action, DomainMetadata):
+        else:
             session.run(sql["close domain"], (version, table_id, action.domain))
             columns = ("table_id", "domain", "removed", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
     return encoder
+
+
+def _state_key(action: Metadata | Protocol | Txn | DomainMetadata) -> tuple[type[object], str]:
+    if isinstance(action, Txn):
+        return Txn, action.app_id
+    return type(action), action.domain if isinstance(action, DomainMetadata) else ""
 
 
 def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:
