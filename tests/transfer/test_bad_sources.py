@@ -125,6 +125,9 @@ def test_what_a_commit_may_not_say_leaves_nothing(tmp_path: Path, catalog_uri: s
         with pytest.raises((LogCorruptError, ProtocolError), match=about):
             import_table(str(root), uri)
         nothing_stays(catalog_uri)
+    file.write_text(whole + twice.replace('"partitionColumns": []', '"partitionColumns": ["lost"]') + "\n")
+    with pytest.raises(LogCorruptError, match="lost"):
+        import_table(str(root), uri)
     # a number of rows that is none says nothing, and of two txns of one application the last one counts
     txns = "".join(f'{{"txn":{{"appId":"a","version":{n}}}}}\n' for n in (4, 3))
     file.write_text(whole.replace('numRecords\\": 10', f'numRecords\\": {10**20}') + txns)

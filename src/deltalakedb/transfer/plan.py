@@ -23,12 +23,14 @@ from deltalakedb.log.large_commits import is_large
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.uri import Address
 
@@ -245,6 +247,7 @@ def make_plan(
         raise InvalidArgumentError(f"batch_size must be 1 or more, not {batch_size}")
     newest = reader.snapshot()  # a gap, a missing log and an unknown feature show here
     check_readable(newest.protocol, table=address.table)
+    _check_partitions(newest, address.table)
     listing = list_log(reader.store)
     passed = set(torn)
     base: Base
@@ -300,6 +303,18 @@ def make_plan(
         passed_over=tuple(sorted(passed)),
         stamps=() if checkpoint is None else stamps_of(checkpoint),
     )
+
+
+def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
+    """Refuse a table whose files nobody could tell the partitions of."""
+    names = {field.name for field in parse_schema(snapshot.metadata.schema_string).fields}
+    if lost := [name for name in snapshot.metadata.partition_columns if name not in names]:
+        raise LogCorruptError(
+            f"the schema lacks the partition columns {', '.join(lost)}",
+            table=table,
+            version=snapshot.version,
+            suggestion="have the writer of the table mend its metadata",
+        )
 
 
 def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
