@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from conftest import TableUri
+
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 SCHEMA = ids(0).schema
 
@@ -192,3 +194,23 @@ def test_names_that_delta_does_not_know_are_refused_as_stock_refuses_them(
     assert "raise_if_not_exists=False" in (refused.value.suggestion or "")
     catalog.table("t").alter.set_table_properties({"owner": "me"}, raise_if_not_exists=False)
     assert catalog.table("t").metadata().configuration == {"owner": "me"}
+
+
+def test_mapped_columns_are_mapped_beside_other_features(table_uri: TableUri) -> None:
+    data = pa.table({"id": [1, 2], "at": pa.array([0, 1], pa.timestamp("us")), "place": ["x", "y"]})
+    mapped: dict[str, Any] = {
+        "configuration": {"delta.columnMapping.mode": "name"},
+        "partition_by": ["place"],
+    }
+    uri = table_uri("t")
+    with pytest.raises(UnsupportedFeatureError, match=r"DeltaTable\.create"):
+        write_deltalake(uri, data, **mapped)
+    assert not DeltaTable.is_deltatable(uri)
+    DeltaTable.create(uri, data.schema, **mapped)
+    write_deltalake(uri, data, mode="append")
+    table = DeltaTable(uri)
+    assert {"columnMapping", "timestampNtz"} <= set(table.protocol().reader_features or ())
+    assert table.to_pyarrow_table(filters=[("place", "=", "x")])["id"].to_pylist() == [1]
+    assert table.delete("place = 'y'")["num_deleted_rows"] == 1
+    stock = deltalake.DeltaTable(table.table_uri)
+    assert pa.table(stock.scan(columns=["id"])).to_pylist() == [{"id": 1}]

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.protocol.actions import Action, Metadata, Protocol
+from deltalakedb.exceptions import UnsupportedFeatureError
+from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
+from deltalakedb.protocol.features import reader_features
 from deltalakedb.protocol.properties import (
     check_properties,
     features_named,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
 
 _FEATURE = "inCommitTimestamp"
+_MAPPING = "columnMapping"
 #: since when commits carry their time, where that is not version 0
 _SINCE = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 
@@ -116,6 +119,7 @@ def granted(
         found = found or (before is not None and is_on(before, IN_COMMIT_TIMESTAMPS))
     features = [
         *wishes.features,
+        *_lost(actions),
         *([_FEATURE] if found else []),
         *(["rowTracking"] if wishes.row_tracking else []),
     ]
@@ -124,6 +128,26 @@ def granted(
     if not features:
         return tuple(actions)
     return tuple(_granted(a, features, wishes, before, timed=found) for a in actions)
+
+
+def _lost(actions: Sequence[Action]) -> list[str]:
+    """The feature of mapped columns, which delta-rs forgets where a column or a property brings others.
+
+    Raises:
+        UnsupportedFeatureError: It has written files already, by names that readers would not find.
+    """
+    metadata = next((a for a in actions if isinstance(a, Metadata)), None)
+    protocol = next((a for a in actions if isinstance(a, Protocol)), None)
+    mode = "none" if metadata is None else metadata.configuration.get("delta.columnMapping.mode") or "none"
+    if protocol is None or mode.lower() == "none" or _MAPPING in reader_features(protocol):
+        return []
+    if any(isinstance(a, Add) for a in actions):
+        raise UnsupportedFeatureError(
+            f"delta-rs does not map the columns of this data, though delta.columnMapping.mode is {mode!r}",
+            suggestion="create the table empty, by DeltaTable.create, and append to it",
+            features=(_MAPPING,),
+        )
+    return [_MAPPING]
 
 
 def _granted(
