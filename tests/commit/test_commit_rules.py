@@ -9,6 +9,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog import commits, snapshots
+from deltalakedb.catalog.files import scan_files
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -59,6 +60,32 @@ def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench) -> None:
         assert isinstance(caught.value, DeltaProtocolError)
     assert bench.open().snapshot.version == 0
     assert bench.open().table.head.num_files == 5
+
+
+def test_many_files_of_several_tables_and_versions_come_and_go_in_one_commit(
+    make_bench: Callable[..., Bench], database: Database
+) -> None:
+    names = [f"f{n:03}" for n in range(70)]
+    benches = [make_bench(name, adds=[file(n) for n in names]) for name in "tu"]
+    changes = [
+        bench.change(
+            info("WRITE"),
+            *(gone(n) for n in names),
+            *(file(f"new-{n}") for n in names),
+            then=[[info("DELETE"), *(gone(f"new-{n}") for n in names[:-1])]],
+        )
+        for bench in benches
+    ]
+    outcome = commit(database, changes)
+    assert isinstance(outcome, list), outcome
+    assert [c.version for c in outcome] == [2, 2]
+    for bench in benches:
+        head = bench.open().table.head
+        assert (head.num_files, head.num_records) == (1, 10)
+        live = [scan_files(database, bench.open(v), ("path",))["path"].to_pylist() for v in (0, 1, 2)]
+        assert sorted(live[0]) == names
+        assert sorted(live[1]) == [f"new-{n}" for n in names]
+        assert live[2] == ["new-f069"]
 
 
 def test_a_feature_for_other_engines_can_be_named_and_then_ends_writing_here(bench: Bench) -> None:

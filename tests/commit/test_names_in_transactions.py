@@ -228,6 +228,29 @@ def test_commits_that_are_not_published_keep_a_table_from_being_dropped(
     assert quiet.tables() == []
 
 
+def test_a_commit_that_comes_before_the_drop_and_is_not_published_keeps_the_table(
+    catalog_uri: str, tmp_path: Path
+) -> None:
+    quiet = Catalog(catalog_uri, config=Config(publish=PublishConfig(mode="off")))
+    quiet.set_root(tmp_path / "lake")
+    quiet.write("a", ids(1))
+    quiet.mirror.publish("a")
+
+    def dropped(*, force: bool) -> None:
+        with quiet.transaction() as tx:
+            tx.drop_table("a", force=force)
+            tx.write("b", ids(7))
+            quiet.write("a", ids(2), mode="append")
+
+    with pytest.raises(UnsupportedOperationError, match="would be lost: 1"):
+        dropped(force=False)
+    assert contents(quiet) == {"a": [1, 2]}
+    with pytest.raises(UnsupportedOperationError, match="would be lost: 1"):
+        quiet.drop_table("a")
+    dropped(force=True)
+    assert contents(quiet) == {"b": [7]}
+
+
 def test_a_repeated_transaction_does_not_change_names_twice(lake: Catalog) -> None:
     results = []
     for _ in range(2):

@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
     CatalogUnavailableError,
     CommitUnknownError,
     DeltaSqlError,
+    TableMissingError,
 )
 from support.invariants import (
     acknowledge,
@@ -325,6 +326,21 @@ def test_a_lock_that_came_too_late_is_waited_for_once_more(
     finally:
         log.removeHandler(listener)
         log.setLevel(logging.NOTSET)
+
+
+def test_whoever_waited_for_a_head_finds_its_table_under_another_name(
+    server: OwnServer, uri: str, schema: str, tmp_path: Path
+) -> None:
+    with Catalog(uri) as catalog, ThreadPoolExecutor(1) as pool, server.connect() as foreign:
+        with foreign.transaction():
+            _lock_head(foreign, schema, "t")
+            renamed = sql.SQL("UPDATE {}.dl_tables SET name = 'renamed'").format(sql.Identifier(schema))
+            foreign.execute(renamed)
+            ours = pool.submit(lambda: catalog.rename_table("t", "mine"))
+            until(lambda: _somebody_waits(server))
+        with pytest.raises(TableMissingError):
+            ours.result(60)
+        assert [t.name for t in catalog.tables()] == ["renamed"]
 
 
 def test_the_victim_of_a_deadlock_tries_again(

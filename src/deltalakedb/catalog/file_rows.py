@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Remove
     from deltalakedb.protocol.slots import SlotRow
 
-#: file ids are (table id << SEQ_BITS) | sequence number, so that a table's files lie together
-SEQ_BITS = 40
+#: file ids are (table id << FILE_ID_BITS) | sequence number, so that a table's files lie together
+FILE_ID_BITS = 40
 
 #: columns of `dl_files`, and what `dl_file_json` holds beside the id, in the tables' own order
 MAIN_COLUMNS = (
@@ -198,7 +198,7 @@ class FileRows:
         self._write_levels()
 
     def _take_id(self) -> int:
-        file_id = (self._table_id << SEQ_BITS) | self.next_seq
+        file_id = (self._table_id << FILE_ID_BITS) | self.next_seq
         self.next_seq += 1
         return file_id
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit, registry
-from deltalakedb.exceptions import TableExistsError, TableMissingError
+from deltalakedb.catalog.group_notes import RESOLVING
+from deltalakedb.catalog.outbox import lag_in
+from deltalakedb.catalog.statements import statements
+from deltalakedb.exceptions import TableExistsError, TableMissingError, UnsupportedOperationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +27,12 @@ class NameChange:
     Attributes:
         table: The table as it was read.
         new_name: Its name from now on; None where it is dropped.
+        force: Drop it although commits of it were never published.
     """
 
     table: Table
     new_name: str | None = None
+    force: bool = False
 
 
 def change_names(
@@ -38,7 +43,7 @@ def change_names(
         _refuse_moved(held, change.table)
     for change in changes:
         if change.new_name is None:
-            registry.forget(session, held[change.table.table_id].table)
+            _drop(session, held[change.table.table_id].table, force=change.force)
     renames = [(c.table, c.new_name) for c in changes if c.new_name is not None]
     left = {table.name for table, _ in renames}
     if any(name in left for _, name in renames):
@@ -49,6 +54,39 @@ def change_names(
             )
     for table, name in renames:
         rename(database, session, table, name)
+
+
+def drop_table(database: Database, name: str, *, force: bool = False) -> Table:
+    """Forget a table in a transaction of its own, unless commits of it stand nowhere but in the catalog."""
+    with database.write() as session:
+        table = registry.for_change(database, session, name)
+        _drop(session, table, force=force)
+        return table
+
+
+def _drop(session: Session, table: Table, *, force: bool) -> None:
+    """Forget a table whose head is held: whoever had a commit on the way has made it, or finds no table."""
+    if not force:
+        refuse_unpublished(session, table)
+    registry.forget(session, table)
+
+
+def refuse_unpublished(session: Session, table: Table) -> None:
+    """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
+    sql = statements("tables", session.engine.dialect.name)["setting"]
+    if session.row(sql, (f"{RESOLVING}{table.table_id}",)) is not None:
+        raise UnsupportedOperationError(
+            "a resolution of the table was interrupted: commits that it took back would be lost",
+            table=table.name,
+            suggestion=f"`deltasql mirror resolve {table.name} --keep-theirs` goes on with it; or drop with "
+            "force=True (`--force`)",
+        )
+    if behind := lag_in(session, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
+            table=table.name,
+            suggestion="publish them first (`deltasql mirror run`), or drop with force=True (`--force`)",
+        )
 
 
 def rename_table(database: Database, name: str, new_name: str) -> Table:

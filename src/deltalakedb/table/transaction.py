@@ -11,7 +11,8 @@ import deltalake
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.commits import by_transaction
-from deltalakedb.catalog.outbox import group, refuse_unpublished
+from deltalakedb.catalog.names import refuse_unpublished
+from deltalakedb.catalog.outbox import group
 from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
@@ -193,9 +194,10 @@ class Transaction(TransactionView):
         participant = self._participant(name)
         table = participant.table
         if not isinstance(table, NewTable) and not force:
-            refuse_unpublished(self._database, table)
+            with self._database.read() as session:
+                refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
-        self._tables.drop(participant)
+        self._tables.drop(participant, force=force)
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -26,7 +26,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.finalizing import counted_head, show
-from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.live import WINDOW
 from deltalakedb.transfer.loader import TORN, LocalEngine
 from deltalakedb.transfer.memory import memory_bound, peak_bytes
@@ -164,17 +164,17 @@ class Pipeline:
                 report=report,
             )
         if self._level == "data":
-            report = self._timed("rows", lambda: self._compare_rows(row, report, lease))
+            report = self._timed("rows", lambda: self._compare_rows(row, report))
         failpoint("import.verified")
         return row, plan, report
 
-    def _compare_rows(self, row: ImportRow, report: VerifyReport, lease: Lease) -> VerifyReport:
+    def _compare_rows(self, row: ImportRow, report: VerifyReport) -> VerifyReport:
         """Compare the rows themselves; where they differ the load stays, to be gone on with."""
         from deltalakedb.transfer.data_rows import check_loaded_rows  # reading data costs time to import
 
         look = partial(check_loaded_rows, report, self._database, row, self._options, self._engine)
         try:
-            return Heartbeat(self._database, lease).during(look)
+            return look()
         except Exception as error:
             self._note_error(row, error)
             raise
@@ -272,24 +272,21 @@ class Pipeline:
         self, row: ImportRow, plan: ImportPlan, lease: Lease
     ) -> tuple[ImportRow, VerifyReport]:
         """Build the indexes for planning while what is loaded is compared with the log."""
+        verify = partial(self._timed, "verify", lambda: self._verify(row, plan))
         if not row.deferred_indexes:
-            return row, self._timed("verify", lambda: self._verify(row, plan, lease))
+            return row, verify()
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
             build = partial(indexes.restore, self._database, row, lease)
             built = pool.submit(copy_context().run, self._timed, "index", build)
-            report = self._timed("verify", lambda: self._verify(row, plan, lease, built))
+            report = verify()
             return built.result(), report
 
-    def _verify(
-        self, row: ImportRow, plan: ImportPlan, lease: Lease, building: Future[ImportRow] | None = None
-    ) -> VerifyReport:
-        beat, total, done = Heartbeat(self._database, lease), max(1, plan.base_rows), 0
+    def _verify(self, row: ImportRow, plan: ImportPlan) -> VerifyReport:
+        total, done = max(1, plan.base_rows), 0
         self._tell(ImportProgress("verifying", 0, total))
 
         def tick() -> None:
             nonlocal done
-            if building is None or building.done():  # else every index renews the lease
-                beat()
             done = min(total, done + WINDOW)
             self._tell(ImportProgress("verifying", done, total))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows
+from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.catalog.ratify import Counts
 from deltalakedb.log.checkpoint import as_torn, column_actions
 from deltalakedb.log.checkpoint_scan import Piece
@@ -140,7 +140,7 @@ def write_window(
     }
     for part in window.parts:
         if isinstance(part, Block):
-            first, many = (table_id << SEQ_BITS) | rows.next_seq, part.counts.num_files
+            first, many = (table_id << FILE_ID_BITS) | rows.next_seq, part.counts.num_files
             rows.next_seq += many
             ids = pa.array(np.arange(first, first + many))
             write_columns(session, table_id, {"file_id": ids, **part.columns}, constants, ())
