@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from functools import partial
 from typing import TYPE_CHECKING
@@ -97,6 +98,21 @@ def test_a_checkpoint_that_is_torn_inside_is_passed_over_for_an_older_one(
     (root / "_delta_log" / f"{3:020}.json").unlink()
     with pytest.raises(LogCorruptError):
         import_table(str(root), f"{catalog_uri}?table=u", history="checkpoint")
+
+
+def test_of_an_application_that_a_commit_names_twice_the_last_version_holds(
+    tmp_path: Path, catalog_uri: str
+) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri, history="full")
+    twice = deltalake.CommitProperties(
+        app_transactions=[deltalake.Transaction("app", 1), deltalake.Transaction("app", 2)]
+    )
+    table = deltalake.DeltaTable(root)
+    deltalake.write_deltalake(table, table.to_pyarrow_table(), mode="append", commit_properties=twice)
+    import_table(str(root), uri, catch_up=True)
+    import_table(shutil.copytree(root, tmp_path / "copy"), f"{catalog_uri}?table=u", verify="full")
+    assert [DeltaTable(f"{catalog_uri}?table={n}").transaction_version("app") for n in "tu"] == [2, 2]
 
 
 def test_a_damaged_line_is_named_and_leaves_nothing(tmp_path: Path, catalog_uri: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.catalog import audit, slot_rows
 from deltalakedb.catalog.commits import digest
@@ -63,6 +63,9 @@ _HEAD_COLUMNS = (
     "shape",
     "head_sha256",
 )
+
+#: what a table has beside its files
+State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +297,7 @@ def apply_state(
             columns = ("table_id", "app_id", "app_version", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
-        elif isinstance(action, DomainMetadata):
+        else:
             session.run(sql["close domain"], (version, table_id, action.domain))
             columns = ("table_id", "domain", "removed", "add_version", "raw")
             raw = encode_json(action.to_dict())
@@ -302,9 +305,9 @@ def apply_state(
     return encoder
 
 
-def _said_once(actions: Sequence[Action], version: int) -> Iterable[Action]:
+def _said_once(actions: Sequence[Action], version: int) -> Iterable[State]:
     """Those that are about no file; of several txns of an application the last one."""
-    kept: dict[tuple[str, str], Action] = {}
+    kept: dict[tuple[str, str], State] = {}
     for action in actions:
         if isinstance(action, Metadata | Protocol):
             name = ""
