@@ -113,6 +113,15 @@ def test_a_rewritten_file_keeps_the_row_ids_that_it_brings(make_bench: Callable[
     assert _mark(bench) == 49
 
 
+def test_ids_that_files_bring_are_below_the_mark_ever_after(make_bench: Callable[..., Bench]) -> None:
+    bench = _tracked(make_bench)
+    brought = replace(file("b", low=0, high=9), base_row_id=100, default_row_commit_version=0)
+    bench.commit(info("WRITE"), brought, file("n", low=0, high=4))
+    by_path = {a.path: a for a in _live(bench)}
+    assert (by_path["b"].base_row_id, by_path["n"].base_row_id) == (100, 110)
+    assert _mark(bench) == 114
+
+
 def test_a_file_that_does_not_tell_its_rows_is_refused_by_row_tracking(
     make_bench: Callable[..., Bench],
 ) -> None:

@@ -50,6 +50,7 @@ FORBIDDEN: list[list[Any]] = [
     [features("clustering")],
     [features("identityColumns"), file("x")],
     [protocol(min_writer_version=6), file("x")],
+    [file("x"), Txn(app_id="a", version=1), Txn(app_id="a", version=2)],
 ]
 
 

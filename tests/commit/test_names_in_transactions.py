@@ -194,6 +194,31 @@ def test_a_table_that_others_drop_or_rename_meanwhile_is_told(lake: Catalog, tmp
     assert contents(lake) == {"theirs": [0], "b": [5], "c": [2], "wanted": [6]}
 
 
+def test_rows_for_a_name_never_go_to_the_table_that_had_it_before(lake: Catalog, tmp_path: Path) -> None:
+    late = lake.table("a", version=0)  # stays at its version
+
+    def late_append(tx: Transaction) -> None:
+        tx.write("a", ids(7))
+        with lake.transaction() as other:  # a rebuilt table takes the place of the old one
+            other.write("rebuilt", other.table("a").to_pyarrow_table())
+            other.rename_table("a", "before")
+            other.rename_table("rebuilt", "a")
+
+    def attempt() -> None:
+        with lake.transaction() as tx:
+            tx.write("b", ids(8))
+            late_append(tx)
+
+    with pytest.raises(TableMissingError, match="'a' was renamed to 'before' in the meantime"):
+        attempt()
+    before = data_files(tmp_path)
+    with pytest.raises(TableMissingError, match="renamed to 'before'"):
+        late.update({"id": "id + 1"})
+    assert data_files(tmp_path) == before
+    write_deltalake(lake.table_uri("a"), ids(9), mode="append")
+    assert contents(lake) == {"a": [0, 9], "b": [1], "before": [0], "c": [2]}
+
+
 def test_taken_names_are_refused_at_once(lake: Catalog) -> None:
     with lake.transaction() as tx:
         for change in (

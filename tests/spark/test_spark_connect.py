@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +105,13 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
     with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
         catalog.write("t", pa.table({"id": [0, 1]}), location=tmp_path / "t")
     many_files(tmp_path / "source")
-    told = Child(
-        _on_connect, str(tmp_path), folder=tmp_path, patience=600, SPARK_LOCAL_IP="127.0.0.1"
-    ).result()
+    with socket.socket() as other:
+        with suppress(OSError):  # where that fails, somebody has Spark's usual port already
+            other.bind(("127.0.0.1", 15002))
+            other.listen()
+        told = Child(
+            _on_connect, str(tmp_path), folder=tmp_path, patience=600, SPARK_LOCAL_IP="127.0.0.1"
+        ).result()
     assert told["module"] == "pyspark.sql.connect.session"
     assert told["read"] == [0, 1]
     assert told["ahead of the log"] == [1, 5]

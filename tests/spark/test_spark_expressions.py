@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, OperationError
-from deltalakedb.spark import delete, merge, optimize, restore, update, write
+from deltalakedb.spark import delete, merge, optimize, read, restore, update, write
 from deltalakedb.spark.operating import column_name
 from support.lake import ids, ids_of
 
@@ -75,6 +75,8 @@ def test_wrong_types_are_errors_of_one_line(spark: Any, catalog: Catalog) -> Non
             lambda bad=bad: merge(spark, t, bad, "target.id = source.id"),
             lambda bad=bad: merge(spark, t, news, "true").whenMatchedUpdate(set={"id": bad}),
             lambda bad=bad: write(bad, t, mode="append"),
+            lambda bad=bad: read(bad, t),
+            lambda bad=bad: delete(bad, t),
         ):
             with pytest.raises(ArgumentTypeError) as caught:
                 wrong()

@@ -10,6 +10,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import UnsupportedFeatureError
+from deltalakedb.spark import merge, optimize, restore, update, write
 from support.golden import copy_of, go_on, golden_params
 from support.lake import ids
 from support.spark import read, rows
@@ -164,3 +165,32 @@ def test_rows_of_a_table_that_was_made_here_keep_their_ids_where_spark_changes_t
     assert {known[1], known[20], known[3]} == {0, 1, 2}
     assert known[20] == 1, "the second row is still the second"
     assert known[4] > 2
+
+
+def test_rows_of_a_table_that_spark_made_here_have_an_id_each(
+    spark: Any, lake: Catalog, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    uri = f"{lake.table_uri('t')}&location={root}"
+    asked = {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"}
+    write(spark.range(0, 10, 1, 1), uri, configuration=asked)
+
+    def known() -> dict[int, int]:
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        found = spark.read.format("delta").load(str(root)).select("id", "_metadata.row_id").collect()
+        return {row["id"]: row["row_id"] for row in found}
+
+    before = known()
+    update(spark, uri, {"id": "id + 100"}, "id = 3")
+    write(spark.range(10, 12), uri, mode="append")
+    merging = merge(spark, uri, spark.range(11, 13), "target.id = source.id")
+    merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    optimize(spark, uri)
+    after = known()
+    assert [after[n] for n in (*range(3), 103, *range(4, 10))] == [before[n] for n in range(10)]
+    assert len(set(after.values())) == len(after) == 13
+    restore(spark, uri, version=0)
+    write(spark.range(50, 52), uri, mode="append")
+    again = known()
+    assert {n: again[n] for n in range(10)} == before
+    assert min(again[50], again[51]) > max(after.values())

@@ -10,7 +10,7 @@ import numpy as np
 from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import canonical_path, check_path
 from deltalakedb.protocol.slots import SLOT_COLUMNS, Level, SlotEncoder, count_levels
 
 if TYPE_CHECKING:
@@ -135,7 +135,12 @@ class FileRows:
         self._encoder = encoder
 
     def add(self, add: Add, version: int) -> tuple[int, int | None]:
-        """A file that lives from a version on; its id and its number of rows."""
+        """A file that lives from a version on; its id and its number of rows.
+
+        Raises:
+            ProtocolError: Its path is none of a data file.
+        """
+        check_path(add.path)
         encoded = self._encoder.encode(add)
         self._encoded.append(encoded)
         file_id = self._take_id()

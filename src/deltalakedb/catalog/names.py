@@ -40,7 +40,7 @@ def change_names(
 ) -> None:
     """Drop and rename tables whose heads the transaction holds; names may change hands in a circle."""
     for change in changes:
-        _refuse_moved(held, change.table)
+        still_there(held, change.table)
     for change in changes:
         if change.new_name is None:
             _drop(session, held[change.table.table_id].table, force=change.force)
@@ -107,17 +107,31 @@ def rename(database: Database, session: Session, table: Table, new_name: str) ->
         )
     now = session.now_ms()
     session.run(database.sql("tables", "rename"), (new_name, now, table.table_id))
+    session.run(database.sql("tables", "reshape"), (uuid.uuid4().hex, table.table_id))
     audit.record(
         session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=table.name
     )
 
 
-def _refuse_moved(held: Mapping[int, LockedTable], table: Table) -> None:
+def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
+    """A table whose head is held, if it is the one that was read.
+
+    Whoever works on a name means the table that has it: where another one was put in its place meanwhile, a
+    commit to the one that was read would go where nobody looks.
+
+    Args:
+        held: Tables as they are now, by id.
+        table: The table as it was read.
+        named: It must have its name still.
+    """
     found = held.get(table.table_id)
-    if found is None or found.table.name != table.name:
+    if found is not None and found.table.location != table.location:
+        found = None  # ids begin anew in a database that was put in the place of another
+    if found is None or (named and found.table.name != table.name):
         how = "dropped" if found is None else f"renamed to {found.table.name!r}"
         raise TableMissingError(
             f"the table {table.name!r} was {how} in the meantime",
             table=table.name,
             suggestion="look at the catalog's tables and repeat the transaction",
         )
+    return found

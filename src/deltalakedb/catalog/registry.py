@@ -17,7 +17,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.storage.links import RealPlaces
+from deltalakedb.storage.links import RealPlaces, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,6 +181,16 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
                 table=name,
                 suggestion="choose a location outside: cleaning one table would delete files of the other",
             )
+
+
+def refuse_elsewhere(table: Table, location: str) -> None:
+    """Refuse a location that is not the table's own, by whichever link it is reached."""
+    if real_location(table.location) != real_location(location):
+        raise TableExistsError(
+            f"the name {table.name!r} is taken by the table at {table.location}",
+            table=table.name,
+            suggestion="give the path of that table, or choose another name",
+        )
 
 
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:

@@ -10,7 +10,6 @@ from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.exceptions import (
-    DeltaSqlError,
     LogCorruptError,
     LogError,
     ProtocolError,
@@ -18,13 +17,12 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
-from deltalakedb.log.large_commits import commit_digest, is_large
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
 from deltalakedb.log.listing import last_checkpoint, list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
-from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
 
@@ -109,17 +107,16 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
     for row in rows:
         if row.sha256 is None:
             continue  # imported from a checkpoint: there never were bytes
+        path = commit_path(row.version)
         try:
             large = is_large(listing.commits.get(row.version))
-            if large and commit_digest(store, commit_path(row.version)).sha256 == row.sha256:
-                continue
-            data = store.get(commit_path(row.version))
+            found = commit_digest(store, path).sha256 if large else digest(store.get(path))
         except StorageMissingError:
             # cleaning up is every engine's right, below a checkpoint
             if covered <= row.version <= table.published_version:
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
-        if digest(data) == row.sha256:
+        if found == row.sha256:
             continue
         if row.version > table.published_version:
             # only what we published can be damaged
@@ -127,25 +124,28 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
                 "foreign", row.version, "something else stands in the place of a version that waits"
             )
         else:
-            yield judge(database, table, row.version, data)
+            yield judge(database, table, store, row.version)
     if (newest := newest_beyond(database, table, store)) is not None:
         yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
-def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:
+def judge(database: Database, table: Table, store: Store, version: int) -> Finding:
     """What other bytes than ours in the file of a published version are: damage, or somebody's commit."""
+    path, info = commit_path(version), CommitInfo()
     try:
-        actions = decode_commit(data, source=commit_path(version))
-    except DeltaSqlError as error:
+        # to its end, line by line: it may be of any size
+        for action in iter_actions(store, path):
+            info = action if isinstance(action, CommitInfo) else info
+    except LogCorruptError as error:
         return Finding("damaged", version, error.message)
     try:
-        if commits.commit_bytes(database, table, version).startswith(data):
+        there, ours = commit_digest(store, path), commits.commit_bytes(database, table, version)
+        if there.size < len(ours) and there.sha256 == digest(ours[: there.size]):
             return Finding("damaged", version, "the commit file is cut short")
     except VersionMissingError:
         # pruned: only its digest is known, and who made it
         row = commits.one(database, table, version)
-        info = next((a.extra for a in actions if isinstance(a, CommitInfo)), {})
-        if row is not None and (not data or info.get("txnId") == row.txn_uuid):
+        if row is not None and info.extra.get("txnId") == row.txn_uuid:
             return Finding("damaged", version, "the commit file is not as it was published")
     return Finding("foreign", version, "another commit stands in the place of ours")
 

@@ -137,8 +137,8 @@ def _taken(database: Database, table: Table, store: Store) -> int | None:
     waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
     if waiting is None or not store.exists(commit_path(waiting)):
         return None
-    ours = commits.commit_bytes(database, table, waiting)
-    return None if store.get(commit_path(waiting)) == ours else waiting
+    ours = commits.digest(commits.commit_bytes(database, table, waiting))
+    return None if commit_digest(store, commit_path(waiting)).sha256 == ours else waiting
 
 
 def look_at_open(database: Database, table: Table) -> bool:

@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
@@ -169,13 +170,12 @@ def _is_foreign(database: Database, table: Table, store: Store, version: int) ->
     if row is None or row.sha256 is None:
         return False
     try:
-        data = store.get(commit_path(version))
+        if commit_digest(store, commit_path(version)).sha256 == row.sha256:
+            return False
     except StorageMissingError:
         return False
-    if commits.digest(data) == row.sha256:
-        return False
     try:
-        found = judge(database, table, version, data)
+        found = judge(database, table, store, version)
     except DeltaSqlError as error:
         # the catalog's own copy is damaged: publishing what is not goes on
         logger.error("version %d of %s: %s", version, table.name, error.message)

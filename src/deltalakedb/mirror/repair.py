@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.catalog.leases import require
 from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
@@ -158,11 +159,10 @@ def _put(database: Database, table: Table, store: Store, finding: Finding) -> Fi
     timestamp = None if row is None else row.timestamp
     if store.put_new(path, data, mtime_ms=timestamp):
         return None
-    there = store.get(path)
-    if there == data:
+    if commit_digest(store, path).sha256 == commits.digest(data):
         return None
     # seen again, as late as can be: a commit of somebody else is never overwritten
-    now = judge(database, table, version, there)
+    now = judge(database, table, store, version)
     if finding.kind == "missing" or now.kind == "foreign":
         return replace(now, detail=f"{now.detail}; it came while the log was repaired")
     store.put(path, data, mtime_ms=timestamp)
@@ -284,7 +284,8 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
                     suggestion="move the later ones away, then recover again: ours are published then",
                 )
             break  # it only waits
-        if store.get(path) != commits.commit_bytes(database, table, version):
+        ours = commits.commit_bytes(database, table, version)
+        if commit_digest(store, path).sha256 != commits.digest(ours):
             raise TableFrozenError(
                 f"version {version} of the log is not the one in the catalog: both sides went on",
                 table=table.name,

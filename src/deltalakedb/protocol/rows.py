@@ -30,35 +30,48 @@ def assign_row_ids(
 ) -> list[Action]:
     """Give new files their base row ids and record the new high-water mark.
 
+    A file that has its ids already keeps them: the mark is never below an id that is given.
+
     Args:
         actions: The commit's actions.
         version: The version it becomes.
         domain: The row tracking domain as it stands, or None.
         table: The table's name, for messages.
     """
-    mark = _mark(domain)
-    before, out = mark, []
+    before = _mark(domain)
+    mark, out = max([before, *map(_last_id, actions)]), []
     for action in actions:
         if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
             continue
         if isinstance(action, Add):
             version_of = action.default_row_commit_version
             if action.base_row_id is None:
-                stats = parse_stats(action.stats)
-                if stats is None or stats.num_records is None:
+                if (num_records := _num_records(action)) is None:
                     raise ProtocolError(
                         f"the file {action.path} does not tell its number of rows, which row tracking needs",
                         table=table,
                         version=version,
                     )
                 action = replace(action, base_row_id=mark + 1)
-                mark += stats.num_records
+                mark += num_records
             action = replace(action, default_row_commit_version=version if version_of is None else version_of)
         out.append(action)
     if mark != before or domain is None:
         text = encode_json({"rowIdHighWaterMark": mark})
         out.append(DomainMetadata(domain=ROW_TRACKING_DOMAIN, configuration=text, removed=False))
     return out
+
+
+def _last_id(action: Action) -> int:
+    """The highest row id that a file has already; -1 for everything else."""
+    if not isinstance(action, Add) or action.base_row_id is None:
+        return -1
+    return action.base_row_id + (_num_records(action) or 1) - 1
+
+
+def _num_records(add: Add) -> int | None:
+    stats = parse_stats(add.stats)
+    return None if stats is None else stats.num_records
 
 
 def _mark(domain: Mapping[str, Any] | None) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     DeltaSqlError,
     InvalidArgumentError,
     MissingExtraError,
@@ -17,11 +18,12 @@ from deltalakedb.exceptions import (
 from deltalakedb.extras import available, require
 from deltalakedb.spark.jars import fetch_jars, find_jars
 from deltalakedb.spark.java import check_java
+from deltalakedb.spark.local_server import serve
 from deltalakedb.spark.reaching import check_master, check_server, one_line
 from deltalakedb.spark.versions import check_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -54,7 +56,7 @@ def session(
         master: Where Spark runs: ``local[*]`` by default, or a cluster's URL.
         app_name: The application's name.
         remote: A Spark Connect server (``sc://host:port``) instead of a driver in this process; its jars and
-            settings are the server's own. ``local[*]`` starts one on this machine.
+            settings are the server's own. ``local[*]`` starts one in this process, at a port that is free.
         config: Further settings of Spark, which go before ours.
         builder: A builder with settings of its own, to be completed.
         log_level: What Spark logs at least.
@@ -81,14 +83,15 @@ def session(
         check_connect(remote)
         settings = dict(config or {})
         if remote.startswith("local"):
-            # Spark starts a server here, which takes the settings of a session
+            # the server takes the settings of a session
             check_java()
             prepare_workers()
             settings = _settings(dict(getattr(building, "_options", {})), settings)
+            return _started(lambda: serve(remote, settings))
         building = building.remote(remote)
         for key, value in settings.items():
             building = building.config(key, value)
-        return _started(building)
+        return _started(building.getOrCreate)
     running = sql.SparkSession.getActiveSession()
     if running is None:
         if master is not None:
@@ -104,7 +107,7 @@ def session(
         settings["spark.master"] = master
     for key, value in settings.items():
         building = building.config(key, value)
-    made = _started(building)
+    made = _started(building.getOrCreate)
     made.sparkContext.setLogLevel(log_level)
     check_delta(made)
     return made
@@ -129,9 +132,9 @@ def check_connect(remote: str = "local") -> None:
         check_server(remote)
 
 
-def _started(building: SparkSession.Builder) -> SparkSession:
+def _started(start: Callable[[], SparkSession]) -> SparkSession:
     try:
-        return building.getOrCreate()
+        return start()
     except DeltaSqlError:
         raise
     except Exception as error:  # Java's own, with its whole stack in the message
@@ -180,11 +183,17 @@ def prepare_workers() -> None:
 
 
 def check_delta(made: SparkSession) -> None:
-    """Refuse a session that was started without Delta.
+    """Refuse a session that was started without Delta, and what is no session.
 
     Raises:
         SparkSetupError: It was.
+        ArgumentTypeError: It is none.
     """
+    if not hasattr(made, "conf"):
+        raise ArgumentTypeError(
+            f"the first argument is a Spark session, not {type(made).__name__}",
+            suggestion="make one with deltalakedb.spark.session()",
+        )
     if _EXTENSION not in (made.conf.get("spark.sql.extensions", "") or ""):
         raise SparkSetupError(
             "the Spark session was started without Delta",

@@ -64,7 +64,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
             for t in (properties.app_transactions or () if properties is not None else ())
         ]
         actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
-        files, named = root.placed(a.path for a in adds), table._is_remembered
+        files = root.placed(a.path for a in adds)
         table._hand_on(
             Work(
                 table._row,
@@ -73,7 +73,6 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
                 NOTHING,
                 files,
                 fresh=True,
-                named=named,
                 root=root,
                 hooks=hooks,
             )

@@ -80,8 +80,6 @@ class SqlDeltaTable(Outliving, SqlReads):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
-        #: nobody looked the table up: see `deltalakedb.table.memory`
-        self._is_remembered = False
         #: what the last piece of work became, where it changed nothing but files
         self._appended: Committed | None = None
         self._at_root: Root | None = None
@@ -338,7 +336,7 @@ class SqlDeltaTable(Outliving, SqlReads):
         made._address, made._storage_options, made._database = address, None, database
         made._at_root = root
         made._row, made._source, made._sink, made._raw_found = row, source, sink, None
-        made._chosen = made._passing = made._is_remembered = False
+        made._chosen = made._passing = False
         made._appended = None
         return made
 
@@ -346,7 +344,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     def _remembered(cls, address: Address, database: Database, opened: OpenTable) -> SqlDeltaTable:
         """A table that nobody looked up, for one append."""
         made = cls._inside(address, database, opened.table, SqlSource(database, opened), AutoCommit(database))
-        made._passing = made._is_remembered = True
+        made._passing = True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

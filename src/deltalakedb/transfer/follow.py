@@ -164,7 +164,7 @@ def follow_table(
         made, table = True, registry.find(database, name)
     _refuse_others(table, location)
     end = stop or threading.Event()
-    with held(database, location) as lease:
+    with held(database, table.location) as lease:
         while True:
             with database.read() as session:
                 leases.require(database, session, lease, work="following", table=name)
@@ -177,12 +177,7 @@ def follow_table(
 
 
 def _refuse_others(table: Table, location: str) -> None:
-    if table.location != location:
-        raise TableExistsError(
-            f"the name {table.name!r} is taken by the table at {table.location}",
-            table=table.name,
-            suggestion="give the path of that table, or choose another name",
-        )
+    registry.refuse_elsewhere(table, location)
     if table.state != registry.FOLLOWING:
         raise TableExistsError(
             f"{table.name!r} is a table of the catalog, not a copy",

@@ -13,10 +13,10 @@ from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.file_columns import write_columns
 from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.catalog.ratify import Counts
-from deltalakedb.log.checkpoint import column_actions
+from deltalakedb.log.checkpoint import as_torn, column_actions
 from deltalakedb.log.checkpoint_scan import Piece
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.transfer.vectors import hashes_of, plain_files
+from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,8 +69,9 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
         if not isinstance(part, Piece):
             made.parts.append(part)
             continue
-        files = plain_files(part.batch)
-        block = None if files is None else block_of(files, encoders)
+        with as_torn(part.path):
+            files = plain_files(part.batch)
+            block = None if files is None else block_of(files, encoders)
         if block is None:
             made.parts.append(part.actions())
             continue
@@ -82,7 +83,12 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
 
 
 def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
-    """Files by columns; None where their statistics ask for the other way."""
+    """Files by columns; None where their statistics ask for the other way.
+
+    Raises:
+        ProtocolError: A path is none of a data file.
+    """
+    check_paths(files.paths)
     made = encoders.many.columns(files.stats, files.partitions)
     if made is None:
         return None
