@@ -1,4 +1,4 @@
-"""A tour on SQLite: write, travel in time, look into SQL and the log, read with others, import by PySpark.
+"""A tour on SQLite: write, look into SQL and the log, read with others, change two tables together, import.
 
 `make demo` runs it. What is shown is checked as well: it ends with exit code 1 where two readers disagree.
 """
@@ -205,6 +205,32 @@ def read_with_others(tour: Tour) -> None:
     )
 
 
+def change_together(tour: Tour, catalog: Catalog) -> None:
+    tour.step("Two tables in one transaction: both change, or neither")
+    tour.code(
+        "with catalog.transaction() as tx:\n"
+        '    tx.write("customers", new_customer, mode="append")\n'
+        '    tx.write("orders", first_orders, mode="append")'
+    )
+    with catalog.transaction() as tx:
+        tx.write("customers", pa.table({"id": [8], "name": ["Hedy"]}), mode="append")
+        tx.write("orders", orders(4), mode="append")
+
+    def versions() -> list[int]:
+        """As stock sees the tables, from their logs."""
+        return [deltalake.DeltaTable(tour.folder / name).version() for name in ("customers", "orders")]
+
+    tour.check("both went up by one version, stock sees it too", versions(), [2, 4])
+    tour.say("The same with a mistake in it: the second table has no such column.")
+    try:
+        with catalog.transaction() as tx:
+            tx.write("customers", pa.table({"id": [9], "name": ["Ivan"]}), mode="append")
+            tx.write("orders", pa.table({"no_such_column": [1]}), mode="append")
+    except Exception as error:
+        tour.say(f"    {type(error).__name__}: {str(error).splitlines()[0]}")
+    tour.check("nothing changed, in neither table", versions(), [2, 4])
+
+
 def import_by_spark(tour: Tour) -> None:
     tour.step("A plain table, imported by PySpark")
     try:
@@ -288,6 +314,8 @@ def main() -> int:
             look_into_sql(tour, catalog)
             look_into_log(tour, catalog)
         read_with_others(tour)
+        with Catalog(tour.catalog) as catalog:
+            change_together(tour, catalog)
         import_by_spark(tour)
     except DisagreementError as error:
         Console(stderr=True, markup=False).print(f"✗ {error}", style="bold red")

@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     VersionMissingError,
 )
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.names import LOG_FOLDER, commit_path
 from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.outside import newest_beyond
@@ -274,12 +275,12 @@ def _head(database: Database, table: Table, store: Store) -> Check:
     except VersionMissingError:
         return Check("log", "ok", f"the bytes of version {version} are not kept", table=table.name)
     try:
-        theirs = store.get(name)
+        theirs = commit_digest(store, name).sha256
     except StorageMissingError:
         hint = "other readers now see an older table: `deltasql mirror repair` writes it again"
         return Check("log", "failed", f"{name} was published and is gone", hint, table.name, "drift")
-    if ours != theirs:
-        found = judge(database, table, version, theirs)
+    if commits.digest(ours) != theirs:
+        found = judge(database, table, store, version)
         if found.kind == "damaged":
             hint = "`deltasql mirror repair` writes it again"
             return Check("log", "failed", f"{name}: {found.detail}", hint, table.name, "drift")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.catalog import files, names, outbox, registry, snapshots
+from deltalakedb.catalog import files, names, registry, snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.config import as_config, use_config
@@ -246,10 +246,8 @@ class Catalog:
                 other writers out.
         """
         if not force:
-            table = registry.find(self._database, name)
-            outbox.refuse_unpublished(self._database, table)
-            refuse_fenced(self._database, table)
-        return registry.drop(self._database, name)
+            refuse_fenced(self._database, registry.find(self._database, name))
+        return names.drop_table(self._database, name, force=force)
 
     def set_comment(self, name: str, comment: str | None) -> None:
         """Set or clear a table's comment."""

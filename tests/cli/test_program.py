@@ -17,6 +17,7 @@ import pytest
 
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
+from deltalakedb.cli.commands import all_commands, command_names
 from deltalakedb.spark.jars import folder as jars_folder
 from support.spark import missing_reason
 
@@ -185,3 +186,18 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
+
+
+def test_a_command_answers_for_itself_without_loading_databases_and_arrow() -> None:
+    asked = "from deltalakedb.cli.main import cli; cli.main(['list', '--help'], standalone_mode=False)"
+    heavy = "import sys; print([m for m in ('pyarrow', 'pydantic', 'duckdb') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{asked}; {heavy}"], capture_output=True, text=True, check=True
+    )
+    assert "Usage: deltasql list" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_command_is_named_like_its_file() -> None:
+    assert {name: command.name for name, command in all_commands().items()} == {n: n for n in command_names()}
+    assert {"import", "import-all", "list", "mirror"} <= set(command_names())

@@ -117,6 +117,10 @@ def test_import_all_isolates_failures_and_goes_on(
     (tmp_path / "tables.txt").write_text(f"# name path\nlisted {tmp_path / 'lake' / 'a'}\n\n")
     listed = deltasql_json("import-all", "--list", "tables.txt", code=1)
     assert "belongs to the table 'raw.a'" in listed["tables"][0]["error"]["message"]
+    (tmp_path / "tables.txt").write_bytes("\ufeffraw.a lake/a\r\n".encode())  # as some editors write it
+    assert deltasql_json("import-all", "--list", "tables.txt")["tables"][0]["outcome"] == "unchanged"
+    (tmp_path / "tables.txt").write_bytes(b"a\xff lake/a\n")
+    assert "not UTF-8" in deltasql("import-all", "--list", "tables.txt", code=2).stderr
     (tmp_path / "tables.txt").write_text("alone\n")
     deltasql("import-all", "--list", "tables.txt", code=2)
     deltasql("import-all", code=2)

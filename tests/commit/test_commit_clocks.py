@@ -128,6 +128,20 @@ def test_metadata_changed_later_keeps_the_time_of_enablement(make_bench: Callabl
     assert bench.open().snapshot.metadata.configuration == noted.configuration
 
 
+def test_metadata_changed_again_in_the_same_transaction_keeps_it_too(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(protocol_=features("inCommitTimestamp"))
+    more = metadata(configuration={**ICT, "delta.appendOnly": "true"})
+    done = bench.commit(
+        info("SET TBLPROPERTIES"), metadata(configuration=ICT), then=[[info("SET TBLPROPERTIES"), more]]
+    )
+    assert done.version == 2
+    first, second = (bench.open(version).snapshot.metadata.configuration for version in (1, 2))
+    assert first["delta.inCommitTimestampEnablementVersion"] == "1"
+    assert second == {**first, "delta.appendOnly": "true"}
+
+
 def test_stock_reads_and_travels_a_table_with_in_commit_timestamps(
     catalog: Catalog, table_uri: TableUri, tmp_path: Path
 ) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, import_table, write_deltalake
 from deltalakedb.catalog import commits, snapshots
+from deltalakedb.catalog.files import scan_files
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -49,6 +51,7 @@ FORBIDDEN: list[list[Any]] = [
     [features("clustering")],
     [features("identityColumns"), file("x")],
     [protocol(min_writer_version=6), file("x")],
+    [file("x"), Txn(app_id="a", version=1), Txn(app_id="a", version=2)],
 ]
 
 
@@ -59,6 +62,32 @@ def test_a_commit_that_the_protocol_forbids_is_refused(bench: Bench) -> None:
         assert isinstance(caught.value, DeltaProtocolError)
     assert bench.open().snapshot.version == 0
     assert bench.open().table.head.num_files == 5
+
+
+def test_many_files_of_several_tables_and_versions_come_and_go_in_one_commit(
+    make_bench: Callable[..., Bench], database: Database
+) -> None:
+    names = [f"f{n:03}" for n in range(70)]
+    benches = [make_bench(name, adds=[file(n) for n in names]) for name in "tu"]
+    changes = [
+        bench.change(
+            info("WRITE"),
+            *(gone(n) for n in names),
+            *(file(f"new-{n}") for n in names),
+            then=[[info("DELETE"), *(gone(f"new-{n}") for n in names[:-1])]],
+        )
+        for bench in benches
+    ]
+    outcome = commit(database, changes)
+    assert isinstance(outcome, list), outcome
+    assert [c.version for c in outcome] == [2, 2]
+    for bench in benches:
+        head = bench.open().table.head
+        assert (head.num_files, head.num_records) == (1, 10)
+        live = [scan_files(database, bench.open(v), ("path",))["path"].to_pylist() for v in (0, 1, 2)]
+        assert sorted(live[0]) == names
+        assert sorted(live[1]) == [f"new-{n}" for n in names]
+        assert live[2] == ["new-f069"]
 
 
 def test_a_feature_for_other_engines_can_be_named_and_then_ends_writing_here(bench: Bench) -> None:
@@ -193,3 +222,35 @@ def test_switching_append_only_off_does_not_delete_in_the_same_breath(
     bench = make_bench(metadata_=metadata(configuration={"delta.appendOnly": "true"}))
     with pytest.raises(ProtocolError):
         bench.commit(info("SNEAK"), metadata(configuration={}), gone("a1"))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_may_be_replaced_by_an_append_only_one(table_uri: TableUri) -> None:
+    uri, only = table_uri("t"), {"delta.appendOnly": "true"}
+    write_deltalake(uri, ids(1))
+    replaced = DeltaTable.create(uri, ids().schema, mode="overwrite", configuration=only)
+    assert (replaced.version(), replaced.metadata().configuration) == (1, only)
+    write_deltalake(uri, ids(2), mode="append")
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(replaced.table_uri)) == [2]
+    with pytest.raises(ProtocolError):
+        DeltaTable.create(uri, ids().schema, mode="overwrite")
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_an_application_has_one_version_in_a_commit(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, ids(1))
+    twice = CommitProperties(app_transactions=[Transaction("app", 5), Transaction("app", 6)])
+    before = files_below(root_of(DeltaTable(uri)))
+    for way in (
+        lambda: write_deltalake(uri, ids(2), mode="append", commit_properties=twice),
+        lambda: DeltaTable(uri).delete("id = 1", commit_properties=twice),
+    ):
+        with pytest.raises(ProtocolError, match="'app' appears twice"):
+            way()
+    assert files_below(root_of(DeltaTable(uri))) == before
+    # what others have committed is taken as it is
+    root = root_of(DeltaTable(uri)).with_name("plain")
+    deltalake.write_deltalake(str(root), ids(1), commit_properties=twice)
+    import_table(str(root), table_uri("plain"))
+    assert DeltaTable(table_uri("plain")).transaction_version("app") == 6

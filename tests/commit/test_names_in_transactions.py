@@ -194,6 +194,31 @@ def test_a_table_that_others_drop_or_rename_meanwhile_is_told(lake: Catalog, tmp
     assert contents(lake) == {"theirs": [0], "b": [5], "c": [2], "wanted": [6]}
 
 
+def test_rows_for_a_name_never_go_to_the_table_that_had_it_before(lake: Catalog, tmp_path: Path) -> None:
+    late = lake.table("a", version=0)  # stays at its version
+
+    def late_append(tx: Transaction) -> None:
+        tx.write("a", ids(7))
+        with lake.transaction() as other:  # a rebuilt table takes the place of the old one
+            other.write("rebuilt", other.table("a").to_pyarrow_table())
+            other.rename_table("a", "before")
+            other.rename_table("rebuilt", "a")
+
+    def attempt() -> None:
+        with lake.transaction() as tx:
+            tx.write("b", ids(8))
+            late_append(tx)
+
+    with pytest.raises(TableMissingError, match="'a' was renamed to 'before' in the meantime"):
+        attempt()
+    before = data_files(tmp_path)
+    with pytest.raises(TableMissingError, match="renamed to 'before'"):
+        late.update({"id": "id + 1"})
+    assert data_files(tmp_path) == before
+    write_deltalake(lake.table_uri("a"), ids(9), mode="append")
+    assert contents(lake) == {"a": [0, 9], "b": [1], "before": [0], "c": [2]}
+
+
 def test_taken_names_are_refused_at_once(lake: Catalog) -> None:
     with lake.transaction() as tx:
         for change in (
@@ -226,6 +251,29 @@ def test_commits_that_are_not_published_keep_a_table_from_being_dropped(
         assert ids_of(tx.table("a")) == [1]
         tx.drop_table("a", force=True)
     assert quiet.tables() == []
+
+
+def test_a_commit_that_comes_before_the_drop_and_is_not_published_keeps_the_table(
+    catalog_uri: str, tmp_path: Path
+) -> None:
+    quiet = Catalog(catalog_uri, config=Config(publish=PublishConfig(mode="off")))
+    quiet.set_root(tmp_path / "lake")
+    quiet.write("a", ids(1))
+    quiet.mirror.publish("a")
+
+    def dropped(*, force: bool) -> None:
+        with quiet.transaction() as tx:
+            tx.drop_table("a", force=force)
+            tx.write("b", ids(7))
+            quiet.write("a", ids(2), mode="append")
+
+    with pytest.raises(UnsupportedOperationError, match="would be lost: 1"):
+        dropped(force=False)
+    assert contents(quiet) == {"a": [1, 2]}
+    with pytest.raises(UnsupportedOperationError, match="would be lost: 1"):
+        quiet.drop_table("a")
+    dropped(force=True)
+    assert contents(quiet) == {"b": [7]}
 
 
 def test_a_repeated_transaction_does_not_change_names_twice(lake: Catalog) -> None:

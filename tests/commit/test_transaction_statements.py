@@ -64,6 +64,7 @@ DISTURBING = [
     "",
     " ; ",
     "select 1 -- ; \n; commit",
+    'insert into "a--b" values (1); commit',
 ]
 
 
@@ -72,6 +73,13 @@ def test_statements_that_would_disturb_are_refused(lake: Catalog) -> None:
         with lake.transaction() as tx, pytest.raises(InvalidArgumentError):
             tx.execute(statement)
     assert versions(lake) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_comments_and_quoted_names_are_no_obstacle(lake: Catalog) -> None:
+    with lake.transaction() as tx:
+        tx.execute('/* who: me */ create table "odd; -- name" (id integer)')
+        tx.execute('-- why\ninsert into "odd; -- name" values (?) -- \';', (1,))
+    assert lake.query('select id from "odd; -- name"').to_pylist() == [{"id": 1}]
 
 
 def test_a_wrong_statement_fails_the_commit_and_names_the_database(lake: Catalog) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import Catalog
-from deltalakedb.cli.main import cli
+from deltalakedb.cli.commands import all_commands
 from deltalakedb.cli.reference import page
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -27,22 +27,25 @@ SYSTEM_TABLES = {
 }
 
 
+COMMANDS = all_commands()
+
+
 def test_the_page_of_the_command_line_is_current() -> None:
     made = "run: python -m deltalakedb.cli.reference > docs/reference/cli.md"
     assert (REFERENCE / "cli.md").read_text("utf-8") == page(), made
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_has_help(name: str) -> None:
-    command = cli.commands[name]
+    command = COMMANDS[name]
     assert command.help
     assert "Examples:" in command.help
     assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == []
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_common_options(name: str) -> None:
-    flags = {flag for param in cli.commands[name].params for flag in param.opts}
+    flags = {flag for param in COMMANDS[name].params for flag in param.opts}
     assert {"--json", "--quiet", "--catalog", "--debug", "--config"} <= flags
 
 

@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
 )
 from deltalakedb.uri import parse_uri
-from support.lake import ids, ids_of
+from support.lake import files_below, ids, ids_of
 from support.postgres import PostgresDatabase, PostgresRun, _server
 
 if TYPE_CHECKING:
@@ -118,6 +118,25 @@ def test_a_role_that_may_only_read_reads_and_is_refused_to_write(
         Catalog(reader).set_comment("t", "mine")
     assert {p.name for p in (tmp_path / "t").iterdir()} == before
     assert ids_of(owner.table("t")) == [1]
+
+
+def test_a_server_that_only_answers_questions_is_read_and_refuses_to_write(
+    pg_database: PostgresDatabase, pg_schema: str, tmp_path: Path
+) -> None:
+    owner = Catalog(pg_database.catalog_uri(pg_schema), create=True)
+    owner.write("t", ids(1), location=tmp_path / "t")
+    standby = Catalog(f"{owner.uri}?options={quote('-c default_transaction_read_only=on')}")
+    before = files_below(tmp_path / "t")
+    for write in (
+        lambda: standby.write("t", ids(2), mode="append"),
+        lambda: standby.table("t").delete(),
+        lambda: standby.drop_table("t"),
+    ):
+        with pytest.raises(CatalogAccessError) as caught:
+            write()
+        assert "primary" in (caught.value.suggestion or "")
+    assert ids_of(standby.table("t")) == [1]
+    assert files_below(tmp_path / "t") == before
 
 
 def test_a_wrong_password_is_refused_and_never_shown(

@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
     CatalogUnavailableError,
     CommitUnknownError,
     DeltaSqlError,
+    TableMissingError,
 )
 from support.invariants import (
     acknowledge,
@@ -325,6 +326,37 @@ def test_a_lock_that_came_too_late_is_waited_for_once_more(
     finally:
         log.removeHandler(listener)
         log.setLevel(logging.NOTSET)
+
+
+def test_whoever_waited_for_a_head_finds_its_table_under_another_name(
+    server: OwnServer, uri: str, tmp_path: Path
+) -> None:
+    with Catalog(uri) as catalog, ThreadPoolExecutor(1) as pool:
+        catalog.write("t", ids(1), mode="append")  # the next append is one statement
+        before = files_below(tmp_path / "t")
+
+        def append() -> None:
+            with catalog.transaction() as tx:
+                tx.write("t", ids(2))
+
+        for waiting in (append, lambda: catalog.rename_table("t", "mine")):
+            renaming = Child(_rename, uri, folder=tmp_path, points="commit.before_commit=stop")
+            renaming.pause()
+            ours = pool.submit(waiting)
+            until(lambda: _somebody_waits(server))
+            renaming.resume()
+            renaming.result()
+            with pytest.raises(TableMissingError):
+                ours.result(60)
+            assert [t.name for t in catalog.tables()] == ["renamed"]
+            catalog.rename_table("renamed", "t")
+        assert files_below(tmp_path / "t") == before
+        assert check_table(catalog, "t", published=True).ids == [0, 1]
+
+
+def _rename(uri: str) -> None:
+    with Catalog(uri).transaction() as tx:
+        tx.rename_table("t", "renamed")
 
 
 def test_the_victim_of_a_deadlock_tries_again(

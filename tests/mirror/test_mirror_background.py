@@ -10,6 +10,7 @@ from deltalakedb.config import Config
 from deltalakedb.mirror.background import PUBLISHER
 from support.lake import child, finish, ids
 from support.mirrors import append, blocked, logged, outside_ids, same_everywhere
+from support.processes import Child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +48,19 @@ def test_a_dropped_table_does_not_trouble_the_publisher(catalog_uri: str, root: 
         catalog.write("u", ids(1), location=root.parent / "u")
         assert PUBLISHER.flush()
     assert logged(root.parent / "u") == [0]
+
+
+def append_behind(uri: str, *numbers: int) -> None:
+    append(Catalog(uri, config=BACKGROUND), *numbers)
+
+
+def test_the_end_of_a_child_process_waits_too(
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    catalog.close()
+    Child(append_behind, catalog_uri, 1, 2, 3, folder=tmp_path).result()
+    assert logged(root) == [0, 1, 2, 3]
+    assert catalog.mirror.status()[0].versions_behind == 0
 
 
 def test_the_end_of_a_process_waits_for_its_publisher(catalog_uri: str, catalog: Catalog, root: Path) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from deltalakedb.exceptions import InvalidArgumentError
-from support.lake import ids, ids_of
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, TableExistsError
+from support.lake import files_below, ids, ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from deltalakedb import Catalog
@@ -140,6 +141,100 @@ def test_a_torn_checkpoint_is_found(catalog: Catalog, history: Path) -> None:
     file = history / "_delta_log" / f"{4:020}.checkpoint.parquet"
     file.write_bytes(file.read_bytes()[:100])
     assert kinds(catalog.mirror.verify("t")) == [("checkpoint", 4)]
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_of_which_nothing_is_published_is_no_drift(
+    catalog: Catalog, silent: Catalog, tmp_path: Path
+) -> None:
+    silent.write("new", ids(1), location=tmp_path / "new")
+    report = catalog.mirror.verify("new")
+    assert (report.ok, report.versions_checked) == (True, 0)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_log_is_not_rebuilt_inside_a_table(
+    catalog: Catalog, silent: Catalog, history: Path, tmp_path: Path
+) -> None:
+    silent.write("new", ids(1), location=tmp_path / "new")  # its place has no log yet
+    before = files_below(tmp_path)
+    for place in (tmp_path / "new", history / "below", history / "_delta_log"):
+        with pytest.raises(TableExistsError):
+            catalog.mirror.rebuild("t", place)
+    with pytest.raises(ArgumentTypeError):
+        catalog.mirror.rebuild("t", None)  # type: ignore[arg-type]
+    for start in ("0", None, 0.0, False):
+        with pytest.raises(ArgumentTypeError):
+            catalog.mirror.compact("t", start, 1)  # type: ignore[arg-type]
+    for name in (3, None):
+        with pytest.raises(ArgumentTypeError):
+            catalog.mirror.publish(name)  # type: ignore[arg-type]
+    assert files_below(tmp_path) == before
+
+
+def swap(file: Path, other: Path) -> None:
+    file.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_broken_checkpoints_are_written_again(catalog: Catalog, root: Path, tmp_path: Path) -> None:
+    append(catalog, 1, 2)
+    catalog.mirror.checkpoint("t")
+    for version in range(2):
+        commit_file(root, version).unlink()  # as a clean-up does: readers have nothing but the checkpoint
+    append(catalog, 3)
+    other = tmp_path / "other"
+    catalog.write("other", ids(9), location=other)
+    append(catalog, 8, 7, name="other")
+    catalog.mirror.checkpoint("other")
+    name = f"_delta_log/{2:020}.checkpoint.parquet"
+    whole = (root / name).read_bytes()
+    damages: dict[str, Callable[[Path], object]] = {
+        "cut": lambda file: file.write_bytes(whole[:100]),
+        "another table's": lambda file: swap(file, other / name),
+        "no Parquet": lambda file: file.write_bytes(b"PAR1" + bytes(200) + b"PAR1"),
+    }
+    for told, damage in damages.items():
+        damage(root / name)
+        assert ("checkpoint", 2) in kinds(catalog.mirror.verify("t")), told
+        would = catalog.mirror.repair("t", dry_run=True)
+        assert (would.checkpoints, would.rewritten, would.left) == ((2,), (), ())
+        assert not catalog.mirror.verify("t").ok, "a dry run changes nothing"
+        assert catalog.mirror.repair("t").checkpoints == (2,)
+        assert catalog.mirror.verify("t").ok, told
+        assert outside_ids(root) == [0, 1, 2, 3]
+        assert catalog.mirror.repair("t").checkpoints == (), "nothing is left to do"
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_lost_checkpoint_that_readers_are_pointed_to_is_written_again(catalog: Catalog, root: Path) -> None:
+    append(catalog, 1)
+    catalog.mirror.checkpoint("t")
+    append(catalog, 2)
+    for file in (root / "_delta_log").glob("*.checkpoint.*"):
+        file.unlink()
+    assert kinds(catalog.mirror.verify("t")) == [("checkpoint", 1)]
+    done = catalog.mirror.repair("t")
+    assert (done.checkpoints, done.rewritten) == ((1,), ())
+    assert catalog.mirror.verify("t").ok
+    assert outside_ids(root) == [0, 1, 2]
+    hint = root / "_delta_log" / "_last_checkpoint"
+    hint.write_text('{"version":99,"size":1}')  # as of a log that was put back from an older copy
+    assert kinds(catalog.mirror.verify("t")) == [("checkpoint", 99)]
+    assert catalog.mirror.repair("t").checkpoints == (99,)
+    assert (catalog.mirror.verify("t").ok, outside_ids(root)) == (True, [0, 1, 2])
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_checkpoint_beyond_somebody_elses_commit_is_left_as_it_is(catalog: Catalog, root: Path) -> None:
+    append(catalog, 1, 2)
+    catalog.mirror.checkpoint("t")
+    torn = root / "_delta_log" / f"{2:020}.checkpoint.parquet"
+    torn.write_bytes(b"torn")
+    commit_file(root, 1).write_bytes(b'{"commitInfo":{"operation":"FOREIGN"}}\n')
+    done = catalog.mirror.repair("t")
+    assert (done.checkpoints, [(f.kind, f.version) for f in done.left]) == ((), [("foreign", 1)])
+    assert torn.read_bytes() == b"torn"
 
 
 def test_a_rebuilt_log_reads_the_same_at_every_version(

@@ -64,6 +64,25 @@ def test_a_manifest_waits_until_every_table_is_published(catalog: Catalog, lake:
     assert told(lake) == {first: {"a": 1, "b": 1}, second: {"a": 3, "b": 2}}
 
 
+@only_sqlite
+def test_a_manifest_goes_with_the_commit_files_that_it_tells_of(catalog: Catalog, lake: Path) -> None:
+    for name in "ab":
+        catalog.table(name).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    first, second = both(catalog, 1), both(catalog, 2)
+    append(catalog, 3, name="b")
+    catalog.mirror.checkpoint("a")
+    catalog.mirror.checkpoint("b")
+    names = [f"_delta_transactions/{txn}.json" for txn in (first, second)]
+    would = catalog.mirror.clean("a", dry_run=True)
+    assert [m.path for m in would.delete if m.path in names] == [names[0]], "the newest commit file stays"
+    assert len(manifests(lake / "a")) == 2
+    catalog.mirror.clean("a")
+    assert (manifests(lake / "a"), logged(lake / "a")) == ({second: {"a": 3, "b": 3}}, [3])
+    assert set(manifests(lake / "b")) == {first, second}, "each table has its own"
+    catalog.mirror.clean("b")
+    assert manifests(lake / "b") == {}
+
+
 def test_a_reconciler_writes_the_manifests_of_a_backlog(
     catalog: Catalog, silent: Catalog, lake: Path
 ) -> None:

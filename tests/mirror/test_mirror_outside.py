@@ -201,7 +201,8 @@ def restore(uri: str, engine: str, folder: Path, catalog: Catalog, version: int)
     database = catalog.log("t").database
     with database.write() as session:
         session.run("UPDATE dl_mirror SET published_version = ?", (version,))
-    unratify.take_back(database, catalog.describe("t"), version + 1)
+    table = catalog.describe("t")
+    unratify.take_back(database, table, version + 1, table.head.version)
     with database.write() as session:
         session.run("DELETE FROM dl_transactions WHERE txn_uuid NOT IN (SELECT txn_uuid FROM dl_commits)")
 

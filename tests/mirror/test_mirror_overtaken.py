@@ -85,6 +85,18 @@ def test_a_hint_that_names_nothing_stops_nobody(catalog: Catalog, root: Path) ->
     assert logged(root) == [0, 1]
 
 
+def test_a_hint_that_was_read_before_is_read_again_once_it_has_moved(catalog: Catalog, root: Path) -> None:
+    catalog.table("t").create_checkpoint()
+    append(catalog, 1)
+    append(catalog, 2)
+    log = root / "_delta_log"
+    (log / f"{7:020}.checkpoint.parquet").touch()
+    (log / "_last_checkpoint").write_text(json.dumps({"version": 7, "size": 1}))
+    with pytest.raises(TableFrozenError, match="has version 7"):
+        append(catalog, 3)
+    assert logged(root) == [0, 1, 2]
+
+
 def test_files_that_only_the_log_names_are_kept(catalog: Catalog, catalog_uri: str, root: Path) -> None:
     catalog.write("u", ids(0), location=root.parent / "u")
     append_outside(root, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.catalog import outbox
 from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.mirror.reconciler import ReconcilerThread
@@ -162,7 +163,8 @@ def pile_up(database: Database, last: int) -> None:
         session.run(
             versions
             + "INSERT INTO dl_commits SELECT c.table_id, v.n, 'backlog-' || v.n, 0, c.timestamp + v.n, "
-            "'WRITE', c.is_blind_append, c.data_change, 0, 0, NULL, 'sql', c.actor, c.sha256, c.size_bytes "
+            "'WRITE', c.is_blind_append, c.data_change, 0, 0, NULL, 'sql', c.actor, c.sha256, "
+            f"{COMMIT_BYTES} "
             "FROM dl_commits c CROSS JOIN v",
             (last,),
         )
@@ -197,6 +199,20 @@ def test_a_long_backlog_is_drained_in_order_and_in_bounded_memory(
     assert logged(root) == list(range(BACKLOG + 1))
     assert commit_file(root, BACKLOG).read_text().startswith(f'{{"commitInfo":{{"n":{BACKLOG},')
     assert peak < BACKLOG * COMMIT_BYTES / 2, f"{peak} bytes were held at a time"
+
+
+def test_large_commits_are_taken_in_few_at_a_time(
+    catalog: Catalog, root: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "HELD_BYTES", COMMIT_BYTES * 2 + 1)
+    table = catalog.describe("t").table_id
+    pile_up(database, 8)
+    assert [c.version for c in outbox.waiting(database, table, limit=200)] == [1, 2, 3]
+    assert [c.version for c in outbox.waiting(database, table, limit=2)] == [1, 2]
+    monkeypatch.setattr(outbox, "HELD_BYTES", 1)
+    assert [c.version for c in outbox.waiting(database, table, limit=200)] == [1], "one goes in any case"
+    assert catalog.mirror.run().published == 8
+    assert logged(root) == list(range(9))
 
 
 @pytest.mark.parametrize("interval", [float("nan"), float("inf"), -1, 0, "5", None, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -14,7 +14,14 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import CatalogBusyError, InvalidArgumentError, TableFrozenError
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    DivergedWarning,
+    InvalidArgumentError,
+    TableFrozenError,
+)
+from deltalakedb.mirror import resolve as resolve_module
+from deltalakedb.mirror.our_commits import foresee
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.reads import NOTHING
 from support.lake import ids, ids_of
@@ -254,6 +261,74 @@ def test_a_resolution_that_lost_its_lease_changes_nothing_more(
         slow.result()
     assert ids_of(catalog.table("t")) == [0, 1, 2, 77]
     same_everywhere(catalog, root)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_another_tables_log_in_the_place_of_one_that_was_never_published_is_told_as_that(
+    catalog: Catalog, silent: Catalog, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    silent.write("t", ids(1), location=place)
+    deltalake.write_deltalake(place, ids(9))
+    with pytest.warns(DivergedWarning):
+        catalog.mirror.run()
+    for look in (True, False):
+        with pytest.raises(InvalidArgumentError, match="version 0 of the log is another table's"):
+            catalog.mirror.resolve("t", dry_run=look)
+    (place / "_delta_log").rename(tmp_path / "theirs")
+    assert catalog.mirror.repair("t").unfrozen
+    assert catalog.mirror.run().published == 1
+    assert outside_ids(place) == [1]
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_commit_that_comes_while_a_resolution_begins_is_not_taken_back(
+    catalog: Catalog, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diverge(catalog, root, 1)  # nobody has found it yet, so the table is still written to
+
+    def meanwhile(*arguments: Any) -> Any:
+        append(catalog, 2)
+        return foresee(*arguments)
+
+    monkeypatch.setattr(resolve_module, "foresee", meanwhile)
+    with pytest.raises(CatalogBusyError, match="version 2 was committed meanwhile"):
+        catalog.mirror.resolve("t")
+    monkeypatch.undo()
+    assert ids_of(catalog.table("t")) == [0, 1, 2]
+    assert resolved(catalog).ours == {1: 2, 2: 3}
+    assert ids_of(catalog.table("t")) == [0, 1, 2, 77]
+
+
+def publish_in_child(uri: str, points: str) -> list[str]:
+    catalog = Catalog(uri)
+    arm(points)
+    return [*catalog.mirror.publish("t").diverged]
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_publisher_that_slept_through_a_resolution_freezes_nothing(
+    catalog_uri: str, catalog: Catalog, silent: Catalog, root: Path, tmp_path: Path
+) -> None:
+    append(silent, 1)
+    slow = Child(publish_in_child, catalog_uri, "publish.before_put=stop@1", folder=tmp_path)
+    slow.pause()
+    append_outside(root, 77)
+    assert resolved(catalog).ours == {1: 2}
+    slow.resume()
+    assert slow.result() == [], "what it holds is nobody's any more"
+    assert catalog.mirror.status()[0].state == "active"
+    append(catalog, 3)
+    same_everywhere(catalog, root)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_is_frozen_also_where_warnings_are_errors(catalog: Catalog, root: Path) -> None:
+    diverge(catalog, root, 1)
+    with pytest.raises(DivergedWarning, match="frozen"):
+        catalog.mirror.resume("t")
+    assert catalog.mirror.status()[0].state == "frozen"
 
 
 def expire_leases(catalog: Catalog) -> None:

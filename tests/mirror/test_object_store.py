@@ -309,6 +309,24 @@ def test_a_log_in_a_bucket_is_mended_rebuilt_and_taken_over(
 
 
 @only_sqlite
+def test_a_checkpoint_that_cannot_be_fetched_is_not_taken_for_a_broken_one(
+    s3_catalog: Catalog, table: S3Table, proxy: Proxy
+) -> None:
+    table.append(1, 2)
+    s3_catalog.mirror.run()
+    name = s3_catalog.mirror.checkpoint("t").paths[0]
+    whole = table.store.get(name)
+    for look in (s3_catalog.mirror.verify, s3_catalog.mirror.repair):
+        proxy.fail("503", method="GET", path=".checkpoint.parquet")
+        with pytest.raises(StorageUnavailableError):
+            look("t")
+    assert table.store.get(name) == whole
+    table.store.put(name, whole[:100])
+    assert s3_catalog.mirror.repair("t").checkpoints == (2,)
+    assert s3_catalog.mirror.verify("t").ok
+
+
+@only_sqlite
 def test_a_missing_bucket_is_a_failure_with_a_reason(catalog_uri: str, bucket: Bucket) -> None:
     options = bucket.options()
     catalog = lake(catalog_uri, bucket, options)

@@ -81,3 +81,16 @@ def test_a_publisher_whose_file_was_swept_away_publishes_again(
     late.resume()
     late.result()
     assert (logged(root), outside_ids(root)) == ([0, 1], [0, 1])
+
+
+@pytest.mark.usefixtures("a_day_later")
+def test_a_manifest_that_was_never_finished_goes_with_checkpoints_and_clean_ups(
+    catalog: Catalog, root: Path
+) -> None:
+    folder = root / "_delta_transactions"
+    folder.mkdir()
+    for sweep in (catalog.mirror.checkpoint, catalog.mirror.clean):
+        (folder / "whole.json").write_text("{}")
+        (folder / ".dl-0123.tmp").write_text("{")
+        sweep("t")
+        assert [path.name for path in folder.iterdir()] == ["whole.json"]

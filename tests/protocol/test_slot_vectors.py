@@ -64,7 +64,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def statistics(draw: st.DrawFn) -> str | None:
     if draw(st.integers(0, 9)) == 0:
-        return draw(st.sampled_from([None, "{}", '{"numRecords":3}', '{"numRecords":-1}']))
+        return draw(
+            st.sampled_from(
+                [None, "{}", '{"numRecords":3}', '{"numRecords":-1}', '{"numRecords":1152921504606846976}']
+            )
+        )
     stats: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     if draw(st.booleans()):
         stats["numRecords"] = draw(st.integers(0, 5))

@@ -70,7 +70,7 @@ def test_a_writer_checkpoints_in_the_bucket_and_puts_back_what_was_deleted(
 
 
 def test_a_transaction_over_a_bucket_and_a_folder_has_its_manifest_in_both(
-    catalog_uri: str, bucket: Place, tmp_path: Path
+    catalog_uri: str, bucket: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Catalog(catalog_uri) as catalog:
         catalog.write("near", ids(0), location=tmp_path / "near")
@@ -78,7 +78,10 @@ def test_a_transaction_over_a_bucket_and_a_folder_has_its_manifest_in_both(
         with catalog.transaction() as tx:
             tx.write("near", ids(1))
             tx.write("far", ids(1), storage_options=bucket.options)
+            tx.write("new", ids(1), location=bucket.at("new"), storage_options=bucket.options)
+    assert not caplog.records, "the options that the caller gave are those of every step"
     name = f"_delta_transactions/{tx.uuid}.json"
     found = json.loads(store_of(bucket, "far").get(name))
-    assert {t["name"]: t["version"] for t in found["tables"]} == {"near": 1, "far": 1}
+    assert {t["name"]: t["version"] for t in found["tables"]} == {"near": 1, "far": 1, "new": 0}
     assert json.loads((tmp_path / "near" / name).read_text()) == found
+    assert json.loads(store_of(bucket, "new").get(name)) == found

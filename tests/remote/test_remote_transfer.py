@@ -41,7 +41,7 @@ def settings_for(bucket: Place, folder: Path) -> str:
 def test_every_table_below_a_prefix_is_found_and_failures_are_kept_apart(
     catalog_uri: str, bucket: Place, tmp_path: Path
 ) -> None:
-    for name in ("lake/a", "lake/deep/er/b", "lake/part=1/c", "elsewhere/d"):
+    for name in ("lake/a", "lake/deep/er/b", "lake/part=1/c ü", "elsewhere/d"):
         for n in range(2):
             data = ids(n)
             deltalake.write_deltalake(bucket.at(name), data, mode="append", storage_options=bucket.options)
@@ -58,7 +58,7 @@ def test_every_table_below_a_prefix_is_found_and_failures_are_kept_apart(
     assert outcomes == {
         "raw.a": "imported",
         "raw.deep.er.b": "imported",
-        "raw.part=1.c": "imported",
+        "raw.part=1.c ü": "imported",
         "raw.torn": "failed",
     }
     assert bucket.files() == before
@@ -69,7 +69,7 @@ def test_every_table_below_a_prefix_is_found_and_failures_are_kept_apart(
     assert {t.table: t.outcome for t in again.tables} == {
         "raw.a": "caught up",
         "raw.deep.er.b": "unchanged",
-        "raw.part=1.c": "unchanged",
+        "raw.part=1.c ü": "unchanged",
         "raw.torn": "failed",
     }
     uri = f"{catalog_uri}?table=raw.a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from deltalakedb.exceptions import (
     LogGapError,
     LogMissingError,
     MissingExtraError,
+    ProtocolError,
     SparkSetupError,
     TableExistsError,
     UnsupportedFeatureError,
@@ -98,6 +100,21 @@ def test_a_checkpoint_that_is_torn_inside_is_passed_over_for_an_older_one(
         import_table(str(root), f"{catalog_uri}?table=u", history="checkpoint")
 
 
+def test_of_an_application_that_a_commit_names_twice_the_last_version_holds(
+    tmp_path: Path, catalog_uri: str
+) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri, history="full")
+    twice = deltalake.CommitProperties(
+        app_transactions=[deltalake.Transaction("app", 1), deltalake.Transaction("app", 2)]
+    )
+    table = deltalake.DeltaTable(root)
+    deltalake.write_deltalake(table, table.to_pyarrow_table(), mode="append", commit_properties=twice)
+    import_table(str(root), uri, catch_up=True)
+    import_table(shutil.copytree(root, tmp_path / "copy"), f"{catalog_uri}?table=u", verify="full")
+    assert [DeltaTable(f"{catalog_uri}?table={n}").transaction_version("app") for n in "tu"] == [2, 2]
+
+
 def test_a_damaged_line_is_named_and_leaves_nothing(tmp_path: Path, catalog_uri: str) -> None:
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     file = root / "_delta_log" / f"{6:020}.json"
@@ -107,6 +124,55 @@ def test_a_damaged_line_is_named_and_leaves_nothing(tmp_path: Path, catalog_uri:
     assert "line 2" in caught.value.message
     nothing_stays(catalog_uri)
     assert [(s.phase, "line 2" in (s.error or "")) for s in import_status(uri)] in ([], [("failed", True)])
+
+
+def test_what_a_commit_may_not_say_leaves_nothing(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    first, file = (root / "_delta_log" / f"{version:020}.json" for version in (0, 6))
+    whole = file.read_text()
+    twice = next(line for line in first.read_text().splitlines() if "metaData" in line)
+    for broken, about in (
+        (whole.replace("part-01006", "../part-01006"), "climbs"),
+        (whole.replace("part-01006", "%2e%2e/part-01006"), "climbs"),
+        (whole.replace("part-01006.parquet", ""), "not a path"),
+        (f"{whole}{twice}\n{twice}\n", "metaData"),
+    ):
+        file.write_text(broken)
+        with pytest.raises((LogCorruptError, ProtocolError), match=about):
+            import_table(str(root), uri)
+        nothing_stays(catalog_uri)
+    file.write_text(whole + twice.replace('"partitionColumns": []', '"partitionColumns": ["lost"]') + "\n")
+    with pytest.raises(LogCorruptError, match="lost"):
+        import_table(str(root), uri)
+    # a number of rows that is none says nothing, and of two txns of one application the last one counts
+    txns = "".join(f'{{"txn":{{"appId":"a","version":{n}}}}}\n' for n in (4, 3))
+    file.write_text(whole.replace('numRecords\\": 10', f'numRecords\\": {10**20}') + txns)
+    assert import_table(str(root), uri, verify="full").num_files == 40
+    assert DeltaTable(uri).transaction_version("a") == 3
+
+
+def test_what_a_checkpoint_may_not_hold_is_passed_over(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    checkpoint = checkpoint_of(root, 1)
+    rows = pq.read_table(checkpoint)
+    pq.write_table(rows, checkpoint, compression="none", use_dictionary=False)
+    whole = checkpoint.read_bytes()
+    for broken in (
+        whole.replace(b"part-00007", b"part-\xff0007"),
+        whole.replace(b"numRecords", b"num\xffecords"),
+    ):
+        assert broken != whole
+        checkpoint.write_bytes(broken)
+        report = import_table(str(root), uri, history="checkpoint", verify="full")
+        assert (report.first_version, report.num_files) == (0, 40)
+        rollback_import(uri, verify="counts")
+        # a load that does not need it is compared with the commits, too
+        assert import_table(str(root), uri, history="full").num_files == 40
+        rollback_import(uri, verify="counts")
+    checkpoint.write_bytes(whole.replace(b"part-00007", b"../t-00007"))
+    with pytest.raises((LogCorruptError, VerificationError)):
+        import_table(str(root), uri, history="checkpoint")
+    nothing_stays(catalog_uri)
 
 
 def test_logs_that_are_missing_empty_or_have_gaps_are_refused(tmp_path: Path, catalog_uri: str) -> None:
@@ -266,7 +332,8 @@ def test_a_spark_that_does_not_answer_is_told_before_anything_is_created(
     for wish, about in (
         ({"remote": "sc://127.0.0.1:1"}, "127.0.0.1:1"),
         ({"remote": "http://127.0.0.1"}, "sc://"),
-        ({"master": "bogus://x"}, "bogus://x"),
+        ({"master": "bogus"}, "bogus"),
+        ({"master": "http://127.0.0.1:8080"}, "http://127.0.0.1:8080"),
         ({"master": "spark://127.0.0.1:1"}, "127.0.0.1:1"),
     ):
         for call in (*calls, many):
@@ -277,6 +344,7 @@ def test_a_spark_that_does_not_answer_is_told_before_anything_is_created(
     assert not (tmp_path / "catalog.db").exists()
     with socket.create_server(("127.0.0.1", 0)) as server:
         reaching.check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+    reaching.check_master("plugged-in://host/path")  # which of them there are, Spark alone knows
     told = "An error occurred while calling x.\n: org.apache.spark.SparkException: no\n\tat org.apache"
     assert reaching.one_line(RuntimeError(told)) == "org.apache.spark.SparkException: no"
 
@@ -293,4 +361,5 @@ def test_a_plan_tells_of_what_the_catalog_has(tmp_path: Path, catalog_uri: str) 
         plan_import(str(plain_table(tmp_path / "second", commits=2, checkpoint=None)), uri)
     with Catalog(catalog_uri) as catalog:
         catalog.drop_table("t")
-    assert [s.phase for s in import_status(uri)] == ["dropped"]
+        view = catalog.query("SELECT phase FROM dl_v_imports").to_pylist()
+    assert [s.phase for s in import_status(uri)] == [v["phase"] for v in view] == ["dropped"]

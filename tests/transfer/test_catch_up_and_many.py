@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
@@ -18,6 +19,7 @@ from deltalakedb import (
     import_table,
     import_tables,
     open_log,
+    plan_import,
     verify_table,
     write_deltalake,
 )
@@ -31,6 +33,7 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
     UnsupportedOperationError,
 )
+from deltalakedb.transfer import catchup
 from deltalakedb.transfer.discovery import discover
 from support.lake import ids, ids_of
 from support.sources import plain_table
@@ -51,6 +54,46 @@ def test_catching_up_brings_only_new_commits(tmp_path: Path, catalog_uri: str) -
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
     assert open_log(uri).commit_bytes(10) == (root / "_delta_log" / f"{10:020}.json").read_bytes()
     assert import_table(str(root), uri, catch_up=True).action == "unchanged"
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_commits_that_come_while_it_catches_up_are_for_the_next_time(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, uri = tmp_path / "plain", f"{catalog_uri}?table=t"
+    deltalake.write_deltalake(root, ids(1))
+    import_table(str(root), uri)
+    deltalake.write_deltalake(root, ids(2), mode="append")
+    compare = catchup.verify_head
+
+    def write_meanwhile(*given: Any, **more: Any) -> Any:
+        deltalake.write_deltalake(root, ids(3), mode="append")
+        return compare(*given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(catchup, "verify_head", write_meanwhile)
+        assert import_table(str(root), uri, catch_up=True, verify="data").version == 1
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    assert "version 1" in (plan_import(str(link), uri).note or "")
+    with pytest.raises(TableExistsError, match="imported before"):
+        import_table(str(link), uri)
+    assert import_table(str(link), uri, catch_up=True).version == 2
+    assert not verify_table(uri).num_differences
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_an_import_tells_that_others_went_on(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain", commits=2, checkpoint=None), f"{catalog_uri}?table=t"
+
+    def write_meanwhile(progress: ImportProgress) -> None:
+        if progress.phase == "verifying" and progress.done == progress.total:
+            deltalake.write_deltalake(root, ids(60), mode="append")
+
+    done = import_table(str(root), uri, progress=write_meanwhile)
+    assert done.version == 1
+    assert "--catch-up" in (done.note or "")
+    assert import_table(str(root), uri, catch_up=True).note is None
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
@@ -180,6 +223,11 @@ def test_many_tables_are_imported_side_by_side(lake: Path, catalog_uri: str, par
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_a_list_of_tables_is_imported_under_its_names(lake: Path, catalog_uri: str) -> None:
+    link = lake.parent / "link"
+    link.symlink_to(lake / "logs")
+    both = import_tables({"a": str(lake / "logs"), "b": str(link)}, catalog_uri, dry_run=True)
+    assert [t.outcome for t in both.tables] == ["planned", "failed"]
+    assert "twice: a and b" in str(both.tables[1].error)
     source = {"a": str(lake / "logs"), "b.c": str(lake / "sales/orders"), "d": str(lake / "files")}
     done = import_tables(source, catalog_uri)
     assert [(t.table, t.outcome) for t in done.tables] == [

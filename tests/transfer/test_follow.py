@@ -21,6 +21,8 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
+from deltalakedb.catalog import imports
+from deltalakedb.catalog.database import Database
 from deltalakedb.cli.main import cli
 from deltalakedb.config import Config
 from deltalakedb.doctor import examine
@@ -38,6 +40,8 @@ from support.processes import Child, until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from deltalakedb.transfer.follow import FollowReport
 
 
 def append(root: Path, *numbers: int) -> None:
@@ -188,3 +192,30 @@ def test_the_command_follows_and_tells_the_lag(tmp_path: Path, catalog_uri: str)
     for wrong in (["--catch-up"], ["--dry-run"]):
         assert CliRunner().invoke(cli, [*words, *wrong]).exit_code == 2
     assert CliRunner().invoke(cli, ["import", str(root), "x", "--once"]).exit_code == 2
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_follower_keeps_its_lease_while_it_is_busy_and_looks_no_more_once_it_is_lost(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "LEASE_MS", 900)
+    root = tmp_path / "theirs"
+    append(root, 0)
+    database = Database.open(parse_uri(catalog_uri))
+
+    def deadline() -> int:
+        with database.read() as session:
+            return int(session.rows("SELECT expires_at FROM dl_leases")[0][0])
+
+    looks = []
+
+    def busy(report: FollowReport) -> None:
+        looks.append(report.action)
+        began = deadline()
+        until(lambda: deadline() > began)
+        with database.write() as session:
+            session.run("UPDATE dl_leases SET expires_at = 1")
+
+    with pytest.raises(CatalogBusyError, match="lost"):
+        follow_table(str(root), f"{catalog_uri}?table=copy", interval=0.01, tell=busy)
+    assert looks == ["imported"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import
+from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import CatalogBusyError, TableExistsError, TableMissingError
 from deltalakedb.failpoints import FailpointError
@@ -116,6 +119,38 @@ def test_an_import_that_lost_its_lease_changes_nothing_more(
     with pytest.raises(AssertionError, match="ran out or was taken over"):
         late.result()
     assert contents(uri) == wanted
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.parametrize("change_of_log", ["checkpoint", "gone", "shorter", "history"])
+def test_what_was_loaded_from_another_log_is_loaded_anew(
+    change_of_log: str, source: Path, catalog_uri: str, tmp_path: Path
+) -> None:
+    uri, log = f"{catalog_uri}?table=t", source / "_delta_log"
+    checkpoint = log / f"{1:020}.checkpoint.parquet"
+    history = "full" if change_of_log in ("shorter", "history") else "checkpoint"
+    arm("import.loaded=error" if history == "full" else "import.batch_done=error@3")
+    try:
+        with pytest.raises(FailpointError):
+            import_table(str(source), uri, history=history, batch_size=15)
+    finally:
+        arm("")
+    if change_of_log == "checkpoint":  # the same rows, in another order
+        rows = pq.read_table(checkpoint)
+        pq.write_table(rows.take(list(reversed(range(rows.num_rows)))), checkpoint)
+    elif change_of_log == "gone":
+        deltalake.DeltaTable(source).create_checkpoint()
+        checkpoint.unlink()
+    else:
+        shutil.rmtree(source)
+        many_files(source, checkpointed=30, commits=1 if change_of_log == "shorter" else 6)
+    # counting alone would not find files that stand in the place of others
+    done = import_table(str(source), uri, history=history, batch_size=15, verify="counts")
+    assert done.action == "imported"
+    assert verify_table(uri, "full").ok
+    newest, before = import_status(uri)
+    assert (newest.phase, before.phase) == ("finalized", "failed")
+    assert "version" in (before.error or "")
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pytest
 
 from deltalakedb import (
+    Catalog,
     DeltaTable,
     export_table,
     follow_table,
@@ -22,6 +24,7 @@ from deltalakedb.log.listing import list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import outside
 from deltalakedb.protocol import codec
+from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer import changes, plan
 from support.lake import ids, ids_of
@@ -29,7 +32,8 @@ from support.sources import contents, count, many_files, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from conftest import TableUri
 
 
 @pytest.fixture
@@ -154,6 +158,36 @@ def test_damage_and_changed_bytes_of_a_large_commit_are_found(tmp_path: Path, ca
     newest.write_bytes(whole)
     (found,) = verify_table(uri, "full").differences
     assert (found.kind, found.version) == ("commit", 7)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_large_commits_that_differ_are_judged_line_by_line(
+    table_uri: TableUri, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = table_uri("t")
+    for number in range(3):
+        write_deltalake(uri, ids(number), mode="append")
+    log = Path(DeltaTable(uri).table_uri.removeprefix("file://")) / "_delta_log"
+    files = [log / f"{version:020}.json" for version in range(3)]
+    ours = [file.read_bytes() for file in files]
+    files[0].write_bytes(ours[0][:-20])
+    files[1].write_bytes(ours[1].replace(b"part-", b"trap-"))
+    files[2].write_bytes(ours[2][: ours[2].index(b"\n") + 1])  # what is left of it is well-formed
+    monkeypatch.setattr(large_commits, "LARGE", 1)
+
+    get = LocalStore.get
+
+    def whole(store: LocalStore, path: str) -> bytes:
+        assert not path.endswith(".json"), f"{path} was read as a whole"
+        return get(store, path)
+
+    monkeypatch.setattr(LocalStore, "get", whole)
+    with Catalog(catalog_uri) as catalog:
+        found = catalog.mirror.verify("t").findings
+        assert [f.kind for f in found if f.version < 3] == ["damaged", "foreign", "damaged"]
+        done = catalog.mirror.repair("t")
+    assert (done.rewritten, [f.version for f in done.left]) == ((0, 2), [1])
+    assert [files[0].read_bytes(), files[2].read_bytes()] == [ours[0], ours[2]]
 
 
 def test_a_large_commit_is_a_batch_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from deltalakedb.catalog.file_rows import FILE_ID_BITS
 from deltalakedb.catalog.files import ADD_COLUMNS, FILE_SCHEMA, add_from_row
-from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, plan_page
+from deltalakedb.catalog.pruning import EngineFacts, plan_page
 from deltalakedb.protocol.digest import FileDigest, bucket_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import canonical_path, check_path
 from deltalakedb.protocol.slots import SLOT_COLUMNS, Level, SlotEncoder, count_levels
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Remove
     from deltalakedb.protocol.slots import SlotRow
 
-#: file ids are (table id << SEQ_BITS) | sequence number, so that a table's files lie together
-SEQ_BITS = 40
+#: file ids are (table id << FILE_ID_BITS) | sequence number, so that a table's files lie together
+FILE_ID_BITS = 40
 
 #: columns of `dl_files`, and what `dl_file_json` holds beside the id, in the tables' own order
 MAIN_COLUMNS = (
@@ -135,7 +135,12 @@ class FileRows:
         self._encoder = encoder
 
     def add(self, add: Add, version: int) -> tuple[int, int | None]:
-        """A file that lives from a version on; its id and its number of rows."""
+        """A file that lives from a version on; its id and its number of rows.
+
+        Raises:
+            ProtocolError: Its path is none of a data file.
+        """
+        check_path(add.path)
         encoded = self._encoder.encode(add)
         self._encoded.append(encoded)
         file_id = self._take_id()
@@ -193,7 +198,7 @@ class FileRows:
         self._write_levels()
 
     def _take_id(self) -> int:
-        file_id = (self._table_id << SEQ_BITS) | self.next_seq
+        file_id = (self._table_id << FILE_ID_BITS) | self.next_seq
         self.next_seq += 1
         return file_id
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from deltalakedb import telemetry
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
-from deltalakedb.catalog.pruning import FILE_ID_BITS, EngineFacts, Plan, plan_files, plan_new, plan_page
+from deltalakedb.catalog.file_rows import FILE_ID_BITS
+from deltalakedb.catalog.pruning import EngineFacts, Plan, plan_files, plan_new, plan_page
 from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import imports
-from deltalakedb.catalog.file_rows import SEQ_BITS
+from deltalakedb.catalog.file_rows import FILE_ID_BITS
 from deltalakedb.catalog.statements import statements
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
         files = max(files, receipt.next_file_seq)
         if receipt.kind == "base":
             undo_batch(database, row, receipt, lease)
-    start = (row.table_id << SEQ_BITS) | 0
-    end = ((row.table_id + 1) << SEQ_BITS) - 1
+    start = (row.table_id << FILE_ID_BITS) | 0
+    end = ((row.table_id + 1) << FILE_ID_BITS) - 1
     with database.write() as session:
         imports.require(database, session, lease)
         _drop_between(database, session, start, end)
@@ -44,8 +44,8 @@ def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Leas
         elif receipt.ends < receipt.begins:  # the first version's state, on which everything else stood
             _drop_all(database, session, row)
         else:
-            first = (row.table_id << SEQ_BITS) | receipt.begins
-            last = (row.table_id << SEQ_BITS) | (receipt.next_file_seq - 1)
+            first = (row.table_id << FILE_ID_BITS) | receipt.begins
+            last = (row.table_id << FILE_ID_BITS) | (receipt.next_file_seq - 1)
             _drop_between(database, session, first, last)
         session.run(database.sql("imports", "drop receipts"), (row.import_id, receipt.batch))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.engines.base import Row, Session
     from deltalakedb.catalog.ratify import CommitFacts, Ratification
 
-Phase = Literal["loading", "verifying", "finalized", "failed", "undone"]
+Phase = Literal["loading", "verifying", "finalized", "failed", "undone", "dropped"]
 BatchKind = Literal["base", "tail"]
 
 #: how long a lease on an import holds without a batch
@@ -303,6 +303,13 @@ def receipts(database: Database, import_id: str) -> list[Receipt]:
     with database.read() as session:
         rows = session.rows(database.sql("imports", "receipts"), (import_id,))
     return [Receipt(*r) for r in rows]
+
+
+def loaded_digest(database: Database, row: ImportRow, version: int) -> str | None:
+    """The digest of a commit that an import has loaded; None where it has not, or knows none."""
+    with database.read() as session:
+        found = session.row(database.sql("commits", "one"), (row.table_id, version))
+    return None if found is None else found[10]
 
 
 def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:

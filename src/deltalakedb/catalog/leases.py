@@ -149,8 +149,10 @@ def require(database: Database, session: Session, lease: Lease, *, work: str, ta
 
 
 @contextmanager
-def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int = 60_000) -> Iterator[Lease]:
-    """Hold a lease for a piece of work on a table; CatalogBusyError where somebody else has it.
+def leased(
+    database: Database, name: str, *, work: str, table: str | None = None, ttl_ms: int = 60_000
+) -> Iterator[Lease]:
+    """Hold a lease for a piece of work; CatalogBusyError where somebody else has it.
 
     It is renewed for as long as the process runs and the work takes. A lease whose holder was a process of
     this machine that is no more is taken over at once.
@@ -168,7 +170,7 @@ def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int 
         who = "" if held is None else f" ({held.who})"
         until = "" if held is None else f", at the latest in {held.seconds:.0f} s"
         raise CatalogBusyError(
-            f"somebody else{who} is at work on {work} of {table}",
+            f"somebody else{who} is at work on {work}",
             table=table,
             suggestion=f"wait until it is done, or its lease runs out{until}",
         )
@@ -182,7 +184,11 @@ def leased(database: Database, name: str, *, work: str, table: str, ttl_ms: int 
     finally:
         done.set()
         beat.join()
-        release(database, lease)
+        try:
+            release(database, lease)
+        except DeltaSqlError as error:
+            # what was done under it stands, and an error of its own is the one to tell
+            logger.info("the lease %s runs out by itself: %s", name, error.message)
 
 
 def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms: int) -> None:

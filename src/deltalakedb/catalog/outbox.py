@@ -6,9 +6,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import audit, group_notes, registry
+from deltalakedb.catalog import audit, group_notes
 from deltalakedb.catalog.leases import Holding
-from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
+#: commits are held in memory up to so many bytes, and one more
+HELD_BYTES = 16 << 20
 #: what keeps a due checkpoint from being written, by table
 _CHECKPOINT = "mirror.checkpoint."
 #: leases of those who write checkpoints, by table
@@ -52,9 +54,9 @@ class Lag:
 
 
 def waiting(database: Database, table_id: int, *, limit: int) -> list[Unpublished]:
-    """The oldest unpublished commits of a table, in order."""
+    """The oldest unpublished commits of a table, in order; fewer where they are large."""
     with database.read() as session:
-        rows = session.rows(database.sql("outbox", "open"), (table_id, limit))
+        rows = session.rows(database.sql("outbox", "open"), (table_id, limit, HELD_BYTES))
     return [Unpublished(r[0], r[1], bytes(r[2]), r[3], r[4]) for r in rows]
 
 
@@ -148,25 +150,13 @@ def freeze(database: Database, table: Table, reason: str, *, version: int | None
 def lag(database: Database, table_id: int) -> Lag:
     """How many versions wait, and since when."""
     with database.read() as session:
-        row = session.row(database.sql("outbox", "lag"), (table_id,))
+        return lag_in(session, table_id)
+
+
+def lag_in(session: Session, table_id: int) -> Lag:
+    """The same, asked inside a transaction."""
+    row = session.row(statements("outbox", session.engine.dialect.name)["lag"], (table_id,))
     return Lag(row[0], row[1]) if row else Lag(0, None)
-
-
-def refuse_unpublished(database: Database, table: Table) -> None:
-    """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
-    if registry.setting(database, f"{group_notes.RESOLVING}{table.table_id}") is not None:
-        raise UnsupportedOperationError(
-            "a resolution of the table was interrupted: commits that it took back would be lost",
-            table=table.name,
-            suggestion=f"`deltasql mirror resolve {table.name} --keep-theirs` goes on with it; or drop with "
-            "force=True (`--force`)",
-        )
-    if behind := lag(database, table.table_id).versions:
-        raise UnsupportedOperationError(
-            f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
-            table=table.name,
-            suggestion="publish them first (`deltasql mirror run`), or drop with force=True (`--force`)",
-        )
 
 
 def last_error(database: Database, table_id: int) -> str | None:

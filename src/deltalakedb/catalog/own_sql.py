@@ -7,7 +7,7 @@ import re
 from deltalakedb.exceptions import InvalidArgumentError
 
 #: string literals, quoted names and comments: what is inside them is not SQL
-_QUOTED = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FIRST_WORD = re.compile(r"\s*(\w+)")
 _OUR_TABLE = re.compile(r"(?<!\w)[\"`\[]?dl_\w", re.IGNORECASE)
 _CONTROL = {
@@ -19,7 +19,7 @@ _CONTROL = {
 def checked_statement(sql: str) -> str:
     """One statement of the user's own, without its trailing semicolon; InvalidArgumentError otherwise."""
     text = sql.strip().rstrip(";").rstrip()
-    plain = _QUOTED.sub("''", text)
+    plain = _QUOTED.sub(_plain, text)
     word = _FIRST_WORD.match(plain)
     if word is None:
         raise InvalidArgumentError("the statement is empty")
@@ -36,3 +36,11 @@ def checked_statement(sql: str) -> str:
             suggestion="read them with query(); the dl_v_… views are documented",
         )
     return text
+
+
+def _plain(found: re.Match[str]) -> str:
+    """What stands for a literal, a quoted name or a comment where statements are looked at."""
+    text = found[0]
+    if text.startswith('"'):
+        return text.replace(";", "")  # which table it is counts
+    return "''" if text.startswith("'") else " "

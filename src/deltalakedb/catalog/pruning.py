@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb.catalog.conditions import NEVER, Condition, Conditions, both, interval
+from deltalakedb.catalog.file_rows import FILE_ID_BITS, SIDE_COLUMNS
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.images import EMPTY, IMAX, IMIN, MISSING
 from deltalakedb.protocol.predicate import (
@@ -33,24 +34,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.slots import Level, Slot
 
-__all__ = ["SIDE_COLUMNS", "EngineFacts", "Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
+__all__ = ["EngineFacts", "Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
 
-#: columns that lie in `dl_file_json` where an engine keeps them apart
-SIDE_COLUMNS: Final = frozenset(
-    {
-        "stats",
-        "partition_values",
-        "tags",
-        "deletion_vector",
-        "base_row_id",
-        "default_row_commit_version",
-        "clustering_provider",
-        "add_extra",
-        "remove_action",
-    }
-)
-#: file ids are (table id << FILE_ID_BITS) | sequence number
-FILE_ID_BITS: Final = 40
 _COLUMN: Final = re.compile(r"[a-z][a-z0-9_]*")
 #: partition columns with an index of their own
 _INDEXED_TEXTS: Final = 2

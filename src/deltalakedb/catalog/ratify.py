@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.catalog import audit, slot_rows
 from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.file_rows import FileRows, live_files
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import Head, LockedTable
+from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import (
     Action,
     Add,
@@ -20,12 +21,13 @@ from deltalakedb.protocol.actions import (
     Protocol,
     Remove,
     Txn,
+    kind_of,
 )
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.protocol.slots import SlotEncoder
@@ -61,6 +63,9 @@ _HEAD_COLUMNS = (
     "shape",
     "head_sha256",
 )
+
+#: what a table has beside its files
+State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +277,14 @@ def _apply_streamed(rows: FileRows, counts: Counts, version: int, files: Streame
 def apply_state(
     session: Session, table_id: int, version: int, actions: Sequence[Action]
 ) -> SlotEncoder | None:
-    """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed."""
+    """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed.
+
+    Raises:
+        ProtocolError: A commit may say each of these once, and this one does not.
+    """
     sql = statements("snapshots", session.engine.dialect.name)
     encoder = None
-    for action in actions:
+    for action in _said_once(actions, version):
         if isinstance(action, Metadata):
             session.run(sql["close metadata"], (version, table_id))
             _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
@@ -288,12 +297,34 @@ def apply_state(
             columns = ("table_id", "app_id", "app_version", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
-        elif isinstance(action, DomainMetadata):
+        else:
             session.run(sql["close domain"], (version, table_id, action.domain))
             columns = ("table_id", "domain", "removed", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
     return encoder
+
+
+def _said_once(actions: Sequence[Action], version: int) -> Iterable[State]:
+    """Those that are about no file; of several txns of an application the last one."""
+    kept: dict[tuple[str, str], State] = {}
+    for action in actions:
+        if isinstance(action, Metadata | Protocol):
+            name = ""
+        elif isinstance(action, Txn | DomainMetadata):
+            name = action.app_id if isinstance(action, Txn) else action.domain
+        else:
+            continue
+        key = (kind_of(action), name)
+        if key in kept and not isinstance(action, Txn):
+            what = " ".join(filter(None, key))
+            raise ProtocolError(
+                f"version {version} holds two actions {what}, and nobody can tell which one is meant",
+                version=version,
+                suggestion="have the writer of the commit mend it",
+            )
+        kept[key] = action
+    return kept.values()
 
 
 def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:

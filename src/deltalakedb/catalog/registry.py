@@ -10,13 +10,14 @@ from deltalakedb.catalog import audit
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     InvalidArgumentError,
     TableExistsError,
     TableFollowedError,
     TableMissingError,
 )
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.storage.links import RealPlaces
+from deltalakedb.storage.links import RealPlaces, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +54,8 @@ def list_in(database: Database, session: Session, *, namespace: str | None = Non
 
 def find(database: Database, name: str) -> Table:
     """The table of a name; TableMissingError with near names where there is none."""
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"a table's name must be text, not {name!r}")
     with database.read() as session:
         row = session.row(database.sql("tables", "by name"), (name,))
         if row is None:
@@ -180,6 +183,16 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
             )
 
 
+def refuse_elsewhere(table: Table, location: str) -> None:
+    """Refuse a location that is not the table's own, by whichever link it is reached."""
+    if real_location(table.location) != real_location(location):
+        raise TableExistsError(
+            f"the name {table.name!r} is taken by the table at {table.location}",
+            table=table.name,
+            suggestion="give the path of that table, or choose another name",
+        )
+
+
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     """Hold the heads of some tables until the transaction ends, always in the order of their ids."""
     sql = statements("snapshots", session.engine.dialect.name)["lock"]
@@ -224,16 +237,8 @@ def set_table_setting(database: Database, name: str, setting_name: str, value: A
         )
 
 
-def drop(database: Database, name: str) -> Table:
-    """Forget everything about a table. Data files and `_delta_log` stay where they are."""
-    with database.write() as session:
-        table = for_change(database, session, name)
-        forget(session, table)
-        return table
-
-
 def forget(session: Session, table: Table) -> None:
-    """Delete every row of a table whose head the transaction holds."""
+    """Delete every row of a table whose head the transaction holds; data files and `_delta_log` stay."""
     engine = session.engine.dialect.name
     for statement in statements("drop", engine).values():
         if not statement.only or engine in statement.only:
@@ -309,11 +314,15 @@ def _table(row: Row) -> Table:
 
 def for_change(database: Database, session: Session, name: str) -> Table:
     """A table by name, its head held until the transaction ends."""
-    row = session.row(database.sql("tables", "by name"), (name,))
-    if row is None:
+    sql = database.sql("tables", "by name")
+    if (found := session.row(sql, (name,))) is None:
         raise missing(database, session, name)
-    lock(session, [row[0]])
-    return _table(row)
+    lock(session, [found[0]])
+    # whoever held the head before may have dropped or renamed the table
+    now = session.row(sql, (name,))
+    if now is None or now[0] != found[0]:
+        raise missing(database, session, name)
+    return _table(now)
 
 
 def _change(database: Database, name: str, statement: str, value: str | None, **details: Any) -> None:

@@ -10,7 +10,7 @@ from deltalakedb.catalog import audit, registry
 from deltalakedb.catalog.ratify import set_head
 from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import Head, LockedTable
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import CatalogBusyError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ def take_back(
     database: Database,
     table: Table,
     first: int,
+    last: int,
     *,
     note: Note | None = None,
     own: Sequence[Callable[[Session], object]] = (),
@@ -43,6 +44,7 @@ def take_back(
         database: The catalog.
         table: The table.
         first: The first version to undo.
+        last: The newest version that the caller knows of.
         note: What is left to do with them, kept in the same transaction; the table is frozen until it is
             done (``outbox.unfreeze``).
         own: Done inside the transaction, such as asking whether it may still be made.
@@ -54,6 +56,13 @@ def take_back(
     dialect = database.dialect.name
     with database.write() as session:
         locked = registry.lock(session, [table.table_id])[table.table_id]
+        if locked.table.head.version != last:
+            # whoever made it was told that it stands
+            raise CatalogBusyError(
+                f"version {locked.table.head.version} was committed meanwhile, so nothing was taken back",
+                table=table.name,
+                suggestion="let its writers rest, then try again",
+            )
         for work in own:
             work(session)
         for statement in statements("unratify", dialect).values():

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.catalog.database import Database
 from deltalakedb.cli.output import JsonOutput, Output, TextOutput
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import CatalogNotFoundError
-from deltalakedb.lake import Catalog
 from deltalakedb.uri import Address, is_deltasql, parse_uri
 
+# a wrong word on the line is answered without settings, databases and Arrow, which cost time to import
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from deltalakedb.config import Config
+    from deltalakedb.lake import Catalog
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Invocation:
 
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
         """The settings of this run: file and environment, below what the command itself decides."""
+        from deltalakedb.config import Config
+
         own = {"create": create, "auto_migrate": auto_migrate}
         return Config.load(self.config, catalog={k: v for k, v in own.items() if v is not None})
 
@@ -81,6 +84,10 @@ class Invocation:
             create: Let the settings decide whether a missing one is created. Otherwise none is: a command
                 that only looks must not answer a typing error with an empty catalog.
         """
+        from deltalakedb.catalog.database import Database
+        from deltalakedb.config import use_config
+        from deltalakedb.lake import Catalog
+
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):
             try:

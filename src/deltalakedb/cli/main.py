@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb._version import __version__
-from deltalakedb.cli.commands import all_commands
+from deltalakedb.cli.commands import command_names, load_command
 from deltalakedb.cli.context import Invocation
 from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.options import common
@@ -32,7 +32,15 @@ Examples:
 
 
 class Deltasql(click.Group):
-    """A group whose every end, error or not, is an exit code."""
+    """A group whose every end, error or not, is an exit code, and that loads only the command it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        """All names."""
+        return command_names()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """One command, loaded now."""
+        return load_command(cmd_name)
 
     def main(
         self,
@@ -136,10 +144,6 @@ def cli() -> None:
     deltasql://sqlite//srv/lake/meta.db?table=sales.orders. The catalog is that of --catalog, of the
     variable DELTASQL_CATALOG, or of deltasql.toml.
     """
-
-
-for _command in all_commands():
-    cli.add_command(_command)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deltalakedb.cli.commands import all_commands
 from deltalakedb.cli.errors import MEANINGS
 from deltalakedb.cli.main import cli
 
@@ -50,7 +51,7 @@ def _lines() -> Iterator[str]:
     yield from _options([p for p in cli.params if p.name != "version"])
     yield from ("", "They may stand before or behind the command. `deltasql --version` prints the version.")
     common = {p.name or "" for p in cli.params if p.name != "version"}
-    for name, command in sorted(cli.commands.items()):
+    for name, command in all_commands().items():
         yield from ("", f"## {name}", "")
         yield from _command(name, command, common)
         if isinstance(command, click.Group):

@@ -72,7 +72,6 @@ class TableChange:
         again: A commit of ours is made again while its table is frozen for everybody else; called under the
             lock, it raises where that may not be done any more.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
-        named: The table was not looked up for this change: it has to have its name still.
         kept: Writer features that the engine which wrote the files has seen to.
     """
 
@@ -87,7 +86,6 @@ class TableChange:
     copy: Copy | None = None
     received: Received | None = None
     again: Callable[[Session], object] | None = None
-    named: bool = False
     kept: frozenset[str] = frozenset()
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, registry, winners
-from deltalakedb.catalog.names import change_names
+from deltalakedb.catalog.names import change_names, still_there
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.at_once import commit_at_once
 from deltalakedb.commit.changes import NewTable
@@ -27,7 +27,6 @@ from deltalakedb.exceptions import (
     CommitUnknownError,
     InvalidArgumentError,
     TableFrozenError,
-    TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.log import Committed, Conflict
@@ -236,23 +235,13 @@ def _hold(
 
 def _seen(changes: Sequence[TableChange], held: Mapping[int, LockedTable]) -> list[LockedTable | None]:
     """The table of each change as it is now; None for one that is still to be made."""
-    out: list[LockedTable | None] = []
-    for change in changes:
-        table = change.table
-        if isinstance(table, NewTable):
-            out.append(None)
-        elif (found := held.get(table.table_id)) is None or (
-            change.named and _is_another(found.table, table)
-        ):
-            raise TableMissingError(f"the table {table.name!r} was dropped in the meantime", table=table.name)
-        else:
-            out.append(found)
-    return out
-
-
-def _is_another(found: Table, remembered: Table) -> bool:
-    """Whether a table that was not looked up goes by another name or lies elsewhere by now."""
-    return (found.name, found.location) != (remembered.name, remembered.location)
+    return [
+        None
+        if isinstance(change.table, NewTable)
+        # what others made, or is made again, belongs to a place and not to a name
+        else still_there(held, change.table, named=change.made is None and change.again is None)
+        for change in changes
+    ]
 
 
 def _made(

@@ -76,6 +76,8 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
             actions = _completed(
                 session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
             )
+            # the next step was made before anybody knew what this one says of its time
+            metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
         data = encode_commit(actions) if change.made is None else change.made.data
         locked = ratify(
             session,
@@ -149,8 +151,8 @@ def _completed(
         isolation=isolation_of(change),
         blind=change.is_blind_append,
     )
-    if in_commit and version > 0 and before is not None and not is_on(before, IN_COMMIT_TIMESTAMPS):
-        noted = note_enablement(metadata, version=version, timestamp=timestamp)
+    if in_commit and before is not None:
+        noted = note_enablement(metadata, before, version=version, timestamp=timestamp)
         actions = [noted if isinstance(a, Metadata) else a for a in actions]
     if tracks_rows(protocol):
         domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)

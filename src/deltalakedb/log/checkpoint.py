@@ -149,7 +149,11 @@ def open_parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
             handle = stack.enter_context(store.open(path))
             file = stack.enter_context(
                 pq.ParquetFile(
-                    handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+                    handle,
+                    buffer_size=_BUFFER_BYTES,
+                    pre_buffer=False,
+                    coerce_int96_timestamp_unit="us",
+                    page_checksum_verification=True,
                 )
             )
         yield file

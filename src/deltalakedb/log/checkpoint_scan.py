@@ -157,6 +157,7 @@ def _parquet_parts(store: Store, path: str, skip: int) -> Iterator[tuple[Part, i
             with as_torn(path):
                 if (batch := next(batches, None)) is None:
                     return
+                batch.validate(full=True)  # texts that are not UTF-8 would be found by those who read them
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue

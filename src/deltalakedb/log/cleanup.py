@@ -9,7 +9,7 @@ from deltalakedb.exceptions import ConfigError, LogCorruptError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint import is_whole, named_sidecars
 from deltalakedb.log.listing import Checkpoint, last_checkpoint, listing_of
-from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, parse_name
+from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER, parse_name
 from deltalakedb.log.times import file_times, newest_at
 from deltalakedb.protocol.properties import DAY_MS, duration_ms
 
@@ -25,6 +25,8 @@ DEFAULT_RETENTION_MS = 30 * DAY_MS
 SIDECAR_GRACE_MS = DAY_MS
 #: a file that nobody has touched for so long has no writer any more
 UNFINISHED_GRACE_MS = DAY_MS
+#: where publishers write
+_WRITTEN = (LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,6 @@ def sweep(
     *,
     now_ms: int,
     older_than_ms: int = 0,
-    folders: Iterable[str] = (LOG_FOLDER, SIDECAR_FOLDER),
     dry_run: bool = False,
 ) -> tuple[ObjectMeta, ...]:
     """Delete files that their writers never finished; those that were touched in the last day stay.
@@ -165,11 +166,12 @@ def sweep(
         store: The table's root.
         now_ms: Now, in epoch milliseconds.
         older_than_ms: Those that were touched in this time stay too.
-        folders: Where to look.
         dry_run: Only look.
     """
     before = now_ms - max(UNFINISHED_GRACE_MS, older_than_ms)
-    dead = tuple(meta for folder in folders for meta in store.unfinished(folder) if meta.modified_ms < before)
+    dead = tuple(
+        meta for folder in _WRITTEN for meta in store.unfinished(folder) if meta.modified_ms < before
+    )
     for meta in () if dry_run else dead:
         store.delete(meta.path)
     return dead

@@ -1,4 +1,4 @@
-"""Names of the files in ``_delta_log``: formatted and parsed in one place."""
+"""Names of the files in ``_delta_log`` and beside it: formatted and parsed in one place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 LOG_FOLDER = "_delta_log"
 SIDECAR_FOLDER = "_delta_log/_sidecars"
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+#: beside the data: Delta's readers and vacuums leave folders of such names alone
+TRANSACTION_FOLDER = "_delta_transactions"
 
 _MAX_VERSION = 2**63 - 1
 
@@ -60,6 +62,11 @@ def parse_name(name: str) -> LogName | None:
         return LogName("compacted", version, end=end) if version <= end <= _MAX_VERSION else None
     part, parts = int(match["part"]), int(match["of"])
     return LogName("part", version, part=part, parts=parts) if 1 <= part <= parts else None
+
+
+def manifest_path(txn: str) -> str:
+    """Where the manifest of a transaction over several tables lies, below each table's root."""
+    return f"{TRANSACTION_FOLDER}/{txn}.json"
 
 
 def commit_path(version: int) -> str:

@@ -6,10 +6,11 @@ import atexit
 import logging
 import os
 import queue
+import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.mirror.reconciler import DUE, drain, seal
@@ -100,6 +101,7 @@ class BackgroundPublisher:
         self._pid = os.getpid()
         self._publisher = _Worker("deltasql-publisher", self._publish)
         self._checkpointer = _Worker("deltasql-checkpointer", _checkpoint)
+        self._end: Any = None
 
     def soon(
         self,
@@ -111,6 +113,10 @@ class BackgroundPublisher:
         """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""
         if self._pid != os.getpid():
             self._forget()
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and (self._end is None or not self._end.still_active()):
+            # its children end without `atexit` before Python 3.13, and forget what they had before they began
+            self._end = util.Finalize(None, _drain, exitpriority=100)
         self._publisher.soon(_Job(database, name, checkpoints, storage_options))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
@@ -132,10 +138,10 @@ def _checkpoint(job: _Job) -> None:
     seal(job.database, job.table, job.checkpoints, job.storage_options)
 
 
-PUBLISHER = BackgroundPublisher()
-
-
 @atexit.register
 def _drain() -> None:
     if not PUBLISHER.flush():
         logger.warning("some commits are not published yet: the next writer or `deltasql mirror run` does it")
+
+
+PUBLISHER = BackgroundPublisher()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from typing import Protocol as TypingProtocol
 
@@ -17,6 +17,7 @@ from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoin
 from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
@@ -102,7 +103,7 @@ def checkpoint(
             suggestion="publish it first, with `deltasql mirror run`",
         )
     store = open_store(table.location, storage_options)
-    with _leased(database, table) as lease:
+    with tending(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
             mine = still_held(database, session, lease)
@@ -121,9 +122,11 @@ def checkpoint(
     return written
 
 
-def _leased(database: Database, table: Table) -> AbstractContextManager[Lease]:
+def tending(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    """The right to write a table's checkpoints and to clean its log up, which one has at a time."""
     name = f"{outbox.CHECKPOINT_LEASE}{table.table_id}"
-    return leased(database, name, work="a checkpoint or the clean-up", table=table.name, ttl_ms=_LEASE_MS)
+    work = f"a checkpoint or the clean-up of {table.name}"
+    return leased(database, name, work=work, table=table.name, ttl_ms=_LEASE_MS)
 
 
 def _checksum(database: Database, name: str, version: int) -> VersionChecksum:
@@ -152,7 +155,8 @@ def clean(
 ) -> CleanupPlan:
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
-    Nothing goes while commits wait to be published: what is not in the log yet cannot be covered.
+    With them go the manifests of transactions that made no later versions. Nothing goes while commits wait to
+    be published: what is not in the log yet cannot be covered.
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
@@ -164,15 +168,21 @@ def clean(
         )
     opened = snapshots.open_table(database, name)
     store = open_store(table.location, storage_options)
-    times = {row.version: row.timestamp for row in commits.history(database, table)}
-    with _leased(database, table):
-        return clean_log(
+    rows = commits.history(database, table)
+    with tending(database, table):
+        plan = clean_log(
             store,
             now_ms=time.time_ns() // 1_000_000,
             retention=retention_ms(opened.snapshot.metadata),
-            times=times,
+            times={row.version: row.timestamp for row in rows},
             dry_run=dry_run,
         )
+        made = {manifest_path(row.txn_uuid): row.version for row in reversed(rows)}
+        base = plan.checkpoint or 0
+        old = tuple(m for m in store.list(TRANSACTION_FOLDER) if made.get(m.path, base) < base)
+        if not dry_run:
+            store.delete_all(meta.path for meta in old)
+    return replace(plan, delete=plan.delete + old)
 
 
 def write_checkpoint_of(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import commits, registry
 from deltalakedb.catalog.commits import digest
 from deltalakedb.catalog.txn_log import SqlTxnLogReader
-from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, StorageMissingError, VersionMissingError
+from deltalakedb.exceptions import (
+    LogCorruptError,
+    LogError,
+    ProtocolError,
+    StorageMissingError,
+    VersionMissingError,
+)
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
-from deltalakedb.log.large_commits import commit_digest, is_large
-from deltalakedb.log.listing import list_log
+from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.log.listing import last_checkpoint, list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
-from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
 
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from deltalakedb.log.listing import Checkpoint
     from deltalakedb.protocol.log import TxnLogReader
     from deltalakedb.storage.store import Store
+
+_COMPARED = frozenset({"add", "metaData", "protocol"})
 
 Kind = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "state"]
 
@@ -86,7 +94,8 @@ def verify(
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table)
     found = list(_files(database, store, table, rows))
-    if replay and not any(f.kind in ("missing", "damaged", "foreign") for f in found):
+    broken = any(f.kind in ("missing", "damaged", "foreign") for f in found)
+    if replay and not broken and table.published_version >= 0:
         found += _replays(database, store, table)
     checked = sum(r.version <= table.published_version for r in rows)
     return DriftReport(name, checked, tuple(sorted(found, key=lambda f: f.version)))
@@ -98,17 +107,16 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
     for row in rows:
         if row.sha256 is None:
             continue  # imported from a checkpoint: there never were bytes
+        path = commit_path(row.version)
         try:
             large = is_large(listing.commits.get(row.version))
-            if large and commit_digest(store, commit_path(row.version)).sha256 == row.sha256:
-                continue
-            data = store.get(commit_path(row.version))
+            found = commit_digest(store, path).sha256 if large else digest(store.get(path))
         except StorageMissingError:
             # cleaning up is every engine's right, below a checkpoint
             if covered <= row.version <= table.published_version:
                 yield Finding("missing", row.version, "the commit file is not there")
             continue
-        if digest(data) == row.sha256:
+        if found == row.sha256:
             continue
         if row.version > table.published_version:
             # only what we published can be damaged
@@ -116,44 +124,55 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
                 "foreign", row.version, "something else stands in the place of a version that waits"
             )
         else:
-            yield judge(database, table, row.version, data)
+            yield judge(database, table, store, row.version)
     if (newest := newest_beyond(database, table, store)) is not None:
         yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
-def judge(database: Database, table: Table, version: int, data: bytes) -> Finding:
+def judge(database: Database, table: Table, store: Store, version: int) -> Finding:
     """What other bytes than ours in the file of a published version are: damage, or somebody's commit."""
+    path, info = commit_path(version), CommitInfo()
     try:
-        actions = decode_commit(data, source=commit_path(version))
-    except DeltaSqlError as error:
+        # to its end, line by line: it may be of any size
+        for action in iter_actions(store, path):
+            info = action if isinstance(action, CommitInfo) else info
+    except LogCorruptError as error:
         return Finding("damaged", version, error.message)
     try:
-        if commits.commit_bytes(database, table, version).startswith(data):
+        there, ours = commit_digest(store, path), commits.commit_bytes(database, table, version)
+        if there.size < len(ours) and there.sha256 == digest(ours[: there.size]):
             return Finding("damaged", version, "the commit file is cut short")
     except VersionMissingError:
         # pruned: only its digest is known, and who made it
         row = commits.one(database, table, version)
-        info = next((a.extra for a in actions if isinstance(a, CommitInfo)), {})
-        if row is not None and (not data or info.get("txnId") == row.txn_uuid):
+        if row is not None and info.extra.get("txnId") == row.txn_uuid:
             return Finding("damaged", version, "the commit file is not as it was published")
     return Finding("foreign", version, "another commit stands in the place of ours")
 
 
 def _replays(database: Database, store: Store, table: Table) -> Iterator[Finding]:
     """Replay every checkpoint, and the newest published version, and compare with SQL."""
+    yield from (finding for finding, _ in broken_checkpoints(database, store, table))
     ours, newest = SqlTxnLogReader(database, table.name), table.published_version
-    listing = list_log(store)
-    for version, found in sorted(listing.checkpoints.items()):
-        for checkpoint in found if table.head.first_version <= version <= newest else ():
-            # each by itself: a reader would pass over a broken one and take another way
-            yield from _compared(
-                "checkpoint",
-                ours,
-                version,
-                lambda c=checkpoint: _of_checkpoint(store, c),  # type: ignore[misc]
-            )
     theirs = FileTxnLogReader(table.location, store=store)
     yield from _compared("state", ours, newest, lambda: _of_log(theirs, newest))
+
+
+def broken_checkpoints(
+    database: Database, store: Store, table: Table
+) -> Iterator[tuple[Finding, Checkpoint | None]]:
+    """Checkpoints that do not say what the catalog says; None for one that is not there, only its hint."""
+    hint = last_checkpoint(store)
+    ours, listing = SqlTxnLogReader(database, table.name), list_log(store)
+    known = range(table.head.first_version, table.published_version + 1)
+    for version, found in sorted(listing.checkpoints.items()):
+        for checkpoint in found if version in known else ():
+            # each by itself: a reader would pass over a broken one and take another way
+            read = partial(_of_checkpoint, store, checkpoint)
+            yield from ((finding, checkpoint) for finding in _compared("checkpoint", ours, version, read))
+    # readers that trust a hint find nothing there; a later one would do
+    if hint is not None and hint > max(listing.checkpoints, default=-1) and hint == last_checkpoint(store):
+        yield Finding("checkpoint", hint, "_last_checkpoint names a checkpoint that is not there"), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +192,12 @@ def _of_log(reader: TxnLogReader, version: int) -> _State:
 def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
     if not is_whole(store, checkpoint):
         raise LogCorruptError("the checkpoint is torn")
-    actions = [a for batch in iter_checkpoint(store, checkpoint) for a in batch]
-    return _State(
-        next((a for a in actions if isinstance(a, Metadata)), None),
-        next((a for a in actions if isinstance(a, Protocol)), None),
-        frozenset(_key(a) for a in actions if isinstance(a, Add)),
-    )
+    metadata, protocol, keys = None, None, set[tuple[str, str]]()
+    for batch in iter_checkpoint(store, checkpoint, kinds=_COMPARED):
+        keys.update(_key(a) for a in batch if isinstance(a, Add))
+        metadata = next((a for a in batch if isinstance(a, Metadata)), metadata)
+        protocol = next((a for a in batch if isinstance(a, Protocol)), protocol)
+    return _State(metadata, protocol, frozenset(keys))
 
 
 def _key(add: Add) -> tuple[str, str]:
@@ -188,9 +207,11 @@ def _key(add: Add) -> tuple[str, str]:
 def _compared(
     kind: Kind, ours: SqlTxnLogReader, version: int, read: Callable[[], _State]
 ) -> Iterator[Finding]:
+    mine = _of_log(ours, version)
     try:
-        mine, other = _of_log(ours, version), read()
-    except DeltaSqlError as error:
+        other = read()
+    except (LogError, ProtocolError, VersionMissingError) as error:
+        # a store that is away says nothing of what is there
         yield Finding(kind, version, error.message)
         return
     if mine.metadata != other.metadata:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
-    from deltalakedb.mirror.groups import Group
+    from deltalakedb.mirror.groups import Group, StoreOptions
     from deltalakedb.protocol.log import Fresh
     from deltalakedb.storage.store import Store
 
@@ -42,6 +42,7 @@ def publish_fresh(
     works: Sequence[tuple[Fresh, str, Mapping[str, str] | None]],
     *,
     group: Group | None = None,
+    options: StoreOptions | None = None,
 ) -> PublishedFresh:
     """Publish what was just ratified, of any number of tables side by side, where nothing is in the way.
 
@@ -49,6 +50,7 @@ def publish_fresh(
         database: The catalog.
         works: What was ratified, where its table lies, and the options of its store.
         group: The transaction, where it changed several tables.
+        options: Storage options of all its tables by location, of those too that are published later.
 
     Returns:
         What is in the log and noted, and the tables that are done.
@@ -69,8 +71,7 @@ def publish_fresh(
     noted = {work[0].table_id: versions for work, versions in zip(works, put, strict=True) if versions}
     if noted:
         if group is not None:
-            options = {location: given for _, location, given in works}
-            tell_all(database, group, noted, options, told=told)
+            tell_all(database, group, noted, options or {}, told=told)
         outbox.mark_published(database, noted)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, noted.values())), outcome="published")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog import commits, group_notes, outbox, registry
 from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError, TableFrozenError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.names import commit_path
+from deltalakedb.log.names import commit_path, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: beside the data, in a folder that Delta's readers and vacuums leave alone
-FOLDER = "_delta_transactions"
 #: a look for manifests that could not be written costs a statement: at most one in so many seconds
 _LOOK_S = 5.0
 #: manifests of others that a writer tries at the most: the rest is for the reconciler
@@ -207,7 +205,7 @@ def manifest_of(group: Group, stores: Mapping[str, LocalStore]) -> NewObject | N
     if group.members is None or any(m.location not in stores for m in group.members):
         return None
     members = _in_order(group.members)
-    return NewObject(stores[members[0].location], _path(group.txn), *_content(group.txn, members))
+    return NewObject(stores[members[0].location], manifest_path(group.txn), *_content(group.txn, members))
 
 
 def spread(database: Database, manifest: NewObject, group: Group, stores: Mapping[str, LocalStore]) -> None:
@@ -226,10 +224,6 @@ def spread(database: Database, manifest: NewObject, group: Group, stores: Mappin
 
 def _in_order(members: Sequence[Member]) -> list[Member]:
     return sorted(members, key=lambda m: m.table)
-
-
-def _path(txn: str) -> str:
-    return f"{FOLDER}/{txn}.json"
 
 
 def _content(txn: str, members: Sequence[Member]) -> tuple[bytes, int]:
@@ -260,7 +254,7 @@ def _write(
     for member in members:
         failpoint("publish.manifest")
         try:
-            first = _put(_store(database, member, options), _path(txn), data, at, first)
+            first = _put(_store(database, member, options), manifest_path(txn), data, at, first)
         except DeltaSqlError as error:
             failed[member] = error
     if failed:

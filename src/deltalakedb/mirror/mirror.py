@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import outbox, registry
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.log.compaction import write_compaction
 from deltalakedb.mirror import checkpointer, drift, fencing, groups, outside, reconciler, repair
 from deltalakedb.mirror.pruning import Pruned, prune
@@ -13,7 +14,6 @@ from deltalakedb.mirror.resolve import resolve
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    import os
     import threading
 
     from deltalakedb.catalog.database import Database
@@ -124,6 +124,9 @@ class Mirror:
         """
         table = registry.find(self._database, name)
         registry.refuse_followed(table)
+        for version in (start, end):
+            if isinstance(version, bool) or not isinstance(version, int):
+                raise ArgumentTypeError(f"a version must be a whole number, not {version!r}", table=name)
         if not 0 <= start < end <= table.published_version:
             raise InvalidArgumentError(
                 f"versions {start} to {end} are not a range of published versions",
@@ -137,13 +140,16 @@ class Mirror:
         return drift.verify(self._database, name, storage_options=self._options(name), replay=replay)
 
     def repair(self, name: str, *, dry_run: bool = False) -> Repaired:
-        """Rewrite commit files that are missing or damaged from the catalog."""
+        """Rewrite commit files and checkpoints that are missing or damaged from the catalog."""
         return repair.repair(self._database, name, storage_options=self._options(name), dry_run=dry_run)
 
     def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
         """Make the whole log of a table from the catalog into an empty place."""
-        options = self._database.engine.config.storage_options_for(str(location))
-        return repair.rebuild(self._database, name, str(location), storage_options=options)
+        if not isinstance(location, str | os.PathLike):
+            raise ArgumentTypeError(f"a location must be a path or a URL, not {location!r}", table=name)
+        place = os.fspath(location)
+        options = self._database.engine.config.storage_options_for(place)
+        return repair.rebuild(self._database, name, place, storage_options=options)
 
     def recover(self, name: str) -> Adopted:
         """Catch up with a log that is ahead of the catalog."""

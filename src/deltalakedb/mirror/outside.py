@@ -7,7 +7,7 @@ import os
 import uuid
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry, snapshots
@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.large_commits import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.log.listing import last_checkpoint, list_log
-from deltalakedb.log.names import LOG_FOLDER, commit_path
+from deltalakedb.log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.actions import Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
@@ -137,8 +137,8 @@ def _taken(database: Database, table: Table, store: Store) -> int | None:
     waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
     if waiting is None or not store.exists(commit_path(waiting)):
         return None
-    ours = commits.commit_bytes(database, table, waiting)
-    return None if store.get(commit_path(waiting)) == ours else waiting
+    ours = commits.digest(commits.commit_bytes(database, table, waiting))
+    return None if commit_digest(store, commit_path(waiting)).sha256 == ours else waiting
 
 
 def look_at_open(database: Database, table: Table) -> bool:
@@ -169,13 +169,23 @@ def has_next(table: Table, version: int) -> bool:
 def _goes_on(root: str, version: int) -> bool:
     """Whether a log on local disk goes on beyond a version whose next one was cleaned up."""
     try:
-        newest = last_checkpoint(open_store(root))
+        hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - asked before every commit
+        newest = _hinted(root, (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
         if newest is None or newest <= version:
             return False
         # a hint may be wrong
         return any(name.startswith(f"{newest:020}.") for name in os.listdir(f"{root}/{LOG_FOLDER}"))  # noqa: PTH208
     except (OSError, StorageError):
         return False
+
+
+@lru_cache(maxsize=1024)
+def _hinted(root: str, _seen: tuple[int, ...]) -> int | None:
+    """The checkpoint that a log's hint names; how its file looks from outside is part of the question.
+
+    A head is held while this is asked, and nobody writes a hint for most commits: it is read when it is new.
+    """
+    return last_checkpoint(open_store(root))
 
 
 def look_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:

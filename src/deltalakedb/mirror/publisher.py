@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
@@ -43,11 +44,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one run of the publisher achieved."""
+    """What one run of the publisher achieved.
+
+    Attributes:
+        versions: What is in the log now and was not noted before.
+        error: Why it stopped.
+        diverged: Whether it froze the table.
+        more: Whether all that it asked for is done, and others may wait.
+    """
 
     versions: tuple[int, ...] = ()
     error: DeltaSqlError | None = None
     diverged: bool = False
+    more: bool = False
 
 
 def publish(
@@ -107,6 +116,8 @@ def _publish(
             elif outbox.paused(database, [table.table_id]):
                 break
             if not _put(store, commit):
+                if _is_taken_back(database, table, commit):
+                    break  # what waits now is for the next publisher
                 diverged = True
                 _freeze(database, table, commit.version)
                 break
@@ -128,7 +139,8 @@ def _publish(
         telemetry.emit("publish_total", len(done), outcome="published")
     if error is not None and len(done) < len(waiting):
         _note_failure(database, table, waiting[len(done)], error)
-    return Published(tuple(done), error, diverged)
+    asked_all = len(waiting) == limit or sum(len(c.data) for c in waiting) >= outbox.HELD_BYTES
+    return Published(tuple(done), error, diverged, more=asked_all and len(done) == len(waiting))
 
 
 #: threads of one process publish a table one after the other: the later one finds nothing left to do
@@ -158,13 +170,12 @@ def _is_foreign(database: Database, table: Table, store: Store, version: int) ->
     if row is None or row.sha256 is None:
         return False
     try:
-        data = store.get(commit_path(version))
+        if commit_digest(store, commit_path(version)).sha256 == row.sha256:
+            return False
     except StorageMissingError:
         return False
-    if commits.digest(data) == row.sha256:
-        return False
     try:
-        found = judge(database, table, version, data)
+        found = judge(database, table, store, version)
     except DeltaSqlError as error:
         # the catalog's own copy is damaged: publishing what is not goes on
         logger.error("version %d of %s: %s", version, table.name, error.message)
@@ -189,13 +200,20 @@ def _put(store: Store, commit: Unpublished) -> bool:
     return store.get(name) == commit.data
 
 
+def _is_taken_back(database: Database, table: Table, commit: Unpublished) -> bool:
+    """Whether the catalog has another commit there by now: a divergence was resolved meanwhile."""
+    row = commits.one(database, table, commit.version)
+    return row is None or row.sha256 != commits.digest(commit.data)
+
+
 def _freeze(database: Database, table: Table, version: int, reason: str | None = None) -> None:
     reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
+    outbox.freeze(database, table, reason, version=version)
     logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
-    warnings.warn(f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2)
     telemetry.emit("publish_total", 1, outcome="diverged")
     telemetry.emit("table_frozen", 1, table=table.name)
-    outbox.freeze(database, table, reason, version=version)
+    # last: a program may turn warnings into errors
+    warnings.warn(f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2)
 
 
 def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:

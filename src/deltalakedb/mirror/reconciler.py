@@ -113,7 +113,7 @@ def run_once(
     """
     done = Pass()
     for name in outbox.behind(database):
-        done += reconcile(database, name, checkpoints=NONE)
+        done += _reconciled(database, name)
     write_missing(database)
     found = outbox.status(database)
     report_lag(found)
@@ -129,6 +129,16 @@ def run_once(
             if not tried.no_checkpoint:
                 seen[status.table_id] = status.published_version
     return done.with_left(found)
+
+
+def _reconciled(database: Database, name: str) -> Pass:
+    try:
+        return reconcile(database, name, checkpoints=NONE)
+    except DeltaSqlError:
+        raise  # the database's, which is everybody's
+    except Exception:
+        logger.exception("publishing %s failed", name)
+        return Pass(failed=(name,))
 
 
 def reconcile(
@@ -165,7 +175,7 @@ def drain(
             return done + Pass(failed=(name,)), False
         if result.diverged:
             return done + Pass(diverged=(name,)), False
-        if len(result.versions) < _AT_ONCE:
+        if not result.more:
             return done, due
 
 

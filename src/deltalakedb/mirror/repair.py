@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, outbox, registry, snapshots
-from deltalakedb.catalog.leases import leased, require
+from deltalakedb.catalog.leases import require
 from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
+from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
-from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.drift import Finding, judge, verify
+from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
+from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
 from deltalakedb.mirror.outside import Adopted, adopt
-from deltalakedb.mirror.resolve import is_under_way
+from deltalakedb.mirror.resolve import is_under_way, mending
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.commits import CommitRow
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.values import Table
+    from deltalakedb.log.listing import Checkpoint
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -39,12 +42,13 @@ class Repaired:
     """What a repair did, or would do.
 
     Attributes:
-        rewritten: Versions whose files were written again.
+        rewritten: Versions whose commit files were written again.
         left: What cannot be mended so: commits of others, and commits whose bytes were pruned.
         dry_run: Whether nothing was changed.
         begins_at: The version of a checkpoint that was written, at which readers begin since what was before
             it is lost; None where nothing was.
         unfrozen: Whether the table was frozen, and is written again.
+        checkpoints: Versions whose checkpoints were written again.
     """
 
     rewritten: tuple[int, ...]
@@ -52,6 +56,7 @@ class Repaired:
     dry_run: bool
     begins_at: int | None = None
     unfrozen: bool = False
+    checkpoints: tuple[int, ...] = ()
 
 
 def repair(
@@ -61,7 +66,7 @@ def repair(
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> Repaired:
-    """Rewrite commit files that are missing or damaged, from the bytes in SQL.
+    """Rewrite commit files that are missing or damaged, and checkpoints that are broken, from SQL.
 
     A well-formed commit of somebody else is no damage, nor is anything in the place of a version that only
     waits: it is left alone, and reported. Where the log lost commits whose bytes were pruned, readers begin
@@ -73,8 +78,11 @@ def repair(
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
     left = [f for f in report.findings if f not in broken]
     table = registry.find(database, name)
-    pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
     store = open_store(table.location, storage_options)
+    # where somebody's commit stands in the place of ours, a new checkpoint would seal our side
+    foreign = [f.version for f in left if f.kind == "foreign"]
+    torn = {v: c for v, c in _torn(database, table, store).items() if not foreign or v < min(foreign)}
+    pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
     begin = _begins_at(database, table, store, report.findings, pruned)
     left += [
         replace(f, detail=f"{f.detail}; {_PRUNED}")
@@ -83,10 +91,12 @@ def repair(
     ]
     broken = [f for f in broken if f.version not in pruned]
     if dry_run:
-        return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin)
+        return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin, checkpoints=(*torn,))
     done = []
-    if broken or begin is not None:
-        with leased(database, f"repair:{table.table_id}", work="a resolution or repair", table=name) as lease:
+    if broken or torn or begin is not None:
+        with mending(database, table) as lease:
+            if torn:
+                torn = _mend_checkpoints(database, table, store, torn)
             if begin is not None:
                 write_last_checkpoint(store, write_checkpoint_of(database, name, begin, store=store).hint())
             for finding in broken:
@@ -97,9 +107,36 @@ def repair(
                     done.append(finding.version)
                 else:
                     left.append(lost_race)
-        logger.warning("%s: commit files rewritten from the catalog: %d", name, len(done))
+        logger.warning(
+            "%s: commit files rewritten from the catalog: %d, checkpoints: %d", name, len(done), len(torn)
+        )
     unfrozen = not left and _unfreeze(database, name, storage_options)
-    return Repaired(tuple(done), tuple(left), dry_run=False, begins_at=begin, unfrozen=unfrozen)
+    return Repaired(tuple(done), tuple(left), False, begin, unfrozen, (*torn,))
+
+
+def _torn(database: Database, table: Table, store: Store) -> dict[int, list[Checkpoint]]:
+    """Versions whose checkpoints do not say what the catalog says, and what there is of those."""
+    found: dict[int, list[Checkpoint]] = {}
+    for finding, checkpoint in broken_checkpoints(database, store, table):
+        found.setdefault(finding.version, []).extend(() if checkpoint is None else (checkpoint,))
+    return found
+
+
+def _mend_checkpoints(
+    database: Database, table: Table, store: Store, seen: Collection[int]
+) -> dict[int, list[Checkpoint]]:
+    """Write checkpoints again in the place of broken ones, and point readers to them."""
+    with tending(database, table):
+        # looked at again, while nobody else writes one or cleans up
+        torn = {v: c for v, c in _torn(database, table, store).items() if v in seen}
+        for version, broken in torn.items():
+            store.delete_all(meta.path for checkpoint in broken for meta in checkpoint.files)
+            if not table.head.first_version <= version <= table.published_version:
+                store.delete(LAST_CHECKPOINT)  # it names what never was, or is no more
+                continue
+            written = write_checkpoint_of(database, table.name, version, store=store)
+            write_last_checkpoint(store, written.hint())
+    return torn
 
 
 def _begins_at(
@@ -122,11 +159,10 @@ def _put(database: Database, table: Table, store: Store, finding: Finding) -> Fi
     timestamp = None if row is None else row.timestamp
     if store.put_new(path, data, mtime_ms=timestamp):
         return None
-    there = store.get(path)
-    if there == data:
+    if commit_digest(store, path).sha256 == commits.digest(data):
         return None
     # seen again, as late as can be: a commit of somebody else is never overwritten
-    now = judge(database, table, version, there)
+    now = judge(database, table, store, version)
     if finding.kind == "missing" or now.kind == "foreign":
         return replace(now, detail=f"{now.detail}; it came while the log was repaired")
     store.put(path, data, mtime_ms=timestamp)
@@ -159,7 +195,10 @@ def rebuild(
     table = registry.find(database, name)
     store = open_store(location, storage_options)
     # what waits comes to the table's own place by publishing alone
-    own = store.location == open_store(table.location, storage_options).location
+    home = open_store(table.location, storage_options)
+    own = real_location(store.location) == real_location(home.location)
+    if not own:
+        registry.refuse_taken(database, name, store.location, free=True)
     last = table.published_version if own else table.head.version
     if last < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
@@ -245,7 +284,8 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
                     suggestion="move the later ones away, then recover again: ours are published then",
                 )
             break  # it only waits
-        if store.get(path) != commits.commit_bytes(database, table, version):
+        ours = commits.commit_bytes(database, table, version)
+        if commit_digest(store, path).sha256 != commits.digest(ours):
             raise TableFrozenError(
                 f"version {version} of the log is not the one in the catalog: both sides went on",
                 table=table.name,

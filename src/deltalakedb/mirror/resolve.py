@@ -29,8 +29,10 @@ from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.leases import Lease
     from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.mirror.our_commits import Key, OurCommit
@@ -86,9 +88,7 @@ def resolve(
         ours = _noted(database, table) or _waiting(database, table, storage_options)
         seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
         return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
-    with leased(
-        database, f"repair:{table.table_id}", work="a resolution or repair", table=name, ttl_ms=_LEASE_MS
-    ) as lease:
+    with mending(database, table) as lease:
         # asked inside every transaction: two resolutions at once would mix
         table = registry.find(database, name)
         may = partial(require, database, lease=lease, work="the resolution", table=name)
@@ -108,6 +108,12 @@ def resolve(
 
 def _told(ours: Sequence[Ours]) -> tuple[OurCommit, ...]:
     return tuple(o.told() for o in ours)
+
+
+def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    """The right to resolve or repair a table, which one has at a time."""
+    work = f"a resolution or repair of {table.name}"
+    return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
 
 
 def is_under_way(database: Database, table: Table) -> bool:
@@ -149,6 +155,13 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
             table=table.name,
             suggestion="publish it with `deltasql mirror run`",
         )
+    if first == table.head.first_version:
+        raise InvalidArgumentError(
+            f"version {first} of the log is another table's: ours never began there",
+            table=table.name,
+            suggestion="move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish "
+            f"ours; or `deltasql drop {table.name} --force`, then `deltasql import` takes theirs over",
+        )
     rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
     return [
         Ours(r.version, r.txn_uuid, r.is_blind_append, commits.commit_bytes(database, table, r.version))
@@ -174,7 +187,7 @@ def _take_back(
     value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
     reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
     note = unratify.Note(_note(table), encode_json(value), reason)
-    unratify.take_back(database, table, first, note=note, own=[may])
+    unratify.take_back(database, table, first, ours[-1].version, note=note, own=[may])
     return ours
 
 

@@ -104,7 +104,7 @@ def resolve(root: str, path: str, *, inside: bool = False) -> str:
         >>> resolve("/data/t", "x=1/a%20b.parquet"), resolve("s3://bucket/t/", "a%20b.parquet")
         ('/data/t/x=1/a b.parquet', 's3://bucket/t/a b.parquet')
     """
-    plain = _checked(path)
+    plain = check_path(path)
     if not is_absolute(plain):
         return f"{_plain_root(root)}/{plain}"
     if inside and relative_to(root, path) is None:
@@ -134,7 +134,7 @@ def relative_to(root: str, path: str) -> str | None:
     Raises:
         ProtocolError: The path is empty or climbs with ``..``.
     """
-    plain = _checked(path)
+    plain = check_path(path)
     if not is_absolute(plain):
         return plain
     below = _same_scheme(_plain_root(root)) + "/"
@@ -142,7 +142,12 @@ def relative_to(root: str, path: str) -> str | None:
     return plain[len(below) :] or None if plain.startswith(below) else None
 
 
-def _checked(path: str) -> str:
+def check_path(path: str) -> str:
+    """The canonical form of a path that may be a data file's.
+
+    Raises:
+        ProtocolError: It is empty, holds a NUL, or climbs with ``..``.
+    """
     plain = canonical_path(path)
     if not plain or "\x00" in plain:
         raise ProtocolError(f"{path!r} is not a path of a data file", suggestion=_OUTSIDE)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, resolve
 from deltalakedb.protocol.upgrades import FENCE
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_ENABLED = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 ROW_TRACKING = "delta.enableRowTracking"
 #: where writers that move rows keep their ids: names that no column of the table has
 _ROW_COLUMNS = {
@@ -52,12 +53,19 @@ def with_row_columns(metadata: Metadata) -> Metadata:
     return replace(metadata, configuration={**metadata.configuration, **names}) if names else metadata
 
 
-def note_enablement(metadata: Metadata, *, version: int, timestamp: int) -> Metadata:
-    """Metadata that says since when commits carry their own time: readers of older versions must know it."""
-    since = {
-        "delta.inCommitTimestampEnablementVersion": str(version),
-        "delta.inCommitTimestampEnablementTimestamp": str(timestamp),
-    }
+def note_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
+    """Metadata that says since when commits carry their own time: readers of older versions must know it.
+
+    Args:
+        metadata: New metadata of a table whose commits do.
+        before: The metadata that it replaces, which may know since when.
+        version: The version it becomes.
+        timestamp: The time of that.
+    """
+    if is_on(before, IN_COMMIT_TIMESTAMPS):
+        since = {key: value for key in _ENABLED if (value := before.configuration.get(key)) is not None}
+    else:
+        since = dict(zip(_ENABLED, (str(version), str(timestamp)), strict=True))
     return replace(metadata, configuration={**metadata.configuration, **since})
 
 
@@ -114,8 +122,17 @@ def check_commit(
     for action in actions:
         if isinstance(action, Add | Cdc):
             resolve(root, action.path)
-    # the property may not be switched off by the commit that removes rows
-    append_only = made_here and any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
+    if made_here:
+        for what, names in (
+            ("application", [a.app_id for a in actions if isinstance(a, Txn)]),
+            ("metadata domain", [a.domain for a in actions if isinstance(a, DomainMetadata)]),
+        ):
+            if repeated := [name for name, n in Counter(names).items() if n > 1]:
+                raise refuse(
+                    f"the {what} {repeated[0]!r} appears twice: readers would not agree which one holds"
+                )
+    # what the table was: the commit that removes rows may switch it on, as a replaced table does, but not off
+    append_only = made_here and before is not None and is_on(before, APPEND_ONLY)
     if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
         raise refuse(
             "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",

@@ -20,6 +20,8 @@ __all__ = ["Bounds", "FileStats", "StatValue", "encode_stats", "parse_stats"]
 
 StatValue: TypeAlias = int | float | Decimal | date | datetime | str | bool
 
+#: no file has more, and a table's sum of them fits 64 bits
+MOST_ROWS: Final = 1 << 48
 _KNOWN: Final = ("numRecords", "minValues", "maxValues", "nullCount", "tightBounds")
 _WIDE: Final = Context(prec=80)
 #: a decimal of this many digits survives a trip through a double
@@ -68,7 +70,7 @@ class FileStats:
         return Bounds(
             _value(_at(self.min_values, path), name, -1 if widen else 0),
             _value(_at(self.max_values, path), name, 1 if widen else 0),
-            nulls if type(nulls) is int and nulls >= 0 else None,
+            _rows(nulls),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,9 +98,9 @@ def parse_stats(text: str | bytes | None) -> FileStats | None:
         return None
     if not isinstance(data, dict):
         return None
-    records, tight = data.get("numRecords"), data.get("tightBounds")
+    tight = data.get("tightBounds")
     return FileStats(
-        num_records=records if type(records) is int and records >= 0 else None,
+        num_records=_rows(data.get("numRecords")),
         min_values=_mapping(data.get("minValues")),
         max_values=_mapping(data.get("maxValues")),
         null_count=_mapping(data.get("nullCount")),
@@ -110,6 +112,11 @@ def parse_stats(text: str | bytes | None) -> FileStats | None:
 def encode_stats(stats: FileStats) -> str:
     """The text that an ``add`` carries; numbers that were read are spelled as they were."""
     return encode_json(stats.to_dict())
+
+
+def _rows(value: Any) -> int | None:
+    """A number of rows; None for what cannot be one."""
+    return value if type(value) is int and 0 <= value <= MOST_ROWS else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -239,7 +239,7 @@ class Ratifier:
             done = publish(self._database, table, storage_options=self._options(table), limit=_AT_ONCE)
             if done.error is not None:
                 return Answer("later", _line(done.error))
-            if done.diverged or len(done.versions) < _AT_ONCE:
+            if not done.more:
                 return None
 
     def _held(self, table: Table) -> Answer | None:

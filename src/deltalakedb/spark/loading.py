@@ -24,7 +24,6 @@ from deltalakedb.spark.sessions import session as start_session
 from deltalakedb.spark.shares import ANSWER, Share, answers, collect, cut, spread, watched, windows_of
 from deltalakedb.spark.tails import TailJobs
 from deltalakedb.spark.versions import check_versions
-from deltalakedb.transfer.holding import Heartbeat
 from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
 from deltalakedb.transfer.pace import Pace
 from deltalakedb.transfer.plan import base_checkpoint
@@ -158,11 +157,11 @@ class SparkEngine:
 
     def _by_executors(self, task: LoadTask, job: _Job, pace: Pace) -> None:
         """Executors write: each batch in a transaction with its receipt."""
-        beat, seen = Heartbeat(task.database, task.lease), set[int]()
-        seen.update(r.batch for r in imports.receipts(task.database, task.row.import_id))
+        seen = {r.batch for r in imports.receipts(task.database, task.row.import_id)}
 
         def look() -> None:
-            beat()
+            with task.database.read() as session:
+                claims.check_lease(task.database, session, task.lease)
             for receipt in imports.receipts(task.database, task.row.import_id):
                 if receipt.batch not in seen and receipt.kind == "base":
                     seen.add(receipt.batch)
@@ -176,7 +175,7 @@ class SparkEngine:
 
     def _through_driver(self, task: LoadTask, job: _Job, pace: Pace) -> None:
         """Executors encode, the driver writes; the next windows are made meanwhile."""
-        beat, context = Heartbeat(task.database, task.lease), copy_context()
+        context = copy_context()
 
         def made() -> Iterator[list[PreparedWindow]]:
             at = 0
@@ -188,7 +187,6 @@ class SparkEngine:
                 at += some
 
         for windows in ahead(made()):
-            beat()
             for window in sorted(windows, key=lambda w: w.begin):
                 began = time.monotonic()
                 with task.database.write() as session:

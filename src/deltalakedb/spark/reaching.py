@@ -11,13 +11,16 @@ from deltalakedb.extras import require
 
 #: seconds to wait for an answer; Spark itself would wait for minutes, or for ever
 PATIENCE: float = 10.0
-_MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|k8s://.+|spark://.+")
+# a cluster manager that is plugged into Spark has a scheme of its own, which only Spark can judge
+_MASTER: Final = re.compile(
+    r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(?!https?:|sc:)[a-z][\w+.-]*://.+"
+)
 _ENDPOINT: Final = re.compile(r"\[?(?P<host>[^\[\]]+)\]?:(?P<port>\d{1,5})")
 _MASTERS: Final = "give local[*], spark://host:port, yarn or k8s://…"
 
 
 def check_master(master: str) -> None:
-    """See that a master is one that Spark knows, and that a standalone one answers.
+    """See that a master is one that Spark may know, and that a standalone one answers.
 
     Raises:
         SparkSetupError: It is not, or does not.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.log.cleanup import sweep
-from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER
-from deltalakedb.mirror.groups import FOLDER as GROUP_FOLDER
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
 
 _HOUR_MS = 3_600_000
-_LOG_FOLDERS = (LOG_FOLDER, SIDECAR_FOLDER, GROUP_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ def collect(
             store.delete(meta.path)
         for folder in dead:
             remove_folder(folder.path)
-    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, folders=_LOG_FOLDERS, dry_run=dry_run)
+    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, dry_run=dry_run)
     return Garbage(
         name,
         tuple(meta.path for meta in (*strangers, *unfinished)),

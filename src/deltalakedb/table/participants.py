@@ -35,6 +35,7 @@ class Participant:
         table: The table as it was read, or as it will be created.
         read: The snapshot it was read at; None for a new table.
         name: Its name by now; None once it was dropped.
+        forced: It was dropped whatever of it is not published.
     """
 
     handle: SqlDeltaTable
@@ -48,6 +49,7 @@ class Participant:
     fresh: bool = True
     hooks: list[Hooks] = field(default_factory=list)
     kept: frozenset[str] = frozenset()
+    forced: bool = False
 
     def take(self, work: Work) -> None:
         """Put an operation on top."""
@@ -129,10 +131,10 @@ class Participants:
         if isinstance(participant.table, NewTable):
             participant.table = replace(participant.table, name=new_name)
 
-    def drop(self, participant: Participant) -> None:
+    def drop(self, participant: Participant, *, force: bool) -> None:
         """Forget a table, and what the transaction did to it so far."""
         self._leave(participant)
-        participant.name = None
+        participant.name, participant.forced = None, force
         participant.operations.clear()
         if isinstance(participant.table, NewTable):
             del self._places[participant.table.location]
@@ -169,7 +171,7 @@ class Participants:
     def name_changes(self) -> list[NameChange]:
         """Tables that end under another name than they began, or not at all."""
         return [
-            NameChange(p.table, p.name)
+            NameChange(p.table, p.name, p.forced)
             for p in self
             if not isinstance(p.table, NewTable) and p.name != p.table.name
         ]

@@ -20,6 +20,8 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+#: what is left as it is in the URL of an object
+SAFE_IN_URLS = "/-_.~!$&'()*+,;=:@"
 #: what Rust leaves as it is when it makes a URL of a path
 _SAFE_IN_PATHS = "/-_.~!$&'()*+,;=:@[]|^"
 
@@ -51,7 +53,7 @@ def _normal_url(text: str) -> str:
             f"no object store is known by {scheme}://",
             suggestion=f"give a local path or a URL that begins with {', '.join(_SCHEMES)}",
         )
-    path = quote(parts.path.rstrip("/"), safe="/%-_.~!$&'()*+,;=:@")
+    path = quote(parts.path.rstrip("/"), safe=f"%{SAFE_IN_URLS}")
     return f"{scheme}://{parts.netloc}{path}"
 
 

@@ -28,7 +28,15 @@ from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, instant_ms
-from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
+from deltalakedb.table.source import (
+    LARGEST,
+    Source,
+    SqlSource,
+    before_sql,
+    check_open,
+    check_version,
+    from_log,
+)
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import AutoCommit, after_commit
@@ -80,8 +88,6 @@ class SqlDeltaTable(Outliving, SqlReads):
         self._chosen = version is not None
         #: nobody will look at this object after its next operation
         self._passing = False
-        #: nobody looked the table up: see `deltalakedb.table.memory`
-        self._is_remembered = False
         #: what the last piece of work became, where it changed nothing but files
         self._appended: Committed | None = None
         self._at_root: Root | None = None
@@ -244,11 +250,8 @@ class SqlDeltaTable(Outliving, SqlReads):
         """The newest version at a time."""
         try:
             return snapshots.version_at(self._database, self._row, moment)
-        except VersionMissingError:
-            # as in stock, a time before the first commit means the first version, where SQL has it
-            if self._row.head.first_version > 0:
-                raise
-            return 0
+        except VersionMissingError as error:
+            return before_sql(self._row, moment, error, self._root.options)
 
     # ---- facts -----------------------------------------------------------------------------------------
 
@@ -338,7 +341,7 @@ class SqlDeltaTable(Outliving, SqlReads):
         made._address, made._storage_options, made._database = address, None, database
         made._at_root = root
         made._row, made._source, made._sink, made._raw_found = row, source, sink, None
-        made._chosen = made._passing = made._is_remembered = False
+        made._chosen = made._passing = False
         made._appended = None
         return made
 
@@ -346,7 +349,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     def _remembered(cls, address: Address, database: Database, opened: OpenTable) -> SqlDeltaTable:
         """A table that nobody looked up, for one append."""
         made = cls._inside(address, database, opened.table, SqlSource(database, opened), AutoCommit(database))
-        made._passing = made._is_remembered = True
+        made._passing = True
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:

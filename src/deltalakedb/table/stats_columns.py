@@ -12,7 +12,7 @@ import pyarrow.json as pj
 
 from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.schema import PrimitiveType
-from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.stats import MOST_ROWS, parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -187,8 +187,9 @@ def _absent(group: Any, path: tuple[str, ...]) -> pa.Array:
 
 
 def _count(found: Any) -> pa.Array:
-    """Numbers from 0 on; anything else says nothing."""
-    counts = pc.if_else(pc.greater_equal(found, 0), found, pa.scalar(None, pa.int64()))
+    """Numbers of rows; anything else says nothing."""
+    fine = pc.and_(pc.greater_equal(found, 0), pc.less_equal(found, MOST_ROWS))
+    counts = pc.if_else(fine, found, pa.scalar(None, pa.int64()))
     return counts.combine_chunks() if isinstance(counts, pa.ChunkedArray) else counts
 
 

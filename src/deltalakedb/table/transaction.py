@@ -11,7 +11,8 @@ import deltalake
 
 from deltalakedb.catalog import registry
 from deltalakedb.catalog.commits import by_transaction
-from deltalakedb.catalog.outbox import group, refuse_unpublished
+from deltalakedb.catalog.names import refuse_unpublished
+from deltalakedb.catalog.outbox import group
 from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
@@ -40,7 +41,7 @@ from deltalakedb.table.work import (
     settle,
     tell_nothing_written,
 )
-from deltalakedb.table.writer import check_mode, create_with, write_to
+from deltalakedb.table.writer import create_with, known_mode, write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Transaction(TransactionView):
         **options: Any,
     ) -> None:
         """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
-        check_mode(mode)
+        mode = known_mode(mode)
         self._writable()
         try:
             table = self.table(name, storage_options=storage_options)
@@ -193,9 +194,10 @@ class Transaction(TransactionView):
         participant = self._participant(name)
         table = participant.table
         if not isinstance(table, NewTable) and not force:
-            refuse_unpublished(self._database, table)
+            with self._database.read() as session:
+                refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
-        self._tables.drop(participant)
+        self._tables.drop(participant, force=force)
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.

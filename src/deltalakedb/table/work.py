@@ -72,7 +72,6 @@ class Work:
         reads: What its result depends on.
         files: New files that lie under the table's root already.
         fresh: Every added file is one of these.
-        named: The table was remembered, not looked up: see `deltalakedb.table.memory`.
         root: The table's root, with the storage options that the caller gave.
         hooks: What is to follow the commit.
         then: Actions of further versions, where the operation made several.
@@ -85,7 +84,6 @@ class Work:
     reads: ReadSet = EVERYTHING
     files: Sequence[PlacedFile] = field(default=())
     fresh: bool = False
-    named: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
     then: Sequence[Sequence[Action]] = field(default=())
@@ -138,7 +136,6 @@ class AutoCommit:
             work.reads,
             work.then,
             fresh=work.fresh,
-            named=work.named,
             kept=work.kept,
         )
         roots = {} if work.root is None else {work.root.location: work.root}
@@ -318,7 +315,7 @@ def publish_committed(
             (s.fresh, s.table.location, options[s.table.location]) for s in settled if s.fresh is not None
         ]
         if fresh:
-            at_once = publish_fresh(database, fresh, group=_group(group, settled))
+            at_once = publish_fresh(database, fresh, group=_group(group, settled), options=options)
     due = []
     for one in settled:
         versions: list[int] = []

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import (
-    TableExistsError,
     TableFrozenError,
     UnsupportedOperationError,
     VerificationError,
@@ -16,7 +15,7 @@ from deltalakedb.mirror import outside, repair
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.report import ImportReport
-from deltalakedb.transfer.verify import verify_table
+from deltalakedb.transfer.verify import verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,21 +30,17 @@ def catch_up_table(
 ) -> ImportReport:
     """Bring in what the log has beyond the catalog; a look at its end where there is nothing."""
     began = time.perf_counter()
-    if table.location != location:
-        raise TableExistsError(
-            f"the name {table.name!r} is taken by the table at {table.location}",
-            table=table.name,
-            suggestion="give the path of that table, or choose another name",
-        )
+    registry.refuse_elsewhere(table, location)
     brought: tuple[int, ...] = ()
     checked = None
     outside.refuse_rewritten(database, table, open_store(table.location, options))
     if outside.is_ahead(database, table, options):
         brought = _bring(database, table, options)
         table = registry.find(database, table.name)
-        checked = verify_table(
-            database.address.with_table(table.name).to_uri(redact=False), level, storage_options=options
-        )
+        from deltalakedb.transfer.choosing import EngineWish  # Arrow's functions cost time to import
+
+        # others may have gone on since: that is for the next time, and no difference
+        checked = verify_head(database, table, level, options, wish=EngineWish())
         if not checked.ok:
             raise VerificationError(
                 f"after catching up the catalog is not what the log says: {checked.differences[0].detail}",

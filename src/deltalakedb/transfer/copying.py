@@ -56,7 +56,6 @@ def copy_files(
     goal: Store,
     *,
     mode: DataMode,
-    tick: Callable[[], None],
     progress: Callable[[int, int], None] | None,
 ) -> Copied:
     """Copy every file that a version of a log names, with its deletion vectors and change data.
@@ -73,7 +72,6 @@ def copy_files(
         def settle(most: int) -> None:
             while len(waiting) > most:
                 _count(done, table, *waiting.popleft())
-                tick()
                 if progress is not None and done.files % 100 == 0:
                     progress(done.files, max(table.head.num_files, done.files))
 

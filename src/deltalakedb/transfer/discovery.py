@@ -8,12 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from deltalakedb.exceptions import AddressError, DeltaSqlError, InvalidArgumentError
 from deltalakedb.log.names import LOG_FOLDER, parse_name
 from deltalakedb.storage.links import RealPlaces
 from deltalakedb.storage.store import local_path, open_store
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.places import SAFE_IN_URLS, normal_location
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def discover(
     there = {real.of(k.path): k for k in known}
     found, taken = [], {k.name: k.path for k in there.values()}
     for part in sorted(below):
-        path = place if not part else f"{place}/{part}"
+        # an object's name is spelled in a URL as the catalog keeps it
+        spelled = part if local is not None else quote(part, safe=SAFE_IN_URLS)
+        path = f"{place}/{spelled}" if part else place
         if (kept := there.get(real.of(path))) is not None:
             found.append(kept)
         else:

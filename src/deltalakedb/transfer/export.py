@@ -21,7 +21,7 @@ from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.copying import Copied, DataMode, copy_files
-from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.log_copies import LogToCopy
 from deltalakedb.transfer.memory import memory_bound
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
@@ -214,16 +214,15 @@ def _elsewhere(
         report = replace(report, versions_gone=log.first - table.head.first_version)
     if dry_run:
         return replace(report, num_files=table.head.num_files, size_bytes=table.head.size_bytes)
-    with held(database, target) as lease:
-        beat = Heartbeat(database, lease)
+    with held(database, target):
         copied = Copied()
         if data != "none":
-            copied = copy_files(log, goal, mode=data, tick=beat, progress=progress)
+            copied = copy_files(log, goal, mode=data, progress=progress)
         failpoint("export.before_log")
         _write_log(log, goal)
         reader = FileTxnLogReader(target, options)
         oldest = table.head.first_version
-        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound(), beat)
+        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound())
         checked = verify_loaded(subject, level)
         if level == "data" and checked.ok:
             from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import imports, registry
+from deltalakedb.catalog import imports, leases, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
@@ -23,7 +23,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import outside
-from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.plan import checked_rate, target_of
 from deltalakedb.transfer.verify import check_level
 
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
     from deltalakedb.transfer.report import ImportProgress
-
-#: the lease is renewed at least so often while nothing happens
-_NAP = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +164,20 @@ def follow_table(
         made, table = True, registry.find(database, name)
     _refuse_others(table, location)
     end = stop or threading.Event()
-    with held(database, location) as lease:
-        beat = Heartbeat(database, lease)
+    with held(database, table.location) as lease:
         while True:
+            with database.read() as session:
+                leases.require(database, session, lease, work="following", table=name)
             report = _look(database, name, options, made=made)
             made = False
             if tell is not None:
                 tell(report)
-            if once or _rest(end, interval, beat):
+            if once or end.wait(interval):
                 return report
 
 
 def _refuse_others(table: Table, location: str) -> None:
-    if table.location != location:
-        raise TableExistsError(
-            f"the name {table.name!r} is taken by the table at {table.location}",
-            table=table.name,
-            suggestion="give the path of that table, or choose another name",
-        )
+    registry.refuse_elsewhere(table, location)
     if table.state != registry.FOLLOWING:
         raise TableExistsError(
             f"{table.name!r} is a table of the catalog, not a copy",
@@ -192,16 +185,6 @@ def _refuse_others(table: Table, location: str) -> None:
             suggestion="`deltasql import --catch-up` brings outside commits in; to follow it instead, "
             "`deltasql rollback` it first",
         )
-
-
-def _rest(stop: threading.Event, interval: float, beat: Heartbeat) -> bool:
-    """Wait until the next look is due; whether to stop."""
-    until = time.monotonic() + interval
-    while (left := until - time.monotonic()) > 0:
-        if stop.wait(min(left, _NAP)):
-            return True
-        beat()
-    return stop.is_set()
 
 
 def _look(database: Database, name: str, options: Mapping[str, str] | None, *, made: bool) -> FollowReport:

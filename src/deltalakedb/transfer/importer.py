@@ -17,6 +17,7 @@ from deltalakedb.transfer.verify import check_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.catalog.values import Table
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History
@@ -87,11 +88,10 @@ def import_table(
     database, name = Database.open(address), address.table or ""
     known = None
     with suppress(TableMissingError):  # nor need there be a catalog yet
-        if catch_up:
-            known = registry.find(database, name)
-        else:
-            _refuse_again(database, name, location)
+        known = registry.find(database, name)
     if known is not None:
+        if not catch_up:
+            _refuse_again(known, location)
         return catch_up_table(database, known, location, options, verify)
     # what is not there leaves no empty catalog behind
     reader = FileTxnLogReader(location, options)
@@ -116,14 +116,13 @@ def import_table(
     return run.whole()
 
 
-def _refuse_again(database: Database, name: str, location: str) -> None:
+def _refuse_again(table: Table, location: str) -> None:
     """Say of a table that is there already what it needs: more commits perhaps, never another import."""
-    table = registry.find_location(database, location)
-    if table is not None and table.name == name:
-        raise TableExistsError(
-            f"{name!r} was imported before, and is at version {table.head.version}",
-            table=name,
-            version=table.head.version,
-            suggestion="catch_up=True (--catch-up) brings in what others committed since; "
-            "`deltasql rollback` takes the import back",
-        )
+    registry.refuse_elsewhere(table, location)
+    raise TableExistsError(
+        f"{table.name!r} was imported before, and is at version {table.head.version}",
+        table=table.name,
+        version=table.head.version,
+        suggestion="catch_up=True (--catch-up) brings in what others committed since; "
+        "`deltasql rollback` takes the import back",
+    )

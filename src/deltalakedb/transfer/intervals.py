@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import commits as commit_rows
 from deltalakedb.catalog import digests
-from deltalakedb.catalog.file_rows import path_hash
+from deltalakedb.catalog.file_rows import SIDE_COLUMNS, path_hash
 from deltalakedb.catalog.files import add_from_row
 from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
@@ -47,15 +47,7 @@ _COLUMNS = (
     "modification_time",
     "data_change",
     "num_records",
-    "stats",
-    "partition_values",
-    "tags",
-    "deletion_vector",
-    "base_row_id",
-    "default_row_commit_version",
-    "clustering_provider",
-    "add_extra",
-    "remove_action",
+    *SIDE_COLUMNS,
 )
 
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.catalog import imports, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import CatalogNotFoundError, DeltaSqlError, InvalidArgumentError
+from deltalakedb.exceptions import (
+    CatalogNotFoundError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    TableMissingError,
+)
+from deltalakedb.storage.links import RealPlaces
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.discovery import Found, discover
 from deltalakedb.transfer.importer import import_table
@@ -154,7 +160,7 @@ def import_tables(
         options = get_config().storage_options_for(normal_location(source), storage_options)
         wanted = discover(source, namespace=namespace, storage_options=options, known=_known(database))
     else:
-        wanted = [_listed(name, path) for name, path in sorted(source.items())]
+        wanted = _listed(source)
     if spark is None and master is None and remote is None and engine != "local":
         from deltalakedb.transfer.choosing import active_session  # Arrow's functions cost time to import
 
@@ -222,13 +228,28 @@ def _known(database: Database) -> list[Found]:
         return []
 
 
-def _listed(name: str, path: str) -> Found:
-    try:
-        return Found(normal_location(path), validate_table_name(name))
-    except DeltaSqlError as error:
-        return Found(path, name, error)
+def _listed(source: Mapping[str, str]) -> list[Found]:
+    """The tables of a list, by name; one whose place another one has is a failure that says so."""
+    found: list[Found] = []
+    names: dict[str, str] = {}
+    real = RealPlaces()
+    for name, path in sorted(source.items()):
+        try:
+            location = normal_location(path)
+            other = names.setdefault(real.of(location), validate_table_name(name))
+        except DeltaSqlError as error:
+            found.append(Found(path, name, error))
+            continue
+        twice = InvalidArgumentError(
+            f"the list names {location} twice: {other} and {name}", table=name, suggestion="keep one of them"
+        )
+        found.append(Found(location, name, None if other == name else twice))
+    return found
 
 
 def _is_there(database: Database, found: Found) -> bool:
-    table = registry.find_location(database, found.path)
-    return table is not None and table.name == found.name
+    try:
+        registry.refuse_elsewhere(registry.find(database, found.name), found.path)
+    except TableMissingError:
+        return False
+    return True

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import audit, import_undo, imports, indexes, registry
-from deltalakedb.catalog.values import Head
+from deltalakedb.catalog import import_undo, imports, indexes, registry
 from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
@@ -26,12 +25,14 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
-from deltalakedb.transfer.holding import Heartbeat, held
+from deltalakedb.transfer.finalizing import counted_head, show
+from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.live import WINDOW
 from deltalakedb.transfer.loader import TORN, LocalEngine
 from deltalakedb.transfer.memory import memory_bound, peak_bytes
 from deltalakedb.transfer.plan import ImportPlan, make_plan
 from deltalakedb.transfer.report import ImportProgress, ImportReport
+from deltalakedb.transfer.resuming import outdated
 from deltalakedb.transfer.verify import Subject, verify_loaded
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.imports import ImportRow
     from deltalakedb.catalog.leases import Lease
+    from deltalakedb.catalog.values import Head
     from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import Level, VerifyReport
@@ -122,8 +124,16 @@ class Pipeline:
             passed_over=plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note=self._choice.note,
+            note="; ".join(filter(None, (self._choice.note, self._left_behind(head)))) or None,
         )
+
+    def _left_behind(self, head: Head) -> str | None:
+        """What to say where others went on writing to the log."""
+        with suppress(DeltaSqlError):  # the table is there, whatever became of its log since
+            newest = self._reader.latest_version()
+            if newest > head.version and not self._following:
+                return f"others went on: the log is at version {newest}, and --catch-up brings the rest"
+        return None
 
     # ---- phases ----
 
@@ -154,17 +164,17 @@ class Pipeline:
                 report=report,
             )
         if self._level == "data":
-            report = self._timed("rows", lambda: self._compare_rows(row, report, lease))
+            report = self._timed("rows", lambda: self._compare_rows(row, report))
         failpoint("import.verified")
         return row, plan, report
 
-    def _compare_rows(self, row: ImportRow, report: VerifyReport, lease: Lease) -> VerifyReport:
+    def _compare_rows(self, row: ImportRow, report: VerifyReport) -> VerifyReport:
         """Compare the rows themselves; where they differ the load stays, to be gone on with."""
         from deltalakedb.transfer.data_rows import check_loaded_rows  # reading data costs time to import
 
         look = partial(check_loaded_rows, report, self._database, row, self._options, self._engine)
         try:
-            return Heartbeat(self._database, lease).during(look)
+            return look()
         except Exception as error:
             self._note_error(row, error)
             raise
@@ -172,7 +182,7 @@ class Pipeline:
     def _begin(self, lease: Lease) -> tuple[ImportRow, ImportPlan]:
         """The import that was interrupted, or a new one."""
         found = imports.find_open(self._database, self._name, self._location)
-        if found is not None:
+        if found is not None and self._still_fits(found, lease):
             self._resumed = True
             plan = ImportPlan.from_dict(found.plan)
             if self._history not in ("auto", plan.history):
@@ -206,6 +216,14 @@ class Pipeline:
         )
         failpoint("import.planned")
         return row, plan
+
+    def _still_fits(self, row: ImportRow, lease: Lease) -> bool:
+        """Whether the interrupted import can go on; else what it loaded is dropped, and it begins anew."""
+        why = outdated(self._database, row, ImportPlan.from_dict(row.plan), self._reader)
+        if why is not None:
+            logger.warning("%s: the import begins anew: %s", self._name, why)
+            self._undo(row, lease, why)
+        return why is None
 
     def _choose(self, plan: ImportPlan) -> ImportPlan:
         """Decide on the engine, by the size of what is to be loaded; one that runs already stays."""
@@ -254,24 +272,21 @@ class Pipeline:
         self, row: ImportRow, plan: ImportPlan, lease: Lease
     ) -> tuple[ImportRow, VerifyReport]:
         """Build the indexes for planning while what is loaded is compared with the log."""
+        verify = partial(self._timed, "verify", lambda: self._verify(row, plan))
         if not row.deferred_indexes:
-            return row, self._timed("verify", lambda: self._verify(row, plan, lease))
+            return row, verify()
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
             build = partial(indexes.restore, self._database, row, lease)
             built = pool.submit(copy_context().run, self._timed, "index", build)
-            report = self._timed("verify", lambda: self._verify(row, plan, lease, built))
+            report = verify()
             return built.result(), report
 
-    def _verify(
-        self, row: ImportRow, plan: ImportPlan, lease: Lease, building: Future[ImportRow] | None = None
-    ) -> VerifyReport:
-        beat, total, done = Heartbeat(self._database, lease), max(1, plan.base_rows), 0
+    def _verify(self, row: ImportRow, plan: ImportPlan) -> VerifyReport:
+        total, done = max(1, plan.base_rows), 0
         self._tell(ImportProgress("verifying", 0, total))
 
         def tick() -> None:
             nonlocal done
-            if building is None or building.done():  # else every index renews the lease
-                beat()
             done = min(total, done + WINDOW)
             self._tell(ImportProgress("verifying", done, total))
 
@@ -293,55 +308,10 @@ class Pipeline:
     def _finalize(self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease) -> Head:
         """Make the table visible, in one transaction."""
         began = time.perf_counter()
-        done = imports.receipts(self._database, row.import_id)
-        head = Head(
-            plan.version,
-            self._reader.timestamp_of(plan.version),
-            plan.first_version,
-            sum(r.num_files for r in done),
-            sum(r.size_bytes for r in done),
-            sum(r.num_records for r in done),
-            sum(r.files_without_count for r in done),
-        )
-        if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
-            raise VerificationError(
-                f"the receipts tell of {head.num_files} files, the catalog holds {report.num_files}",
-                table=self._name,
-                suggestion=f"roll the import back with `deltasql rollback {self._name}` and begin again",
-            )
-        seq = max((r.next_file_seq for r in done), default=0)
-        with self._database.write() as session:
-            imports.require(self._database, session, lease)
-            imports.show_table(
-                self._database,
-                session,
-                row,
-                head,
-                next_file_seq=seq,
-                shape=uuid.uuid4().hex,
-                following=self._following,
-            )
-            self._phases["finalize"] = round(time.perf_counter() - began, 3)
-            imports.set_phase(
-                self._database,
-                session,
-                row,
-                "finalized",
-                digest=report.digest,
-                details={"phases": self._phases, "level": report.level, "resumed": self._resumed},
-            )
-            audit.record(
-                session,
-                "import",
-                table_id=row.table_id,
-                table=self._name,
-                version=plan.version,
-                txn=row.import_id,
-                first_version=plan.first_version,
-                files=head.num_files,
-                digest=report.digest,
-            )
-            failpoint("import.before_finalize")
+        head, seq = counted_head(self._database, row, self._reader.timestamp_of(plan.version), plan, report)
+        self._phases["finalize"] = round(time.perf_counter() - began, 3)
+        details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
+        show(self._database, lease, row, head, report, seq, details, following=self._following)
         return head
 
     # ---- around them ----

@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
     LogMissingError,
+    TableMissingError,
 )
 from deltalakedb.log.checkpoint import is_whole
 from deltalakedb.log.checkpoint_scan import CheckpointScan
@@ -22,12 +23,14 @@ from deltalakedb.log.large_commits import is_large
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.uri import Address
 
@@ -63,6 +66,8 @@ _COST = {
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
+#: fields of a plan that are lists where it is plain data
+_LISTS = ("checkpoint", "passed_over", "stamps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class ImportPlan:
         passed_over: Checkpoints that cannot be read and were passed over for an older one.
         engine: Who loads it: ``local``, or ``spark``.
         note: What is to be said about the choice.
+        stamps: Size and time of each of the checkpoint's files, by which one that was written again shows.
     """
 
     table: str
@@ -115,21 +121,16 @@ class ImportPlan:
     passed_over: tuple[int, ...] = ()
     engine: str = "local"
     note: str | None = None
+    stamps: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
-        return {**asdict(self), "checkpoint": list(self.checkpoint), "passed_over": list(self.passed_over)}
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in _LISTS}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan from what ``to_dict`` gave."""
-        return cls(
-            **{
-                **data,
-                "checkpoint": tuple(data["checkpoint"]),
-                "passed_over": tuple(data["passed_over"]),
-            }
-        )
+        return cls(**{**data, **{name: tuple(data.get(name, ())) for name in _LISTS}})
 
 
 def plan_import(
@@ -185,17 +186,15 @@ def plan_import(
 def _before(database: Database, name: str, location: str) -> str | None:
     """What the catalog has of the table already; an error where name or location are another's."""
     try:
-        table = registry.find_location(database, location)
-        if table is not None and table.name == name:
-            return (
-                f"it was imported before, and is at version {table.head.version}; --catch-up brings the rest"
-            )
-        registry.refuse_taken(database, name, location)
-        if imports.find_open(database, name, location) is not None:
-            return "an import was begun and is not finished: it would go on with that"
+        table = registry.find(database, name)
     except CatalogNotFoundError:
-        pass
-    return None
+        return None
+    except TableMissingError:
+        registry.refuse_taken(database, name, location)
+        begun = imports.find_open(database, name, location) is not None
+        return "an import was begun and is not finished: it would go on with that" if begun else None
+    registry.refuse_elsewhere(table, location)
+    return f"it was imported before, and is at version {table.head.version}; --catch-up brings the rest"
 
 
 def target_of(path: str, uri: str) -> tuple[Address, str]:
@@ -248,8 +247,10 @@ def make_plan(
         raise InvalidArgumentError(f"batch_size must be 1 or more, not {batch_size}")
     newest = reader.snapshot()  # a gap, a missing log and an unknown feature show here
     check_readable(newest.protocol, table=address.table)
+    _check_partitions(newest, address.table)
     listing = list_log(reader.store)
     passed = set(torn)
+    base: Base
     config = get_config().import_
     asked = history
     if history == "auto":
@@ -261,16 +262,16 @@ def make_plan(
         if checkpoint is None or is_whole(reader.store, checkpoint):
             break
         passed.add(first)
-    base: Base = "none" if first == 0 and 0 in usable.commits else "checkpoint"
+    if first == 0 and 0 in usable.commits:
+        base, checkpoint = "none", None
+    else:
+        base = "state" if checkpoint is None else "checkpoint"
     rows = raw_bytes = largest = 0
-    if base == "checkpoint":
-        if checkpoint is None:
-            base = "state"
-        else:
-            scan = CheckpointScan(reader.store, checkpoint)
-            rows, raw_bytes = scan.rows, scan.raw_bytes
-            # a file of one row group is held in memory as it was compressed
-            largest = max(meta.size for meta in checkpoint.files)
+    if checkpoint is not None:
+        scan = CheckpointScan(reader.store, checkpoint)
+        rows, raw_bytes = scan.rows, scan.raw_bytes
+        # a file of one row group is held in memory as it was compressed
+        largest = max(meta.size for meta in checkpoint.files)
     size = min(
         batch_size or config.batch_size, max(1_000, config.memory_mb * 1024 * 1024 // 3 // _MEMORY_PER_ROW)
     )
@@ -287,9 +288,7 @@ def make_plan(
         num_versions=newest.version - first + 1,
         history=history if asked == "auto" else asked,
         base=base,
-        checkpoint=()
-        if checkpoint is None or base != "checkpoint"
-        else tuple(m.path for m in checkpoint.files),
+        checkpoint=() if checkpoint is None else tuple(m.path for m in checkpoint.files),
         base_rows=rows,
         batch_size=size,
         num_batches=(0 if base == "none" else 1 + ceil(rows / size)) + tails,
@@ -302,7 +301,20 @@ def make_plan(
         # a commit's bytes are kept as they are, and become rows
         database_bytes=int(files * cost.bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte) + tail_bytes,
         passed_over=tuple(sorted(passed)),
+        stamps=() if checkpoint is None else stamps_of(checkpoint),
     )
+
+
+def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
+    """Refuse a table whose files nobody could tell the partitions of."""
+    names = {field.name for field in parse_schema(snapshot.metadata.schema_string).fields}
+    if lost := [name for name in snapshot.metadata.partition_columns if name not in names]:
+        raise LogCorruptError(
+            f"the schema lacks the partition columns {', '.join(lost)}",
+            table=table,
+            version=snapshot.version,
+            suggestion="have the writer of the table mend its metadata",
+        )
 
 
 def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
@@ -340,6 +352,11 @@ def base_checkpoint(listing: LogListing, plan: ImportPlan) -> Checkpoint:
         table=plan.table,
         suggestion="roll the import back and begin again: the log was cleaned up meanwhile",
     )
+
+
+def stamps_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """By what a checkpoint that was written again can be told from the one before."""
+    return tuple(f"{meta.size}@{meta.modified_ms}" for meta in checkpoint.files)
 
 
 def _without(listing: LogListing, passed: Collection[int]) -> LogListing:

@@ -53,7 +53,7 @@ class ImportReport:
         passed_over: Torn checkpoints that were passed over for an older one.
         peak_memory_bytes: The most memory the process held.
         engine: Who loaded it: ``local``, or ``spark``.
-        note: What is to be said about that choice.
+        note: What is to be said about that choice, or about others who went on writing.
     """
 
     table: str

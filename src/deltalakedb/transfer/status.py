@@ -87,11 +87,10 @@ def import_status(uri: str) -> list[ImportStatus]:
     address = parse_uri(uri)
     database = Database.open(address)
     rows = imports.list_imports(database, address.table)
-    there = {table.table_id for table in registry.list_tables(database)} if rows else set()
-    return [_status(database, row, is_there=row.table_id in there) for row in rows]
+    return [_status(database, row) for row in rows]
 
 
-def _status(database: Database, row: ImportRow, *, is_there: bool) -> ImportStatus:
+def _status(database: Database, row: ImportRow) -> ImportStatus:
     done = imports.receipts(database, row.import_id)
     actions, spent = sum(r.actions for r in done), _seconds(row, done)
     rate = round(actions / spent, 1) if actions else None
@@ -101,7 +100,7 @@ def _status(database: Database, row: ImportRow, *, is_there: bool) -> ImportStat
     return ImportStatus(
         row.name,
         row.location,
-        "dropped" if row.phase == "finalized" and not is_there else row.phase,
+        row.phase,
         row.first_version,
         row.source_version,
         len(done),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows
+from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.catalog.ratify import CommitFacts, Counts, apply_state
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
@@ -225,7 +225,7 @@ def write_tail(
     for version, remove in tail.buried:
         rows.bury(remove, version)
     if tail.block is not None:
-        first, many = (table_id << SEQ_BITS) | rows.next_seq, tail.block.counts.num_files
+        first, many = (table_id << FILE_ID_BITS) | rows.next_seq, tail.block.counts.num_files
         rows.next_seq += many
         ids = pa.array(np.arange(first, first + many))
         constants: dict[str, int | bool | str] = {"table_id": table_id, "dv_id": ""}

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalakedb.catalog.file_rows import path_hash, plain_path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import canonical_path, check_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -101,6 +101,18 @@ def hashes_of(paths: pa.Array) -> Numbers:
     if may_be_spelled_otherwise(paths):
         return np.array([path_hash(path) for path in paths.to_pylist()], np.int64)
     return plain_path_hashes(paths.cast(pa.binary()).to_pylist())
+
+
+def check_paths(paths: pa.Array) -> None:
+    """See that paths may be those of data files; one look at all of them tells whether each must be checked.
+
+    Raises:
+        ProtocolError: One is not.
+    """
+    odd = [pc.match_substring(paths, mark) for mark in ("..", "\0")] + [pc.equal(paths, "")]
+    if may_be_spelled_otherwise(paths) or any(pc.any(found).as_py() for found in odd):
+        for path in paths.to_pylist():
+            check_path(path)
 
 
 def may_be_spelled_otherwise(paths: pa.Array) -> bool:

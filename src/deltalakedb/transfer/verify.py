@@ -15,6 +15,7 @@ from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.replay import file_key
+from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
 from deltalakedb.transfer.intervals import check_every_version
 from deltalakedb.transfer.live import LiveFiles
@@ -24,9 +25,10 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.digest import FileDigest
-    from deltalakedb.transfer.choosing import EngineName
+    from deltalakedb.transfer.choosing import EngineName, EngineWish
     from deltalakedb.transfer.engines import LoadEngine
 
 __all__ = ["Difference", "Level", "VerifyReport", "verify_loaded", "verify_table"]
@@ -93,27 +95,50 @@ def verify_table(
     database = Database.open(address)
     table = registry.find(database, address.table)
     options = get_config().storage_options_for(table.location, storage_options)
-    reader = FileTxnLogReader(table.location, options)
+    extra = []
+    # that a followed log is ahead is no difference but a delay
+    if table.state != registry.FOLLOWING:
+        store = open_store(table.location, options)
+        if (ahead := newest_beyond(database, table, store)) is not None:
+            extra.append(Difference("ahead", ahead, "the log has a version that the catalog does not know"))
+    return verify_head(database, table, level, options, wish=wish, found=extra)
+
+
+def verify_head(
+    database: Database,
+    table: Table,
+    level: Level,
+    options: Mapping[str, str] | None,
+    *,
+    wish: EngineWish,
+    found: Sequence[Difference] = (),
+) -> VerifyReport:
+    """Compare a table's log with the catalog at the newest version that is published, whatever lies beyond.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        level: As in ``verify_table``.
+        options: The options for the table's location.
+        wish: Who reads the log.
+        found: Differences that are known already.
+    """
     subject = Subject(
         database,
         table.table_id,
         table.name,
-        reader,
+        FileTxnLogReader(table.location, options),
         table.head.first_version,
         table.published_version,
         memory_bound(),
         engine=wish.make(wish.decide(num_files=table.head.num_files)),
     )
-    extra = []
-    # that a followed log is ahead is no difference but a delay
-    ahead = None if table.state == registry.FOLLOWING else newest_beyond(database, table, reader.store)
-    if ahead is not None:
-        extra.append(Difference("ahead", ahead, "the log has a version that the catalog does not know"))
-    report = verify_loaded(subject, level, extra)
+    report = verify_loaded(subject, level, found)
     if level == "data":
         from deltalakedb.transfer.data_rows import check_rows  # deltalake's reading costs time to import
 
-        report = check_rows(report, uri, table.location, options, storage_options, subject.engine)
+        uri = database.address.with_table(table.name).to_uri(redact=False)
+        report = check_rows(report, uri, table.location, options, options, subject.engine)
     return report
 
 

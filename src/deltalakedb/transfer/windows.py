@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import SEQ_BITS, FileRows
+from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.catalog.ratify import Counts
-from deltalakedb.log.checkpoint import column_actions
+from deltalakedb.log.checkpoint import as_torn, column_actions
 from deltalakedb.log.checkpoint_scan import Piece
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.transfer.vectors import hashes_of, plain_files
+from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,8 +69,9 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
         if not isinstance(part, Piece):
             made.parts.append(part)
             continue
-        files = plain_files(part.batch)
-        block = None if files is None else block_of(files, encoders)
+        with as_torn(part.path):
+            files = plain_files(part.batch)
+            block = None if files is None else block_of(files, encoders)
         if block is None:
             made.parts.append(part.actions())
             continue
@@ -82,7 +83,12 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
 
 
 def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
-    """Files by columns; None where their statistics ask for the other way."""
+    """Files by columns; None where their statistics ask for the other way.
+
+    Raises:
+        ProtocolError: A path is none of a data file.
+    """
+    check_paths(files.paths)
     made = encoders.many.columns(files.stats, files.partitions)
     if made is None:
         return None
@@ -134,7 +140,7 @@ def write_window(
     }
     for part in window.parts:
         if isinstance(part, Block):
-            first, many = (table_id << SEQ_BITS) | rows.next_seq, part.counts.num_files
+            first, many = (table_id << FILE_ID_BITS) | rows.next_seq, part.counts.num_files
             rows.next_seq += many
             ids = pa.array(np.arange(first, first + many))
             write_columns(session, table_id, {"file_id": ids, **part.columns}, constants, ())

@@ -318,6 +318,12 @@ class PostgresEngine(Engine):
                 f"Postgres refused access to {where}: {text}",
                 suggestion="check user and password, and GRANT USAGE, CREATE on the schema",
             )
+        if state == "25006":
+            return CatalogAccessError(
+                f"Postgres takes no changes at {where}: {text}",
+                suggestion="a standby, or default_transaction_read_only, only answers questions: "
+                "write to the primary server",
+            )
         if state in {"3D000", "3F000"}:
             return CatalogNotFoundError(
                 f"{where}: {text}", suggestion="create the database, or check its name in the address"

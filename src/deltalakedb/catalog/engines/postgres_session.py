@@ -187,11 +187,13 @@ class PostgresSession(Session):
             self.update_many(update_by_key(table, columns, key), rows)
             return
         names = ", ".join([*columns, key])
-        self.run(f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false")  # noqa: S608
+        # each on its own, in a batch too: a table that is made, filled and dropped cannot be one statement
+        run = super().run
+        run(f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false")  # noqa: S608
         self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
         changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        self.run(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
-        self.run("DROP TABLE dl_incoming")
+        run(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
+        run("DROP TABLE dl_incoming")
 
     def _copy(self, command: str, rows: Sequence[Sequence[Any]]) -> None:
         if self._waiting or self._begin:

@@ -42,3 +42,7 @@ DELETE FROM dl_heads WHERE table_id = ?;
 
 -- name: dl_tables
 DELETE FROM dl_tables WHERE table_id = ?;
+
+-- name: dl_imports
+-- what is remembered of the import that brought the table stays; one that is only being undone is not meant
+UPDATE dl_imports SET phase = 'dropped' WHERE table_id = ? AND phase = 'finalized';

@@ -1,16 +1,22 @@
 -- What is ratified and not yet published.
 
 -- name: open
--- versions to publish, oldest first, with their bytes; none while the table is paused or frozen
-SELECT o.version, c.timestamp, b.bytes, o.attempts, CASE WHEN x.num_commits > 1 THEN c.txn_uuid END FROM dl_outbox o
-JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
-JOIN dl_commit_bytes b ON b.table_id = o.table_id AND b.version = o.version
-LEFT JOIN dl_transactions x ON x.txn_uuid = c.txn_uuid
-WHERE o.table_id = ? AND o.state <> 'published'
-  AND NOT EXISTS (SELECT 1 FROM dl_mirror m WHERE m.table_id = o.table_id AND m.paused)
-  AND NOT EXISTS (SELECT 1 FROM dl_heads h WHERE h.table_id = o.table_id AND h.frozen)
-  AND NOT EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')
-ORDER BY o.version LIMIT ?;
+-- versions to publish, oldest first, with their bytes; none while the table is paused or frozen. No more of them than a number,
+-- and none once those before it come to so many bytes
+SELECT w.version, w.timestamp, b.bytes, w.attempts, w.txn_uuid FROM (
+  SELECT o.table_id, o.version, c.timestamp, o.attempts, CASE WHEN x.num_commits > 1 THEN c.txn_uuid END AS txn_uuid,
+         sum(c.size_bytes) OVER (ORDER BY o.version) - c.size_bytes AS bytes_before
+  FROM dl_outbox o
+  JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
+  LEFT JOIN dl_transactions x ON x.txn_uuid = c.txn_uuid
+  WHERE o.table_id = ? AND o.state <> 'published'
+    AND NOT EXISTS (SELECT 1 FROM dl_mirror m WHERE m.table_id = o.table_id AND m.paused)
+    AND NOT EXISTS (SELECT 1 FROM dl_heads h WHERE h.table_id = o.table_id AND h.frozen)
+    AND NOT EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')
+  ORDER BY o.version LIMIT ?
+) w
+JOIN dl_commit_bytes b ON b.table_id = w.table_id AND b.version = w.version
+WHERE w.bytes_before < ? ORDER BY w.version;
 
 -- name: group
 -- the tables of one transaction, each with the newest version it made there

@@ -55,6 +55,10 @@ SELECT name, location FROM dl_tables;
 -- name: rename
 UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 
+-- name: reshape
+-- an append that waits for the head saw the old name, and sees nothing new but the head: it has to look again
+UPDATE dl_heads SET shape = ? WHERE table_id = ?;
+
 -- name: set comment
 UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
 

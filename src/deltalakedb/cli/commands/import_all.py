@@ -112,7 +112,11 @@ def command(
 
 
 def _read_list(name: str) -> Mapping[str, str]:
-    text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    try:
+        # what editors put before a text is no part of a name
+        text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the list is not UTF-8: {error.reason} at byte {error.start}") from error
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split(maxsplit=1)

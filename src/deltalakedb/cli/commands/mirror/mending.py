@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.resolve import Resolved
 
 
-@click.command("repair", short_help="Rewrite lost or damaged commit files.")
+@click.command("repair", short_help="Rewrite lost or damaged log files.")
 @click.argument("table")
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 @common
 @click.pass_obj
 def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
-    """Rewrite commit files that are missing or damaged, from the catalog's bytes.
+    """Rewrite commit files that are missing or damaged, and broken checkpoints, from the catalog.
 
     Commits of others are left alone: exit code 5 where one stands in the place of ours, 3 where other drift
     is left.
@@ -41,6 +41,9 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
         verb = "would be rewritten" if dry_run else "rewritten"
         which = f": {', '.join(map(str, done.rewritten))}" if done.rewritten else ""
         screen.line(f"{render.many(len(done.rewritten), 'commit file')} {verb}{which}.")
+        if done.checkpoints:
+            told = ", ".join(map(str, done.checkpoints))
+            screen.line(f"{render.many(len(done.checkpoints), 'checkpoint')} {verb}: {told}.")
         if done.begins_at is not None:
             verb = "would begin" if dry_run else "begin"
             screen.line(
@@ -57,6 +60,7 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
         "table": name,
         "dry_run": dry_run,
         "rewritten": list(done.rewritten),
+        "checkpoints": list(done.checkpoints),
         "begins_at": done.begins_at,
         "unfrozen": done.unfrozen,
         "left": left,
