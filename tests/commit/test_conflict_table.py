@@ -137,6 +137,19 @@ def test_write_serializable_lets_blind_appends_of_others_pass(bench: Bench, read
     assert isinstance(outcome, Committed), outcome
 
 
+def test_write_serializable_stops_for_blind_appends_where_metadata_changes(bench: Bench) -> None:
+    mine = metadata(configuration={"delta.constraints.small": "id < 5"})
+    outcome = bench.race([file("x")], [mine], EVERYTHING, **WRITE_SERIALIZABLE)
+    assert_conflict(outcome, "concurrent_append", "x")
+
+
+def test_a_compaction_beside_new_metadata_does_not_lower_the_guard(bench: Bench) -> None:
+    compacted = [gone("a1", data_change=False), file("c1", data_change=False)]
+    mine = metadata(configuration={"delta.constraints.small": "id < 5"})
+    outcome = bench.race([file("x")], [mine, *compacted], EVERYTHING)
+    assert_conflict(outcome, "concurrent_append", "x")
+
+
 def test_write_serializable_stops_for_adds_that_were_not_blind(bench: Bench) -> None:
     outcome = bench.race(
         [gone("b1", DAY2), file("w", DAY1)], [MINE], where(f"day = '{DAY1}'"), **WRITE_SERIALIZABLE

@@ -3,7 +3,7 @@
     winner did                        | I did                          | result
     ----------------------------------|--------------------------------|----------------------------
     add that my reads could match     | read rows or the whole table   | concurrent_append
-    (WriteSerializable lets blind appends of others pass)
+    (WriteSerializable lets blind appends of others pass, unless metadata changes with it)
     remove F                          | read F or the whole table      | concurrent_delete_read
     remove F                          | remove F                       | concurrent_delete_delete
     metaData                          | anything                       | metadata_changed
@@ -11,8 +11,8 @@
     txn of an application             | same application               | concurrent_transaction
     metadata domain                   | same domain                    | concurrent_domain
 
-A change without any data change (a compaction) is checked under snapshot isolation: only the files that it
-removes matter.
+A change of files alone without any data change (a compaction) is checked under snapshot isolation: only the
+files that it removes matter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from deltalakedb.catalog import winners
-from deltalakedb.protocol.actions import Add, DomainMetadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.predicate_text import predicate_text
@@ -64,13 +64,19 @@ def conflict(
 
 def isolation_of(change: TableChange) -> Isolation:
     """The isolation level that a change is checked under."""
-    files = [a for a in change.all_actions if isinstance(a, Add | Remove)]
-    if files and not any(a.data_change for a in files):
+    actions = change.all_actions
+    files = [a for a in actions if isinstance(a, Add | Remove)]
+    if files and not (_reshapes(actions) or any(a.data_change for a in files)):
         return "SnapshotIsolation"
     if change.isolation is not None:
         return change.isolation
     declared = "" if change.read is None else change.read.metadata.configuration.get(ISOLATION_LEVEL)
     return "WriteSerializable" if (declared or "").lower() == "writeserializable" else "Serializable"
+
+
+def _reshapes(actions: Sequence[Action]) -> bool:
+    """Whether new metadata may say of all rows, by a constraint, what those that others added do not keep."""
+    return any(isinstance(a, Metadata) for a in actions)
 
 
 def _replaces(action: Action) -> TypeGuard[Add | Remove]:
@@ -117,7 +123,7 @@ class _Check:
             found = winners.removed(self._session, table_id, since, reads.files) if reads.files else None
         if found is not None:
             return self._files("concurrent_delete_read", found, _DELETED)
-        skip_blind = isolation == "WriteSerializable"
+        skip_blind = isolation == "WriteSerializable" and not _reshapes(change.all_actions)
         for where in (None,) if reads.whole else reads.predicates:
             found = winners.added(
                 self._session,
