@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, import_table, write_deltalake
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.catalog.files import scan_files
 from deltalakedb.commit.changes import NewTable, TableChange
@@ -221,3 +222,35 @@ def test_switching_append_only_off_does_not_delete_in_the_same_breath(
     bench = make_bench(metadata_=metadata(configuration={"delta.appendOnly": "true"}))
     with pytest.raises(ProtocolError):
         bench.commit(info("SNEAK"), metadata(configuration={}), gone("a1"))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_table_may_be_replaced_by_an_append_only_one(table_uri: TableUri) -> None:
+    uri, only = table_uri("t"), {"delta.appendOnly": "true"}
+    write_deltalake(uri, ids(1))
+    replaced = DeltaTable.create(uri, ids().schema, mode="overwrite", configuration=only)
+    assert (replaced.version(), replaced.metadata().configuration) == (1, only)
+    write_deltalake(uri, ids(2), mode="append")
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(replaced.table_uri)) == [2]
+    with pytest.raises(ProtocolError):
+        DeltaTable.create(uri, ids().schema, mode="overwrite")
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_an_application_has_one_version_in_a_commit(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, ids(1))
+    twice = CommitProperties(app_transactions=[Transaction("app", 5), Transaction("app", 6)])
+    before = files_below(root_of(DeltaTable(uri)))
+    for way in (
+        lambda: write_deltalake(uri, ids(2), mode="append", commit_properties=twice),
+        lambda: DeltaTable(uri).delete("id = 1", commit_properties=twice),
+    ):
+        with pytest.raises(ProtocolError, match="'app' appears twice"):
+            way()
+    assert files_below(root_of(DeltaTable(uri))) == before
+    # what others have committed is taken as it is
+    root = root_of(DeltaTable(uri)).with_name("plain")
+    deltalake.write_deltalake(str(root), ids(1), commit_properties=twice)
+    import_table(str(root), table_uri("plain"))
+    assert DeltaTable(table_uri("plain")).transaction_version("app") == 6

@@ -357,6 +357,17 @@ def test_a_failure_in_the_middle_of_the_data_leaves_no_trace(table_uri: TableUri
     assert DeltaTable(uri).version() == 0
 
 
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_predicate_that_comes_out_as_null_deletes_nothing(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, ids(1, 2))
+    for predicate in ("id = NULL", "nullif(1, 1) = id", "NOT (id + NULL = 1)", "id = abs(CAST(NULL AS INT))"):
+        assert DeltaTable(uri).delete(predicate)["num_deleted_rows"] == 0
+    assert DeltaTable(uri).version() == 0
+    assert DeltaTable(uri).delete("nullif(id, 2) = 1")["num_deleted_rows"] == 1
+    assert ids_of(DeltaTable(uri)) == [2]
+
+
 def test_an_operation_that_changes_nothing_is_what_stock_makes_of_it(twins: Twins) -> None:
     filled(twins)
     twins.both(lambda t: t.delete("id = 12345"))

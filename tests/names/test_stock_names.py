@@ -13,8 +13,10 @@ from unittest import mock
 
 import deltalake
 import pytest
+from deltalake._internal import RawDeltaTable
 
 import deltalakedb
+from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.sql_table import SqlDeltaTable
 
 MODULES = ["deltalake", *(m.name for m in pkgutil.walk_packages(deltalake.__path__, "deltalake."))]
@@ -94,6 +96,15 @@ def test_the_helpers_of_a_table_have_the_same_methods(place: str) -> None:
     for name in (n for n in vars(theirs) if not n.startswith("_")):
         if not isinstance(inspect.getattr_static(theirs, name), property):
             assert shape(getattr(found, name)) == shape(getattr(theirs, name)), name
+
+
+def test_what_stands_in_for_a_raw_table_has_all_its_methods_with_the_same_parameters() -> None:
+    for name in (n for n in dir(RawDeltaTable) if n == "__datafusion_table_provider__" or n[0] != "_"):
+        theirs, found = (getattr(kind, name) for kind in (RawDeltaTable, RawProxy))
+        if callable(theirs):
+            # delta-rs names its first parameter positional-only
+            mine, stock = ([p for p in shape(f) if p[0] != "self"] for f in (found, theirs))
+            assert mine == stock, name
 
 
 def test_all_holds_every_name_of_stock_in_order() -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import VariantVal
 
 from deltalakedb import Catalog
 from support.golden import copy_of, go_on, golden_tables
-from support.spark import rows
+from support.spark import plain, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +34,6 @@ UNREAD_BY_STOCK = {
     "type-widening": "TypeWideningPreview",
     "type-widening-nested": "TypeWideningPreview",
 }
-#: variants that are null do not survive Spark's way to Arrow
-UNREAD_BY_SPARK = {"spark-variant-checkpoint": "nulls in input cannot be viewed as non-nullable"}
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,17 @@ def by_stock(table: Continued) -> Any:
     return comparable(pa.table(stock.scan().read_all()))
 
 
+def unpacked(value: Any) -> Any:
+    """A row of Spark's as Arrow has it, with variants as their two parts."""
+    if isinstance(value, VariantVal):
+        return {"metadata": bytes(value.metadata), "value": bytes(value.value)}
+    if isinstance(value, Row):
+        return {name: unpacked(part) for name, part in value.asDict().items()}
+    if isinstance(value, dict):
+        return [(key, unpacked(value[key])) for key in sorted(value)]  # on their way maps lose their order
+    return [unpacked(item) for item in value] if isinstance(value, list) else value
+
+
 @contextmanager
 def interpreted(spark: Any) -> Iterator[None]:
     """Let no code be generated: for so few rows that is most of the work."""
@@ -105,6 +116,9 @@ def test_every_golden_table_that_goes_on_reads_the_same_to_all_three(
 ) -> None:
     def by_spark(table: Continued) -> Any:
         found = spark.read.format("delta").option("versionAsOf", table.version).load(str(table.root))
+        if "variant" in found.schema.simpleString():
+            # variants that are null do not survive Spark's way to Arrow
+            return Counter(repr(plain(unpacked(row))) for row in found.collect())
         return comparable(found.toArrow())
 
     with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
@@ -126,8 +140,6 @@ def test_every_golden_table_that_goes_on_reads_the_same_to_all_three(
                     )
     for name, feature in UNREAD_BY_STOCK.items():
         assert feature in wrong.pop(f"{name} by stock")
-    for name, trouble in UNREAD_BY_SPARK.items():
-        assert trouble in wrong.pop(f"{name} by delta-spark")
     assert wrong == {}
     assert len(tables) > 80
 

@@ -114,6 +114,9 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "a dataset of dictionaries": lambda t: t.to_pyarrow_dataset(
         parquet_read_options=ds.ParquetReadOptions(dictionary_columns={"s"})
     ),
+    "a dataset with options in a dict": lambda t: t.to_pyarrow_dataset(
+        parquet_read_options={"coerce_int96_timestamp_unit": "ms"}
+    ),
     "a dataset of another schema": lambda t: t.to_pyarrow_dataset(
         schema=pa.schema([("id", pa.int64()), ("m", pa.int64()), ("year", pa.large_string())])
     ),
@@ -184,6 +187,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "a version to come": lambda t: t.load_as_version(9),
     "no version": lambda t: t.load_as_version(None),
     "a part of a version": lambda t: t.load_as_version(1.5),
+    "no file system": lambda t: t.to_pyarrow_dataset(filesystem=5),
     "no time": lambda t: t.load_as_version("soon"),
     "a time without a zone": lambda t: t.load_as_version("2020-05-01T00:47:31"),
 }

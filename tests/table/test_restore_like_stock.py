@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,8 +147,17 @@ def test_a_version_that_only_the_log_knows_is_restored(table_uri: TableUri, tmp_
     for number in range(4):
         deltalake.write_deltalake(str(root), ids(number), mode="append")
     deltalake.DeltaTable(str(root)).create_checkpoint()
+    begun = 1_700_000_000
+    for number in range(4):
+        os.utime(root / "_delta_log" / f"{number:020}.json", (begun + 60 * number,) * 2)
     import_table(str(root), table_uri("t"), history="checkpoint")
     table = DeltaTable(table_uri("t"))
+    for when, version in ((-1, 0), (0, 0), (61, 1), (179, 2), (200, 3)):
+        table.load_as_version(datetime.fromtimestamp(begun + when, UTC))
+        assert (table.version(), ids_of(table)) == (version, list(range(version + 1)))
+    table.load_as_version("2200-01-01t00:00:00z")
+    assert table.version() == 3
+    table.update_incremental()
     assert table.restore(1) == {"numRemovedFile": 2, "numRestoredFile": 0}
     assert ids_of(DeltaTable(table_uri("t"))) == ids_of(deltalake.DeltaTable(str(root))) == [0, 1]
 

@@ -20,6 +20,7 @@ from deltalakedb import (
     import_tables,
     open_log,
     plan_import,
+    rollback_import,
     verify_table,
     write_deltalake,
 )
@@ -33,6 +34,7 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
     UnsupportedOperationError,
 )
+from deltalakedb.mirror import outside
 from deltalakedb.transfer import catchup
 from deltalakedb.transfer.discovery import discover
 from support.lake import ids, ids_of
@@ -80,6 +82,31 @@ def test_commits_that_come_while_it_catches_up_are_for_the_next_time(
         import_table(str(link), uri)
     assert import_table(str(link), uri, catch_up=True).version == 2
     assert not verify_table(uri).num_differences
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.parametrize("moment", ["before it is opened", "after it is opened"])
+def test_two_that_catch_up_at_once_bring_every_commit_once(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    root, uri = plain_table(tmp_path / "plain", commits=2, checkpoint=None), f"{catalog_uri}?table=t"
+    import_table(str(root), uri)
+    for number in (50, 51, 52):
+        deltalake.write_deltalake(root, ids(number), mode="append")
+    point = "refuse_rewritten" if moment == "before it is opened" else "_copied"
+    original, calls = getattr(outside, point), []
+
+    def overtaken(*given: Any) -> Any:
+        calls.append(1)
+        found = original(*given)
+        if len(calls) == 2:  # the other one is done with all of it now
+            assert import_table(str(root), uri, catch_up=True).num_versions > 0
+        return found
+
+    monkeypatch.setattr(outside, point, overtaken)
+    assert import_table(str(root), uri, catch_up=True).version == 4
+    assert verify_table(uri, "full").ok
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
@@ -159,9 +186,10 @@ def test_catching_up_takes_nothing_from_a_log_that_does_not_go_on_from_the_catal
 def test_a_source_that_moves_on_during_the_load_is_followed(tmp_path: Path, catalog_uri: str) -> None:
     root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
     moved: list[int] = []
+    most = 2
 
     def write_meanwhile(progress: ImportProgress) -> None:
-        if progress.phase == "loading" and progress.done == progress.total and len(moved) < 2:
+        if progress.phase == "loading" and progress.done == progress.total and len(moved) < most:
             moved.append(progress.done)
             deltalake.write_deltalake(root, ids(60 + len(moved)), mode="append")
 
@@ -170,6 +198,14 @@ def test_a_source_that_moves_on_during_the_load_is_followed(tmp_path: Path, cata
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
     (status,) = import_status(uri)
     assert (status.version, status.batches_done) == (10, 3)
+    # one that never rests is followed for a while, and finished as it is
+    rollback_import(uri)
+    moved.clear()
+    most = 9
+    done = import_table(str(root), uri, history="full", verify="counts", progress=write_meanwhile)
+    assert (len(moved), done.version) == (3, 12)
+    assert "13" in (done.note or "")
+    assert import_table(str(root), uri, catch_up=True).version == 13
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from deltalakedb.protocol.skipping import without_nan
 from deltalakedb.protocol.slots import slot_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deltalakedb.protocol.slots import Slot
 
@@ -33,6 +33,8 @@ __all__ = ["NEVER", "Condition", "Conditions", "both", "either"]
 #: so many values of a list are compared one by one; a longer list becomes one range around all of them
 MAX_ALTERNATIVES: Final = 16
 MAX_TEXTS: Final = 500
+#: so large a condition may become: databases take neither trees of any depth nor any number of parameters
+MAX_WEIGHT: Final = 600
 _NO_COLUMNS: Final[frozenset[Path]] = frozenset()
 #: encodings under which different values have different images
 _EXACT: Final = frozenset({"int", "date", "timestamp", "boolean"})
@@ -45,6 +47,11 @@ class Condition(NamedTuple):
 
     sql: str
     params: tuple[Any, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """How much a database has to take in."""
+        return len(self.params) + self.sql.count(" OR ") + self.sql.count(" AND ")
 
 
 NEVER: Final = Condition("1 = 0")
@@ -92,9 +99,10 @@ class Conditions:
         match expr:
             case And(operands):
                 no_nan |= without_nan(operands)
-                return both(self.of(o, no_nan) for o in operands)
+                return both(_bearable(self.of(o, no_nan) for o in operands))
             case Or(operands):
-                return either(self.of(o, no_nan) for o in operands)
+                found = either(self.of(o, no_nan) for o in operands)
+                return None if found is None or found.weight > MAX_WEIGHT else found
             case Constant(value):
                 return None if value else NEVER
             case Compare(column) | In(column) | StartsWith(column) | IsNull(column) | Not(IsNull(column)):
@@ -192,6 +200,15 @@ class Conditions:
                 Condition(f"({low} IS NULL OR {low} <= ?)", (span[1],)) if span[1] < IMAX else None,
             )
         )
+
+
+def _bearable(conditions: Iterable[Condition | None]) -> Iterator[Condition]:
+    """As many of some conditions as a database bears; without the others more files remain."""
+    left = MAX_WEIGHT
+    for condition in conditions:
+        if condition is not None and condition.weight < left:
+            left -= condition.weight + 1
+            yield condition
 
 
 def interval(expr: Expr, slot: Slot, no_nan: frozenset[Path]) -> tuple[int, int] | None:

@@ -170,10 +170,8 @@ def broken_checkpoints(
             # each by itself: a reader would pass over a broken one and take another way
             read = partial(_of_checkpoint, store, checkpoint)
             yield from ((finding, checkpoint) for finding in _compared("checkpoint", ours, version, read))
-    if hint is None or hint not in known or hint in listing.checkpoints:
-        return
-    # some readers trust a hint; one that moved on meanwhile named what was cleaned up then
-    if hint == last_checkpoint(store):
+    # readers that trust a hint find nothing there; a later one would do
+    if hint is not None and hint > max(listing.checkpoints, default=-1) and hint == last_checkpoint(store):
         yield Finding("checkpoint", hint, "_last_checkpoint names a checkpoint that is not there"), None
 
 

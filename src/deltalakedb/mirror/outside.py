@@ -248,8 +248,8 @@ def adopt(
     version = table.head.version + 1
     while True:
         while reader.store.exists(commit_path(version)):
-            _adopt_one(database, name, reader, version, origin, own)
-            done.append(version)
+            if _adopt_one(database, name, reader, version, origin, own):
+                done.append(version)
             version += 1
         newest = newest_beyond(database, registry.find(database, name), reader.store)
         if newest is None:
@@ -310,18 +310,28 @@ def _adopt_one(
     version: int,
     origin: str,
     own: Sequence[OwnWork],
-) -> None:
+) -> bool:
+    """Take one commit over; False where another process did so a moment ago."""
     opened = snapshots.open_table(database, name)
-    actions, copy = _copied(reader, version, origin)
-    for protocol in (a for a in actions if isinstance(a, Protocol)):
-        check_readable(protocol, table=name)
-    change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-    outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
-    if isinstance(outcome, Conflict):
+    # a copy is committed on top of what was opened: on anything else it would become another version
+    if opened.snapshot.version == version - 1:
+        actions, copy = _copied(reader, version, origin)
+        for protocol in (a for a in actions if isinstance(a, Protocol)):
+            check_readable(protocol, table=name)
+        change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
+        if not isinstance(outcome, Conflict):
+            outbox.advance(database, opened.table.table_id, version)
+            return True
+    ours = commits.one(database, opened.table, version)
+    if ours is None or ours.sha256 != commit_digest(reader.store, commit_path(version)).sha256:
         raise ConflictError(
-            f"somebody else committed version {version} while it was taken over", table=name, version=version
+            f"somebody else committed version {version} while it was taken over",
+            table=name,
+            version=version,
+            suggestion="look at `deltasql mirror status`, then try again",
         )
-    outbox.advance(database, opened.table.table_id, version)
+    return False
 
 
 def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:

@@ -80,8 +80,8 @@ def repair(
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     # where somebody's commit stands in the place of ours, a new checkpoint would seal our side
-    sealable = min((f.version for f in left if f.kind == "foreign"), default=table.head.version + 1)
-    torn = {v: c for v, c in _torn(database, table, store).items() if v < sealable}
+    foreign = [f.version for f in left if f.kind == "foreign"]
+    torn = {v: c for v, c in _torn(database, table, store).items() if not foreign or v < min(foreign)}
     pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
     begin = _begins_at(database, table, store, report.findings, pruned)
     left += [
@@ -131,6 +131,9 @@ def _mend_checkpoints(
         torn = {v: c for v, c in _torn(database, table, store).items() if v in seen}
         for version, broken in torn.items():
             store.delete_all(meta.path for checkpoint in broken for meta in checkpoint.files)
+            if not table.head.first_version <= version <= table.published_version:
+                store.delete(LAST_CHECKPOINT)  # it names what never was, or is no more
+                continue
             written = write_checkpoint_of(database, table.name, version, store=store)
             write_last_checkpoint(store, written.hint())
     return torn

@@ -270,4 +270,20 @@ def _all(operands: Iterable[Expr]) -> Expr:
 
 def _any(operands: Iterable[Expr]) -> Expr:
     kept = [o for o in _flat(operands, Or) if o != FALSE]
-    return TRUE if TRUE in kept else disjunction(kept)
+    return TRUE if TRUE in kept else disjunction(_lists(kept))
+
+
+def _lists(alternatives: Iterable[Expr]) -> Iterator[Expr]:
+    """The same alternatives, with values that one column may equal as one list."""
+    values: dict[Path, dict[tuple[type, Value], None]] = {}
+    for expr in alternatives:
+        match expr:
+            case Compare(column, "=", value) if value is not None:
+                values.setdefault(column, {})[type(value), value] = None
+            case In(column, several):
+                values.setdefault(column, {}).update(dict.fromkeys((type(v), v) for v in several))
+            case _:
+                yield expr
+    for column, found in values.items():
+        known = tuple(value for _, value in found)
+        yield Compare(column, "=", known[0]) if len(known) == 1 else In(column, known)

@@ -47,6 +47,8 @@ _OPS: Final[dict[str, Op]] = {
 _CALLS: Final[dict[str, Op]] = {
     "equal": "=", "not_equal": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=",
 }  # fmt: skip
+#: pyarrow's Substrait doubles in size with each level
+_MOST_NESTED: Final = 12
 _FLIPPED: Final[dict[Op, Op]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -152,6 +154,8 @@ def from_arrow_expression(expr: pc.Expression, arrow_schema: pa.Schema, schema: 
         The predicate; what Substrait or this reader cannot express is `Unknown`.
     """
     text = str(expr)
+    if _depth(text) > _MOST_NESTED:
+        return Unknown(text)
     # Substrait has no safe casts: against doubles, 32-bit columns need none
     for candidate in (arrow_schema, _with_doubles(arrow_schema)):
         try:
@@ -160,6 +164,15 @@ def from_arrow_expression(expr: pc.Expression, arrow_schema: pa.Schema, schema: 
             continue
         return _ArrowReader(arrow_schema, schema, text).condition(node)
     return Unknown(text)
+
+
+def _depth(text: str) -> int:
+    """How deeply an expression is nested at most, going by its text."""
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _with_doubles(arrow_schema: pa.Schema) -> pa.Schema:

@@ -131,8 +131,8 @@ def check_commit(
                 raise refuse(
                     f"the {what} {repeated[0]!r} appears twice: readers would not agree which one holds"
                 )
-    # the property may not be switched off by the commit that removes rows
-    append_only = made_here and any(m is not None and is_on(m, APPEND_ONLY) for m in (before, metadata))
+    # what the table was: the commit that removes rows may switch it on, as a replaced table does, but not off
+    append_only = made_here and before is not None and is_on(before, APPEND_ONLY)
     if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
         raise refuse(
             "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",

@@ -25,7 +25,7 @@ from deltalakedb.table.operations import removes, submit
 from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.writer import check_mode, create_with, exists, open_existing
+from deltalakedb.table.writer import create_with, exists, known_mode, open_existing
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class Wish:
 
     def __post_init__(self) -> None:
         """Give the mode its one name, and what options say of the arguments to these."""
-        if self.mode == "errorifexists":
-            object.__setattr__(self, "mode", "error")
+        mode = "error" if self.mode == "errorifexists" else known_mode(self.mode)
+        object.__setattr__(self, "mode", mode)
         names = ("replace_where", "dynamic", "schema_mode", "app_id", "version")
         meant, left = fold_options(self.options, {name: getattr(self, name) for name in names})
         for name, value in (meant | {"options": left}).items():
@@ -174,7 +174,6 @@ class Wish:
 
 
 def _check(mode: str, *, schema_mode: str | None, replace_where: str | None, dynamic: bool) -> None:
-    check_mode(mode)
     if schema_mode not in (None, "merge", "overwrite"):
         raise InvalidArgumentError(
             f"unknown schema_mode {schema_mode!r}", suggestion="use merge or overwrite"

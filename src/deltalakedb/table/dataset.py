@@ -59,7 +59,7 @@ def dataset(
     where: Expr | None = None,
     schema: pa.Schema | None = None,
     filesystem: pafs.FileSystem | None = None,
-    read_options: ds.ParquetReadOptions | None = None,
+    read_options: ds.ParquetReadOptions | dict[str, Any] | None = None,
     large: bool = False,
 ) -> ds.Dataset:
     """The rows as a pyarrow dataset over the candidate files.
@@ -73,7 +73,9 @@ def dataset(
         return ds.dataset(table if schema is None else table.cast(schema))
     arrow = schema or arrow_schema(metadata.schema_string, large=large)
     found = source.scan(_COLUMNS, where)
-    options = read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    options = read_options or {"coerce_int96_timestamp_unit": "us"}
+    if not isinstance(options, ds.ParquetReadOptions):
+        options = ds.ParquetReadOptions(**options)
     file_format = ds.ParquetFileFormat(
         read_options=options,
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
@@ -114,12 +116,11 @@ def _native(filesystem: Any) -> pafs.FileSystem:
         return filesystem
     if isinstance(filesystem, str):
         return pafs.FileSystem.from_uri(filesystem)[0]
-    try:
-        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
-    except (TypeError, AttributeError) as error:
+    if not hasattr(filesystem, "protocol"):  # what fsspec's have
         raise ArgumentTypeError(
             f"{type(filesystem).__name__} is not a file system", suggestion="pass one of pyarrow.fs or fsspec"
-        ) from error
+        )
+    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
 
 
 def _encoded(schema: pa.Schema, options: ds.ParquetReadOptions) -> pa.Schema:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from deltalake import Transaction
+
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
@@ -19,6 +21,8 @@ from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from deltalake import CommitProperties
 
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.table.hooks import Hooks
@@ -39,7 +43,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
     """
     source = arrow_source(data)
     properties = options.get("commit_properties")
-    if properties is not None and properties.custom_metadata:
+    if properties is not None and not _only_transactions(properties):
         return source
     snapshot = table._source.snapshot
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
@@ -78,6 +82,16 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
             )
         )
     return None
+
+
+def _only_transactions(properties: CommitProperties) -> bool:
+    """Whether a commit is to hold nothing but application transactions; delta-rs judges the rest."""
+    retries = properties.max_commit_retries
+    return (
+        not properties.custom_metadata
+        and (retries is None or (isinstance(retries, int) and retries >= 0))
+        and all(isinstance(t, Transaction) for t in properties.app_transactions or ())
+    )
 
 
 def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:

@@ -98,6 +98,9 @@ def _options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) -> str
     named = options.get("partition_by")
     if named is not None and ((named,) if isinstance(named, str) else tuple(named)) != partitioned_by:
         return "the option partition_by differs from the table"
+    size = options.get("target_file_size")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        return f"the option target_file_size is {size!r}"
     made = parquet_options(options.get("writer_properties"))
     return f"the writer properties ask for {made}" if isinstance(made, str) else None
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import PostCommitHookProperties
 
+from deltalakedb.exceptions import ArgumentTypeError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,7 +33,10 @@ class Hooks:
         """The hooks that stock's ``PostCommitHookProperties`` ask for; None asks for nothing special."""
         if properties is None:
             return cls()
-        return cls(bool(properties.create_checkpoint), properties.cleanup_expired_logs)
+        found = properties.create_checkpoint, properties.cleanup_expired_logs
+        if not all(isinstance(choice, bool | None) for choice in found):
+            raise ArgumentTypeError(f"post-commit hooks are switched on or off by a bool: {found}")
+        return cls(bool(found[0]), found[1])
 
     @classmethod
     def all_of(cls, several: Iterable[Hooks]) -> Hooks:

@@ -44,6 +44,7 @@ class MergePlan:
         self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.source_alias: str | None = options.get("source_alias")
         self.target_alias: str | None = options.get("target_alias")
+        self.merge_schema: bool = options["merge_schema"]
         self.arrow_schema = options["batch_schema"]
 
     def __getattr__(self, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,8 +64,8 @@ def taken_out(options: dict[str, Any], *, table: str | None = None) -> Wishes:
     """
     hooks = Hooks.of(options.pop("post_commithook_properties", None))
     given = options.get("configuration")
-    if not given:
-        return Wishes(hooks=hooks)
+    if not given or not isinstance(given, Mapping):
+        return Wishes(hooks=hooks)  # delta-rs refuses what it cannot read
     check_properties(given, table=table)
     features = features_named(given, also=OURS, table=table)
     rest = without_feature_names(given)

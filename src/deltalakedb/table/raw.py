@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.table.raw_operations import RawOperations
 from deltalakedb.table.raw_reads import RawReads
 from deltalakedb.table.vacuum import vacuum
@@ -14,17 +13,8 @@ class RawProxy(RawReads, RawOperations):
     """Answers stock code that reaches for ``DeltaTable._table``.
 
     Questions are answered from SQL. Operations run on a scratch table of the candidate files and are
-    committed in SQL. Whatever else would change the scratch table, and so silently lose a write, is refused.
+    committed in SQL. There is nothing else: what changes a scratch table would silently lose a write.
     """
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise UnsupportedOperationError(
-            f"{name} is not offered on SQL-backed tables yet",
-            table=self._owner.name,
-            suggestion="use what DeltaTable offers: delta-rs would change a copy and lose it",
-        )
 
     def vacuum(
         self,

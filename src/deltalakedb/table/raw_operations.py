@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import PostCommitHookProperties
 
-from deltalakedb.table import altering, file_actions, log_upkeep, optimizing, repairing, restoring
+from deltalakedb.table import altering, deleting, file_actions, log_upkeep, optimizing, repairing, restoring
 from deltalakedb.table.hooks import QUIET, Hooks
 from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.operations import rewrite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalake import CommitProperties, Field, Schema, TableFeatures, WriterProperties
 
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -40,11 +42,10 @@ class RawOperations:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Delete rows."""
-        table = self._ready()
-        return rewrite(
-            table,
-            table._predicate_or_all(predicate),
-            lambda stage: stage.raw.delete(predicate, writer_properties, commit_properties, QUIET),
+        return deleting.delete(
+            self._ready(),
+            predicate,
+            lambda raw, meant: raw.delete(meant, writer_properties, commit_properties, QUIET),
             hooks=Hooks.of(post_commithook_properties),
         )
 
@@ -68,20 +69,64 @@ class RawOperations:
             hooks=Hooks.of(post_commithook_properties),
         )
 
-    def create_merge_builder(self, **options: Any) -> MergePlan:
+    def create_merge_builder(
+        self,
+        source: Any,
+        batch_schema: Any,
+        predicate: str,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        merge_schema: bool = False,
+        safe_cast: bool = False,
+        streamed_exec: bool = False,
+        max_spill_size: int | None = None,
+        max_temp_directory_size: int | None = None,
+        writer_properties: WriterProperties | None = None,
+        post_commithook_properties: _Hooks = None,
+        commit_properties: CommitProperties | None = None,
+    ) -> MergePlan:
         """Begin a merge."""
+        options = {name: value for name, value in locals().items() if name != "self"}
         return MergePlan(self._owner, options)
 
-    def merge_execute(self, plan: MergePlan) -> str:
+    def merge_execute(self, merge_builder: MergePlan) -> str:
         """Run a merge and commit it."""
-        return plan.execute()
+        return merge_builder.execute()
 
-    def write(self, data: Any, **options: Any) -> None:
+    def write(
+        self,
+        data: Any,
+        batch_schema: Any,  # noqa: ARG002 - it follows from the data
+        mode: str,
+        schema_mode: str | None = None,
+        partition_by: list[str] | None = None,
+        predicate: str | None = None,
+        target_file_size: int | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
+        writer_properties: WriterProperties | None = None,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: _Hooks = None,
+    ) -> None:
         """Write rows, for stock code that was handed this table."""
         from deltalakedb.table.writer import write_to
 
-        options.pop("batch_schema", None)
-        write_to(self._ready(), data, **options)
+        write_to(
+            self._ready(),
+            data,
+            mode=mode,
+            schema_mode=schema_mode,
+            partition_by=partition_by,
+            predicate=predicate,
+            target_file_size=target_file_size,
+            name=name,
+            description=description,
+            configuration=configuration,
+            writer_properties=writer_properties,
+            commit_properties=commit_properties,
+            post_commithook_properties=post_commithook_properties,
+        )
 
     # ---- files -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import decode_path
+from deltalakedb.table.delta_table import DeltaTable
 
 if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -20,6 +21,11 @@ class RawReads:
 
     def __init__(self, owner: SqlDeltaTable) -> None:
         self._owner = owner
+
+    @staticmethod
+    def is_deltatable(table_uri: str, storage_options: dict[str, str] | None = None) -> bool:
+        """Whether there is a table at an address."""
+        return DeltaTable.is_deltatable(table_uri, storage_options)
 
     def version(self) -> int:
         """The version that is open."""
@@ -121,9 +127,26 @@ class RawReads:
 
     # ---- rows ------------------------------------------------------------------------------------------
 
-    def load_cdf(self, **wanted: Any) -> Any:
+    def load_cdf(
+        self,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
+        columns: list[str] | None = None,
+        predicate: str | None = None,
+        allow_out_of_range: bool = False,
+    ) -> Any:
         """The rows that a range of versions changed."""
-        return self._owner.load_cdf(**wanted)
+        return self._owner.load_cdf(
+            starting_version,
+            ending_version,
+            starting_timestamp,
+            ending_timestamp,
+            columns,
+            predicate,
+            allow_out_of_range,
+        )
 
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> Any:
         """Rows as a stream."""

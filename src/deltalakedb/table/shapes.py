@@ -30,17 +30,10 @@ class MetadataView:
 
 def epoch_ms(when: str | datetime) -> int:
     """A time as epoch milliseconds."""
-    if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"Failed to parse datetime string: {when!r} is not a time",
-                suggestion="write it as 2026-11-15T12:00:00Z",
-            ) from error
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)
+    read = _read(when) if isinstance(when, str) else when
+    if read.tzinfo is None:
+        read = read.replace(tzinfo=UTC)
+    return int(read.timestamp() * 1000)
 
 
 def instant_ms(when: str | datetime) -> int:
@@ -49,10 +42,19 @@ def instant_ms(when: str | datetime) -> int:
     Raises:
         InvalidArgumentError: It names none, or is no time.
     """
-    moment = epoch_ms(when)
-    if isinstance(when, str) and (read := datetime.fromisoformat(when)).tzinfo is None:
+    if isinstance(when, str) and (read := _read(when)).tzinfo is None:
         raise InvalidArgumentError(
             f"Failed to parse datetime string: {when!r} has no time zone",
             suggestion=f"write {read.isoformat()}Z for UTC, or pass a datetime",
         )
-    return moment
+    return epoch_ms(when)
+
+
+def _read(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.upper())  # RFC 3339 has small letters too
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"Failed to parse datetime string: {text!r} is not a time",
+            suggestion="write it as 2026-11-15T12:00:00Z",
+        ) from error

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalakedb.catalog import commits, files, snapshots
 from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.log.times import newest_at
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.predicate import to_physical
@@ -172,6 +173,26 @@ def from_log(
         return LogSource(reader, reader.snapshot(version))
     except (LogError, VersionMissingError):
         raise error from None
+
+
+def before_sql(
+    table: Table, moment: int, error: VersionMissingError, options: Mapping[str, str] | None = None
+) -> int:
+    """The newest version at a time before SQL's first, while the log still holds it; else the error.
+
+    As in stock, a time before the first commit means version 0.
+    """
+    if (first := table.head.first_version) == 0:
+        return 0
+    reader = FileTxnLogReader(table.location, options)
+    try:
+        older = [v for v in reader.versions() if v < first]
+        at = newest_at(older, moment, reader.timestamp_of)
+    except (LogError, VersionMissingError):
+        raise error from None
+    if at is None and 0 not in older:
+        raise error
+    return at or 0
 
 
 def open_older(database: Database, session: Session, name: str, version: int) -> tuple[Table, Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -210,10 +211,13 @@ class SqlReads(DeltaTable):
         with typed_filtering():
             if isinstance(columns, list):
                 scan.known(columns, rows.schema)
-        with typed_reading(self.name, self.version()), typed_filtering():
+        with typed_filtering():
             expression = filters
             if isinstance(filters, list | tuple):
                 expression = pq.filters_to_expression(filters) if filters else None
+        # without filters it is the files that Arrow complains of
+        filtering = typed_filtering() if expression is not None else nullcontext()
+        with typed_reading(self.name, self.version()), filtering:
             return rows.to_table(columns=columns, filter=expression)
 
     def to_pandas(

@@ -28,7 +28,15 @@ from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, instant_ms
-from deltalakedb.table.source import LARGEST, Source, SqlSource, check_open, check_version, from_log
+from deltalakedb.table.source import (
+    LARGEST,
+    Source,
+    SqlSource,
+    before_sql,
+    check_open,
+    check_version,
+    from_log,
+)
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import AutoCommit, after_commit
@@ -242,11 +250,8 @@ class SqlDeltaTable(Outliving, SqlReads):
         """The newest version at a time."""
         try:
             return snapshots.version_at(self._database, self._row, moment)
-        except VersionMissingError:
-            # as in stock, a time before the first commit means the first version, where SQL has it
-            if self._row.head.first_version > 0:
-                raise
-            return 0
+        except VersionMissingError as error:
+            return before_sql(self._row, moment, error, self._root.options)
 
     # ---- facts -----------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from deltalakedb.table.work import (
     settle,
     tell_nothing_written,
 )
-from deltalakedb.table.writer import check_mode, create_with, write_to
+from deltalakedb.table.writer import create_with, known_mode, write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Transaction(TransactionView):
         **options: Any,
     ) -> None:
         """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
-        check_mode(mode)
+        mode = known_mode(mode)
         self._writable()
         try:
             table = self.table(name, storage_options=storage_options)

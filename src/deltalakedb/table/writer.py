@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import deltalake
 import pyarrow as pa
@@ -14,6 +14,7 @@ from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     AddressError,
+    ArgumentTypeError,
     ConflictError,
     InvalidArgumentError,
     SchemaError,
@@ -115,14 +116,18 @@ def write_deltalake(
             **options,
         )
         return
-    check_mode(mode)
-    data = arrow_source(data)
+    mode = cast("Mode", known_mode(mode))
     if isinstance(table_or_uri, SqlDeltaTable):
         table_or_uri._use_options(storage_options)
         table_or_uri._refresh()
-        write_to(table_or_uri, data, mode=mode, predicate=predicate, **options, **hooks)
+        if mode != "ignore":
+            write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
+    if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
+        table._check_location(address.location)
+        return  # as in stock, nobody looks at the data
+    data = arrow_source(data)
     plain = mode == "append" and predicate is None
     if plain and _append_remembered(address, data, options | hooks, storage_options):
         return
@@ -181,17 +186,20 @@ def _remember(table: SqlDeltaTable, opened: OpenTable) -> None:
         memory.forget(table._database, table.name)
 
 
-def check_mode(mode: str) -> None:
-    """Refuse a mode that there is not."""
-    if mode not in _MODES:
+def known_mode(mode: str) -> str:
+    """A mode, which may be written in capitals; one that there is not is refused."""
+    if not isinstance(mode, str):
+        raise ArgumentTypeError(f"a mode is a text, not {mode!r}")
+    if (known := mode.lower()) not in _MODES:
         raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
+    return known
 
 
 def write_to(
     table: SqlDeltaTable, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
 ) -> None:
     """Write to an open table at the version it shows."""
-    check_mode(mode)
+    mode = known_mode(mode)
     wishes = taken_out(options, table=table.name)
     if mode == "ignore":
         return
@@ -262,7 +270,7 @@ def create_or_replace(
         storage_options: Options for the object store.
         wishes: What is wanted of us rather than of delta-rs.
     """
-    check_mode(mode)
+    mode = known_mode(mode)
     address = parse_uri(table_uri)
     table = open_existing(address, storage_options)
     if table is None:

@@ -236,7 +236,7 @@ class Pipeline:
         self._tune(self._database.dialect.before_load)
         if plan.base == "checkpoint":
             row = indexes.defer(self._database, row, lease)
-        for _ in range(_ROUNDS):
+        for left in reversed(range(_ROUNDS)):
             task = LoadTask(
                 self._database,
                 row,
@@ -249,7 +249,7 @@ class Pipeline:
             )
             self._engine.load(task)
             newest = self._reader.latest_version()
-            if newest <= plan.version:
+            if newest <= plan.version or not left:
                 break
             # the source moved on meanwhile
             plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
