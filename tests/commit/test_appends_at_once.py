@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
-from deltalakedb.catalog import appends
+from deltalakedb.catalog import appends, slot_rows
 from deltalakedb.catalog.database import Database
 from deltalakedb.catalog.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.commit import committer
@@ -189,6 +189,17 @@ def test_versions_that_other_processes_made_are_no_strangers(names: list[str]) -
     assert "appends.ratify" in counted.statements
     assert "snapshots.lock" not in counted.statements
     assert DeltaTable(names[0]).version() == 5
+
+
+def test_one_table_more_does_not_cost_the_others_their_short_way(
+    names: list[str], table_uri: TableUri, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_rows, "_KEPT", len(slot_rows._encoders))
+    for mode in ("error", "append"):
+        write_deltalake(table_uri("more"), ROWS, mode=mode)
+    with telemetry.count_statements() as counted:
+        write_deltalake(names[1], ROWS, mode="append")
+    assert "appends.ratify" in counted.statements
 
 
 def test_rows_that_nobody_counted_and_values_that_are_null_find_their_columns(

@@ -354,6 +354,33 @@ def test_whoever_waited_for_a_head_finds_its_table_under_another_name(
         assert check_table(catalog, "t", published=True).ids == [0, 1]
 
 
+def test_an_id_that_two_use_at_the_same_moment_is_done_once(
+    server: OwnServer, uri: str, tmp_path: Path
+) -> None:
+    with Catalog(uri) as catalog, ThreadPoolExecutor(1) as pool:
+        catalog.set_root(tmp_path / "lake")
+        with catalog.transaction() as tx:
+            tx.execute("CREATE TABLE mine (id integer)")
+        for name in (None, "new"):  # they have no head in common
+            first = Child(_once, uri, name, folder=tmp_path, points="commit.before_commit=stop")
+            first.pause()
+            second = pool.submit(_once, uri, name)
+            until(lambda: _somebody_waits(server))
+            first.resume()
+            assert second.result(60) == first.result() == ([] if name is None else [[name, 0]])
+        assert catalog.query("SELECT count(*) AS n FROM mine").to_pylist() == [{"n": 2}]
+        assert check_table(catalog, "new", published=True).ids == [7]
+
+
+def _once(uri: str, name: str | None) -> list[list[Any]]:
+    with Catalog(uri).transaction(txn_uuid=f"once-{name}") as tx:
+        tx.execute("INSERT INTO mine VALUES (1)")
+        if name is not None:
+            tx.write(name, ids(7))
+    assert tx.result is not None
+    return [[table, version] for table, version in tx.result.versions.items()]
+
+
 def _rename(uri: str) -> None:
     with Catalog(uri).transaction() as tx:
         tx.rename_table("t", "renamed")

@@ -176,7 +176,7 @@ def insert_transaction(
         session: Inside the transaction that writes the commits.
         txn_uuid: Its id.
         count: Commits.
-        fresh: Nobody can have used the id before; else it may be there already.
+        fresh: Nobody may have used the id before; else it may be there already.
     """
     row = (txn_uuid, session.now_ms(), audit.actor(), count)
     if fresh:

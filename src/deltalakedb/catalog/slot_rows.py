@@ -55,7 +55,8 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
     made = SlotEncoder(read_slots(session, table_id), column_types(_schema(metadata)))
     if shape:
         if len(_encoders) >= _KEPT:
-            _encoders.clear()
+            for oldest in list(_encoders)[: max(1, _KEPT // 4)]:
+                _encoders.pop(oldest, None)
         _encoders[shape] = made
     return made
 

@@ -182,6 +182,9 @@ def _attempt(
             done = commits.by_transaction(database, session, txn) if repeated or lost else None
             if done is not None:
                 raise _Stop(earlier(session, changes, done, replayed=not lost))
+            if repeated or lost:
+                # a key: who has the same id at the same moment, and perhaps no head in common, waits here
+                _note(database, session, txn, changes)
             seen = _seen(changes, held)
             failpoint("commit.locked")
             if (done_before := applications(session, seen, changes)) is not None:
@@ -200,9 +203,8 @@ def _attempt(
                     ratify_change(session, one, change, txn)
                     for one, change in zip(locked, changes, strict=True)
                 ]
-                commits.insert_transaction(
-                    database, session, txn, len(results), fresh=not (repeated or lost or _again(changes))
-                )
+                if not (repeated or lost):
+                    _note(database, session, txn, changes)
             for work in own:
                 work(session)
             failpoint("commit.before_commit")
@@ -212,8 +214,9 @@ def _attempt(
     return results
 
 
-def _again(changes: Sequence[TableChange]) -> bool:
-    return any(c.again for c in changes)
+def _note(database: Database, session: Session, txn: str, changes: Sequence[TableChange]) -> None:
+    again = any(c.again for c in changes)
+    commits.insert_transaction(database, session, txn, len(changes), fresh=not again)
 
 
 def _answer() -> None:

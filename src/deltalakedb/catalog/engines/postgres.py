@@ -335,6 +335,12 @@ class PostgresEngine(Engine):
                 again=state in {"40P01", "40001", "55P03"},
                 waited=state == "55P03",
             )
+        if state == "23505" and error.diag.table_name == "dl_transactions":
+            return CatalogBusyError(
+                "a transaction with the same id was committed a moment ago",
+                suggestion="try again: it tells what that one became",
+                again=True,
+            )
         if state == "23505" and error.diag.table_name == "dl_tables":
             return TableExistsError(
                 "a table's name or location was taken a moment ago", suggestion="choose another one"
