@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.exceptions import InvalidArgumentError, TableExistsError
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, UnsupportedOperationError
 from deltalakedb.spark.source import DeltaSqlSource
 from deltalakedb.spark.writing import Wish
 from support.lake import ids, ids_of
@@ -50,6 +50,21 @@ def test_a_sink_takes_the_options_of_its_query(uri: str) -> None:
     assert source(uri).writer(None, overwrite=False).options == {"path": uri}
     with pytest.raises(InvalidArgumentError, match="no option 'appid'"):
         source(uri, appId="a").writer(None, overwrite=False)
+
+
+def test_a_table_that_python_alone_does_not_write_is_refused_before_rows_are_read(
+    uri: str, tmp_path: Path
+) -> None:
+    DeltaTable(uri).alter.add_constraint({"positive": "id > 0"})
+    mapped = uri.replace("table=t", "table=mapped")
+    with Catalog(uri.partition("?")[0]) as catalog:
+        asked = {"delta.columnMapping.mode": "name"}
+        catalog.create_table("mapped", ids(1).schema, location=tmp_path / "mapped", configuration=asked)
+    for table, reason in ((uri, "rule delta.constraints.positive"), (mapped, "column mapping")):
+        for make in (source(table).writer, source(table).streamWriter):
+            with pytest.raises(UnsupportedOperationError, match=reason) as caught:
+                make(None, overwrite=False)
+            assert "deltalakedb.spark.write" in (caught.value.suggestion or "")
 
 
 def test_a_write_replaces_partitions_and_knows_an_applications_version(uri: str, tmp_path: Path) -> None:

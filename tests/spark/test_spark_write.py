@@ -17,7 +17,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.spark import read, write
+from deltalakedb.spark import read, update, write
 from deltalakedb.spark.scratch import check_shared
 from deltalakedb.table.roots import root_at
 from support.lake import every_type, files_below, ids
@@ -77,14 +77,33 @@ def test_a_table_is_made_and_changed_in_every_mode(
     with pytest.raises(Exception, match=r"(?i)replaceWhere|DELTA_REPLACE_WHERE_MISMATCH"):
         write(numbers(spark, 1, part="z"), uri, mode="overwrite", replace_where="part = 'a'")
 
+    sizes = [add.size for add in catalog.log("t").files()]
     assert write(numbers(spark, 5), uri, mode="overwrite") == 5
     assert found(catalog, root) == [(5, "a")]
+    counted = catalog.table("t").history(1)[0]["operationMetrics"]
+    assert (counted["numRemovedFiles"], counted["numRemovedBytes"]) == (str(len(sizes)), str(sum(sizes)))
+    assert "num_removed_files" not in counted
     assert write(numbers(spark), uri, mode="append") is None, "nothing to write is no version"
     assert catalog.table("t").version() == 5
     assert files_below(root / "_deltasql") == set(), "nothing is left of the scratch tables"
     assert catalog.mirror.verify("t").ok
     told = catalog.table("t").history()[0]
     assert (told["operation"], told["engineInfo"].split(":")[0]) == ("WRITE", "deltalakedb")
+
+
+def test_an_append_is_one_job(spark: Any, uri: str) -> None:
+    asked = ("enableInCommitTimestamps", "enableDeletionVectors")
+    write(numbers(spark, 1), uri, configuration={f"delta.{name}": "true" for name in asked})
+    frame = numbers(spark, 2)  # what the rows cost is not the write's
+    group = "an append"
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        write(frame, uri, mode="append")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    # the log of the scratch table is not replayed by jobs of its own
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == 1
+    assert sorted(row["id"] for row in read(spark, uri).collect()) == [1, 2]
 
 
 def test_schemas_grow_and_are_replaced_only_when_asked(
@@ -127,6 +146,20 @@ def test_rows_and_statistics_of_every_type_are_complete(spark: Any, catalog: Cat
     assert counted <= set(stats.min_values), "timestamps and decimals too"
     picked = catalog.table("t").file_uris(file_pruning_predicate="at > '2030-01-01T00:00:00Z'")
     assert picked == []
+
+
+def test_variants_are_kept_and_do_not_pass_through_python(spark: Any, catalog: Catalog, uri: str) -> None:
+    frame = spark.sql("""SELECT id, parse_json(concat('{"a": ', id, '}')) AS v FROM range(0, 2, 1, 1)""")
+    write(frame, uri)
+    write(frame, uri, mode="append")
+    assert update(spark, uri, {"id": "id + 10"}, "id = 1") == {"num_affected_rows": 2}
+    told = read(spark, uri).selectExpr("id", "v:a::int AS a").collect()
+    assert sorted((row["id"], row["a"]) for row in told) == [(0, 0), (0, 0), (11, 1), (11, 1)]
+    assert "variantType" in (catalog.table("t").protocol().reader_features or ())
+    by_format = spark.read.format("deltasql")
+    with pytest.raises(Exception, match="column 'v' holds variants"):
+        by_format.load(uri)
+    assert by_format.option("columns", "id").load(uri).count() == 4
 
 
 def test_constraints_and_generated_columns_hold(spark: Any, catalog: Catalog, tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.rows import tracks_rows
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.protocol.upgrades import FENCE
 from deltalakedb.spark.sight import check_seen, runs_here
 from deltalakedb.storage.store import open_store
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"
 _FILES_A_PART: Final = 5_000
 _MOST_PARTS: Final = 50
+#: delta-spark's count of files by how many of their rows are deleted
+_NONE_DELETED: Final = {"deletedRecordCounts": [0] * 10}
 #: logs that a session has for its reads, by what they say
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: delta-spark begins every log at version 0
@@ -113,6 +118,14 @@ def _opening(snapshot: Snapshot) -> CommitInfo:
     return CommitInfo(extra={**info, "operation": f"VERSION {snapshot.version}", "operationParameters": {}})
 
 
+def _checksum(actions: Iterable[Action], moment: int) -> VersionChecksum:
+    """What a log without files comes to."""
+    state = Replay().commit(actions)
+    dated = is_on(state.require()[1], IN_COMMIT_TIMESTAMPS)
+    told = VersionChecksum.of(state, in_commit_timestamp=moment if dated else None)
+    return replace(told, extra={"allFiles": [], "deletedRecordCountsHistogramOpt": _NONE_DELETED})
+
+
 class SparkScratch(Scratch):
     """A scratch table for delta-spark to write to, whose new files become the real table's."""
 
@@ -141,8 +154,12 @@ class SparkScratch(Scratch):
         # a fence keeps out writers that pass the catalog by, which delta-spark does not do here
         protocol = without_features(snapshot.protocol, {FENCE})
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
-        actions: list[Action] = [_opening(snapshot), protocol, snapshot.metadata]
-        open_store(str(self.folder)).put(_FIRST, encode_commit([*actions, *domains.values(), *lent]))
+        opening, store = _opening(snapshot), open_store(str(self.folder))
+        actions: list[Action] = [opening, protocol, snapshot.metadata, *domains.values(), *lent]
+        store.put(_FIRST, encode_commit(actions))
+        if not lent:
+            # without it delta-spark replays the log, by jobs that take longer than a small write
+            write_checksum(store, 0, _checksum(actions, opening.extra["inCommitTimestamp"]))
         self._tracked = tracks_rows(snapshot.protocol)
 
     _tracked = False

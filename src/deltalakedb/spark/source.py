@@ -15,9 +15,19 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.spark.sight import check_here
 from deltalakedb.spark.source_writer import BATCH, SINK, StreamWriter, Writer, write_options
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
@@ -73,6 +83,12 @@ class DeltaSqlSource(DataSource):
             for name, kind in _FEED:
                 whole = whole.add(name, kind)
         names = _columns(self.options, whole.names)
+        if variant := next((name for name in names if _has_variant(whole[name].dataType)), None):
+            raise UnsupportedOperationError(
+                f"column {variant!r} holds variants, which do not pass through Python",
+                table=table.name,
+                suggestion="use deltalakedb.spark.read, or name other columns in the option columns",
+            )
         # what Delta keeps beside a column says nothing to Spark, and must not differ from what is read
         return StructType([StructField(n, whole[n].dataType, nullable=True) for n in names])
 
@@ -177,6 +193,18 @@ def _open(options: Mapping[str, str]) -> SqlDeltaTable:
     if timestamp is not None:
         table.load_as_version(timestamp)
     return table
+
+
+def _has_variant(kind: DataType) -> bool:
+    """Whether there are variants somewhere in a type."""
+    inner: list[DataType] = []
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
+    return isinstance(kind, VariantType) or any(map(_has_variant, inner))
 
 
 def _columns(options: Mapping[str, str], names: list[str]) -> list[str]:

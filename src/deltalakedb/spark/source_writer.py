@@ -21,8 +21,10 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.spark.sight import check_here, unseen
 from deltalakedb.spark.sinks import query_id
+from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.operations import removes
-from deltalakedb.table.parquet import write_files
+from deltalakedb.table.parquet import not_direct, write_files
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.work import Work
@@ -59,11 +61,18 @@ class Writer(DataSourceArrowWriter):
 
     @classmethod
     def to(cls, options: dict[str, str], *, overwrite: bool) -> Writer:
-        """A writer to the table that the options name, as it is now."""
+        """A writer to the table that the options name, as it is now.
+
+        Raises:
+            UnsupportedOperationError: The table is none that Python alone writes; no row has been read then.
+        """
         table = SqlDeltaTable(options["path"])
-        root = table._root
+        snapshot, root = table._source.snapshot, table._root
+        reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=OURS)
+        if reason is not None:
+            raise not_direct(reason)
         fsync = table._database.engine.config.publish.fsync
-        return cls(options, overwrite, table._source.snapshot, root.location, root.options, fsync)
+        return cls(options, overwrite, snapshot, root.location, root.options, fsync)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task; where it fails, its files are gone."""

@@ -156,7 +156,7 @@ def submit(
     more = tuple(more)
     steps: list[Sequence[Action]] = list(harvest.steps)
     if more:
-        known = [_counted(a, len(more)) for a in (steps.pop() if steps else ())]
+        known = [_counted(a, more) for a in (steps.pop() if steps else ())]
         steps.append((*known, *more))
     if not any(steps):
         return None
@@ -187,11 +187,16 @@ def plus(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
     return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
 
-def _counted(action: Action, removed: int) -> Action:
-    """A commitInfo whose metrics know of the files that delta-rs did not see."""
+def _counted(action: Action, more: Sequence[Action]) -> Action:
+    """A commitInfo whose metrics know of the files that the engine did not see, by the names that it has."""
     if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
         return action
-    metrics = {**action.extra["operationMetrics"], "num_removed_files": removed}
+    metrics, gone = dict(action.extra["operationMetrics"]), [a for a in more if isinstance(a, Remove)]
+    if "numRemovedFiles" in metrics:  # delta-spark's are texts
+        size = sum(remove.size or 0 for remove in gone)
+        metrics |= {"numRemovedFiles": str(len(gone)), "numRemovedBytes": str(size)}
+    else:
+        metrics["num_removed_files"] = len(gone)
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 

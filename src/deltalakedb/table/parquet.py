@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.roots import Root
     from deltalakedb.table.write_plan import Column
 
-__all__ = ["arrow_source", "write_files"]
+__all__ = ["arrow_source", "not_direct", "write_files"]
 
 TARGET_FILE_SIZE: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
@@ -108,10 +108,7 @@ def write_files(
     options = parquet_options(writer_properties)
     plan, casts = plan_for(snapshot.metadata), casts_for(snapshot.metadata, source.schema)
     if reason is not None or isinstance(options, str) or isinstance(plan, str) or isinstance(casts, str):
-        raise UnsupportedOperationError(
-            f"this append cannot be written directly: {reason}",
-            suggestion="write it by deltalakedb.spark.write, or outside of Spark by write_deltalake",
-        )
+        raise not_direct(str(reason))
     target = _target(target_file_size, snapshot.metadata.configuration)
     files = FileSet(root.new_files(fsync=fsync, flushes=flushes), plan, options, target=target)
     try:
@@ -129,6 +126,14 @@ def write_files(
     except BaseException:
         files.discard()
         raise
+
+
+def not_direct(reason: str) -> UnsupportedOperationError:
+    """The error of an append that is not `eligible`."""
+    return UnsupportedOperationError(
+        f"this append cannot be written directly: {reason}",
+        suggestion="write it by deltalakedb.spark.write, or outside of Spark by write_deltalake",
+    )
 
 
 def _target(argument: int | None, settings: Mapping[str, str | None]) -> int:
