@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.mirror import outside
-from deltalakedb.transfer import catchup
+from deltalakedb.transfer import catchup, many
 from deltalakedb.transfer.discovery import discover
 from support.lake import ids, ids_of
 from support.sources import plain_table
@@ -107,6 +108,31 @@ def test_two_that_catch_up_at_once_bring_every_commit_once(
     assert import_table(str(root), uri, catch_up=True).version == 4
     assert verify_table(uri, "full").ok
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_ctrl_c_leaves_the_tables_that_have_not_begun(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, gate = tmp_path / "lake", threading.Event()
+    for number in range(6):
+        deltalake.write_deltalake(lake / f"t{number}", ids(number))
+
+    def import_second_late(path: str, *given: Any, **more: Any) -> Any:
+        assert path.endswith("t0") or gate.wait(60)
+        return import_table(path, *given, **more)
+
+    def interrupt(*_: object) -> None:
+        gate.set()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(many, "import_table", import_second_late)
+        with pytest.raises(KeyboardInterrupt):
+            import_tables(str(lake), catalog_uri, parallel=1, progress=interrupt)
+    with Catalog(catalog_uri) as catalog:
+        assert len(catalog.tables()) <= 3
+    assert import_tables(str(lake), catalog_uri).ok
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History, ImportPlan
-    from deltalakedb.transfer.report import ImportReport
+    from deltalakedb.transfer.report import ImportProgress, ImportReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,12 @@ def import_tables(
         EngineWish(engine, spark, master, remote).check()  # what no table can do without
     who: dict[str, Any] = {"engine": engine, "spark": spark, "master": master, "remote": remote}
 
+    stopped = threading.Event()
+
+    def go_on(_: ImportProgress) -> None:
+        if stopped.is_set():
+            raise DeltaSqlError("stopped with the other tables", suggestion="run the same again to go on")
+
     def one(found: Found) -> TableOutcome:
         if found.error is not None:
             return TableOutcome(found.name, found.path, "failed", error=found.error)
@@ -197,6 +204,7 @@ def import_tables(
                 rate_limit=rate_limit,
                 catch_up=True,
                 storage_options=storage_options,
+                progress=go_on,
                 **who,
             )
         except DeltaSqlError as error:
@@ -212,10 +220,15 @@ def import_tables(
     with ThreadPoolExecutor(workers, thread_name_prefix="deltasql-import") as pool:
         # settings are held by the context, and every thread begins with an empty one
         waiting = [pool.submit(copy_context().run, one, found) for found in wanted]
-        for future in waiting:
-            outcomes.append(future.result())
-            if progress is not None:
-                progress(len(outcomes), len(wanted), outcomes[-1])
+        try:
+            for future in waiting:
+                outcomes.append(future.result())
+                if progress is not None:
+                    progress(len(outcomes), len(wanted), outcomes[-1])
+        except BaseException:  # Ctrl-C: those under way stop at their next batch, the others do not begin
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     return ManyReport(tuple(outcomes), round(time.perf_counter() - began, 3))
 
 
