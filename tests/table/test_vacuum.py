@@ -50,6 +50,11 @@ def older(*paths: Path, seconds: float = 2 * WEEK) -> None:
         os.utime(path, (stat.st_atime - seconds, stat.st_mtime - seconds))
 
 
+def publish(uri: str) -> None:
+    with Catalog(uri.partition("?")[0]) as catalog:
+        catalog.mirror.publish("t")
+
+
 def below(root: str | Path) -> set[str]:
     return {
         str(p.relative_to(root))
@@ -198,6 +203,23 @@ def test_unpublished_versions_keep_their_files(uri: str) -> None:
         assert table.count() == 2
 
 
+def test_what_readers_of_a_log_that_waits_see_stays(uri: str) -> None:
+    write_deltalake(uri, pa.table({"id": [1]}))
+    table = DeltaTable(uri)
+    with Catalog(uri.partition("?")[0]) as catalog:
+        catalog.mirror.pause("t")
+        write_deltalake(uri, pa.table({"id": [2]}), mode="overwrite")
+        write_deltalake(uri, pa.table({"id": [3]}), mode="overwrite")
+        gone = table.vacuum(**NOW, full=True, dry_run=False)
+        assert len(gone) == 1, "the file of the version in between"
+        stock = deltalake.DeltaTable(str(root_of(table)))
+        assert stock.to_pyarrow_table()["id"].to_pylist() == [1]
+        catalog.mirror.resume("t")
+        catalog.mirror.publish("t")
+    assert len(DeltaTable(uri).vacuum(**NOW, full=True, dry_run=False)) == 1
+    assert DeltaTable(uri).to_pyarrow_table()["id"].to_pylist() == [3]
+
+
 def test_files_of_an_open_transaction_stay(uri: str) -> None:
     write_deltalake(uri, pa.table({"id": [1]}))
     with Catalog(uri.partition("?")[0]) as catalog:
@@ -287,6 +309,7 @@ def test_deletion_vectors_stay_while_a_version_needs_them(uri: str, tmp_path: Pa
     assert set(table.vacuum(**NOW, full=True, dry_run=False)) == {str(vectors[0].relative_to(root))}
     assert table.to_pyarrow_table()["id"].to_pylist() == [0, 3, 4]
     remove_all(uri)
+    publish(uri)
     assert len(DeltaTable(uri).vacuum(**NOW, full=True)) == 2
 
 
@@ -309,6 +332,7 @@ def test_files_outside_of_the_root_stay(uri: str, tmp_path: Path) -> None:
     shutil.copy(table.file_uris()[0], outside)
     commit_actions(uri, [replace(add, path=f"file://{outside}")])
     remove_all(uri)
+    publish(uri)
     deleted = DeltaTable(uri).vacuum(**NOW, full=True, dry_run=False)
     assert len(deleted) == 1
     assert outside.exists()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, files
+from deltalakedb.catalog import commits, files, snapshots
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
@@ -53,7 +53,7 @@ def references(
         with_changes: Also look for change data files, in the commits since the cutoff.
     """
     root, out = opened.table.location, References()
-    for source in (SqlSource(database, opened), *kept):
+    for source in (SqlSource(database, opened), *kept, *_shown(database, opened)):
         out.needed |= needed_by(source, root)
     gone: dict[str, int] = {}
     for file in files.removed(database, opened.table):
@@ -68,6 +68,13 @@ def references(
     out.known |= out.needed
     out.expired = {path: size for path, size in gone.items() if path not in out.needed}
     return out
+
+
+def _shown(database: Database, opened: OpenTable) -> Iterable[Source]:
+    """The version that readers of the log see, where publishing is behind and will come after."""
+    shown = opened.table.published_version
+    if 0 <= shown < opened.snapshot.version and database.engine.config.publish.mode != "off":
+        yield SqlSource(database, snapshots.open_table(database, opened.table.name, shown))
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:
