@@ -151,6 +151,17 @@ def test_what_a_commit_may_not_say_leaves_nothing(tmp_path: Path, catalog_uri: s
     assert DeltaTable(uri).transaction_version("a") == 3
 
 
+def test_columns_that_only_some_readers_take_for_mapped_are_refused(tmp_path: Path, catalog_uri: str) -> None:
+    # delta-rs forgets the feature where a column brings another one
+    data = pa.table({"id": [1, 2], "c": ["a", "b"], "t": pa.array([0, 1], pa.timestamp("us"))})
+    mapping, root = {"delta.columnMapping.mode": "name"}, str(tmp_path / "half")
+    deltalake.write_deltalake(root, data, partition_by="c", configuration=mapping)
+    with pytest.raises(ProtocolError, match="readers do not agree"):
+        import_table(root, f"{catalog_uri}?table=t")
+    deltalake.write_deltalake(str(tmp_path / "whole"), data.drop(["t"]), configuration=mapping)
+    assert import_table(str(tmp_path / "whole"), f"{catalog_uri}?table=t").num_files == 1
+
+
 def test_what_a_checkpoint_may_not_hold_is_passed_over(tmp_path: Path, catalog_uri: str) -> None:
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     checkpoint = checkpoint_of(root, 1)

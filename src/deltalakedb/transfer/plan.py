@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
     LogMissingError,
+    ProtocolError,
     TableMissingError,
 )
 from deltalakedb.log.checkpoint import is_whole
@@ -22,7 +23,7 @@ from deltalakedb.log.checkpoint_scan import CheckpointScan
 from deltalakedb.log.large_commits import is_large
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
@@ -248,6 +249,7 @@ def make_plan(
     newest = reader.snapshot()  # a gap, a missing log and an unknown feature show here
     check_readable(newest.protocol, table=address.table)
     _check_partitions(newest, address.table)
+    _check_mapping(newest, address.table)
     listing = list_log(reader.store)
     passed = set(torn)
     base: Base
@@ -314,6 +316,22 @@ def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
             table=table,
             version=snapshot.version,
             suggestion="have the writer of the table mend its metadata",
+        )
+
+
+def _check_mapping(snapshot: Snapshot, table: str | None) -> None:
+    """Refuse a table whose columns some readers find by their names and others by their physical names."""
+    mode = snapshot.metadata.configuration.get("delta.columnMapping.mode") or "none"
+    if mode.lower() != "none" and "columnMapping" in reader_features(snapshot.protocol):
+        return
+    fields = parse_schema(snapshot.metadata.schema_string).fields
+    if mapped := [f.name for f in fields if f.physical_name != f.name]:
+        raise ProtocolError(
+            f"the column {mapped[0]!r} has another name in data files by the schema, and not by the protocol "
+            f"and the mode of column mapping ({mode!r}): readers do not agree which one holds",
+            table=table,
+            version=snapshot.version,
+            suggestion="have the writer of the table mend its protocol, or write it anew without mapping",
         )
 
 
