@@ -82,8 +82,13 @@ def versions(database: Database, table: Table) -> list[int]:
 
 def one(database: Database, table: Table, version: int) -> CommitRow | None:
     """One commit's row, or None where SQL does not have it."""
+    return by_id(database, table.table_id, version)
+
+
+def by_id(database: Database, table_id: int, version: int) -> CommitRow | None:
+    """The same for a table that is not visible yet."""
     with database.read() as session:
-        row = session.row(database.sql("commits", "one"), (table.table_id, version))
+        row = session.row(database.sql("commits", "one"), (table_id, version))
     return None if row is None else _row(row)
 
 

@@ -305,13 +305,6 @@ def receipts(database: Database, import_id: str) -> list[Receipt]:
     return [Receipt(*r) for r in rows]
 
 
-def loaded_digest(database: Database, row: ImportRow, version: int) -> str | None:
-    """The digest of a commit that an import has loaded; None where it has not, or knows none."""
-    with database.read() as session:
-        found = session.row(database.sql("commits", "one"), (row.table_id, version))
-    return None if found is None else found[10]
-
-
 def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
     """Write a batch's receipt, inside the batch's transaction; a second one is refused by its key."""
     values = [

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
 
 CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
+MAPPING_MODE: Final = "delta.columnMapping.mode"
 #: a property with this prefix names a feature; it changes the protocol and is not kept
 FEATURE_PREFIX: Final = "delta.feature."
 _NAMED: Final = ("supported", "enabled")
@@ -30,6 +31,11 @@ _UNITS: Final = {
     "week": 7 * DAY_MS,
 }
 _INTERVAL: Final = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
+
+
+def mapping_mode(metadata: Metadata) -> str:
+    """How columns are mapped to the names in data files: ``none``, ``name`` or ``id``."""
+    return (metadata.configuration.get(MAPPING_MODE) or "none").lower()
 
 
 def duration_ms(text: str) -> int | None:
@@ -95,7 +101,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "delta.checkpoint.writeStatsAsStruct": _SWITCH,
     "delta.checkpointInterval": _COUNT,
     CHECKPOINT_POLICY: _one_of("classic", "v2"),
-    "delta.columnMapping.mode": _one_of("none", "name", "id"),
+    MAPPING_MODE: _one_of("none", "name", "id"),
     "delta.dataSkippingNumIndexedCols": _COLUMNS,
     "delta.deletedFileRetentionDuration": _DURATION,
     "delta.enableChangeDataFeed": _SWITCH,

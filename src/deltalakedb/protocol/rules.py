@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+#: since when commits carry their own time, where that is not version 0
 _ENABLED = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 ROW_TRACKING = "delta.enableRowTracking"
 #: where writers that move rows keep their ids: names that no column of the table has
@@ -53,6 +54,11 @@ def with_row_columns(metadata: Metadata) -> Metadata:
     return replace(metadata, configuration={**metadata.configuration, **names}) if names else metadata
 
 
+def enablement(metadata: Metadata) -> dict[str, str]:
+    """What metadata says of since when commits carry their own time; nothing where that is version 0."""
+    return {key: value for key in _ENABLED if (value := metadata.configuration.get(key)) is not None}
+
+
 def note_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
     """Metadata that says since when commits carry their own time: readers of older versions must know it.
 
@@ -63,7 +69,7 @@ def note_enablement(metadata: Metadata, before: Metadata, *, version: int, times
         timestamp: The time of that.
     """
     if is_on(before, IN_COMMIT_TIMESTAMPS):
-        since = {key: value for key in _ENABLED if (value := before.configuration.get(key)) is not None}
+        since = enablement(before)
     else:
         since = dict(zip(_ENABLED, (str(version), str(timestamp)), strict=True))
     return replace(metadata, configuration={**metadata.configuration, **since})

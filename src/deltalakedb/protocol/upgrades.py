@@ -14,6 +14,7 @@ from deltalakedb.protocol.features import (
     reader_features,
     writer_features,
 )
+from deltalakedb.protocol.properties import mapping_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,12 +61,11 @@ def used_features(metadata: Metadata) -> frozenset[str]:
     """
     properties, schema = metadata.configuration, metadata.schema_string
     on = {name for name, value in properties.items() if (value or "").lower() == "true"}
-    mapped = (properties.get("delta.columnMapping.mode") or "none").lower() != "none"
     uses = {
         "appendOnly": "delta.appendOnly" in on,
         "changeDataFeed": "delta.enableChangeDataFeed" in on,
         "checkConstraints": any(name.startswith("delta.constraints.") for name in properties),
-        "columnMapping": mapped,
+        "columnMapping": mapping_mode(metadata) != "none",
         "generatedColumns": "delta.generationExpression" in schema,
         "identityColumns": "delta.identity." in schema,
         "invariants": "delta.invariants" in schema,

@@ -11,6 +11,7 @@ from deltalake._internal import PyQueryBuilder
 from deltalakedb.catalog import registry
 from deltalakedb.exceptions import InvalidArgumentError, VersionMissingError
 from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
@@ -43,7 +44,6 @@ _OWN: Final = pa.schema(
         (COMMIT_TIMESTAMP, pa.timestamp("ms")),
     ]
 )
-_MAPPING: Final = "delta.columnMapping.mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _as_feed(snapshot: Snapshot, *, typed: bool) -> Snapshot:
     """The table with the feed's columns; ``typed`` where the type of change is the same for a whole file."""
     metadata = snapshot.metadata
     schema = parse_schema(metadata.schema_string)
-    mapped = (metadata.configuration.get(_MAPPING) or "none").lower()
+    mapped = mapping_mode(metadata)
     fields = list(schema.fields)
     highest = max((leaf.field.field_id or 0 for leaf in schema.leaves()), default=0)
     highest = max([highest, *(f.field_id or 0 for f in fields)], default=0)
@@ -198,7 +198,7 @@ def _as_feed(snapshot: Snapshot, *, typed: bool) -> Snapshot:
     configuration = dict(metadata.configuration)
     if mapped == "id":
         # writers keep physical names in both modes, and the column of change data files has no id
-        configuration[_MAPPING] = "name"
+        configuration[MAPPING_MODE] = "name"
     constant = (
         (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if typed else (COMMIT_VERSION, COMMIT_TIMESTAMP)
     )

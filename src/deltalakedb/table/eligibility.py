@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
+from deltalakedb.protocol.properties import MAPPING_MODE
 from deltalakedb.protocol.schema import ArrayType, MapType, StructType, parse_schema
 from deltalakedb.table.parquet_options import parquet_options
 from deltalakedb.table.write_plan import casts_for, plan_for
@@ -39,7 +40,6 @@ _KNOWN: Final = frozenset(
 )
 #: what a writer must compute or check by itself
 _RULES: Final = ("delta.constraints.", "delta.invariants")
-_MAPPING_MODE: Final = "delta.columnMapping.mode"
 _MAPPING: Final = "delta.columnMapping."
 #: options that say nothing about data files, and those that are looked at here
 _SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
@@ -71,7 +71,7 @@ def eligible(
     for key, value in metadata.configuration.items():
         if key.startswith(_RULES):
             return f"the table has the rule {key}"
-        if key == _MAPPING_MODE and value not in (None, "none"):
+        if key == MAPPING_MODE and value not in (None, "none"):
             return "the table has column mapping"
     if metadata.format.provider != "parquet":
         return f"the table's files are {metadata.format.provider}"

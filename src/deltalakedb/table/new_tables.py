@@ -12,10 +12,18 @@ from deltalakedb.protocol.features import reader_features
 from deltalakedb.protocol.properties import (
     check_properties,
     features_named,
+    mapping_mode,
     unknown_names,
     without_feature_names,
 )
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, ROW_TRACKING, is_on, with_row_columns
+from deltalakedb.protocol.rules import (
+    IN_COMMIT_TIMESTAMPS,
+    OURS,
+    ROW_TRACKING,
+    enablement,
+    is_on,
+    with_row_columns,
+)
 from deltalakedb.protocol.upgrades import FENCE, with_features
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
 from deltalakedb.table.places import is_local
@@ -27,8 +35,6 @@ if TYPE_CHECKING:
 
 _FEATURE = "inCommitTimestamp"
 _MAPPING = "columnMapping"
-#: since when commits carry their time, where that is not version 0
-_SINCE = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +144,8 @@ def _lost(actions: Sequence[Action]) -> list[str]:
     """
     metadata = next((a for a in actions if isinstance(a, Metadata)), None)
     protocol = next((a for a in actions if isinstance(a, Protocol)), None)
-    mode = "none" if metadata is None else metadata.configuration.get("delta.columnMapping.mode") or "none"
-    if protocol is None or mode.lower() == "none" or _MAPPING in reader_features(protocol):
+    mode = "none" if metadata is None else mapping_mode(metadata)
+    if protocol is None or mode == "none" or _MAPPING in reader_features(protocol):
         return []
     if any(isinstance(a, Add) for a in actions):
         raise UnsupportedFeatureError(
@@ -164,8 +170,6 @@ def _granted(
 
 
 def _timed(metadata: Metadata, before: Metadata | None) -> Metadata:
-    since = {}
-    if before is not None and is_on(before, IN_COMMIT_TIMESTAMPS):
-        since = {key: before.configuration[key] for key in _SINCE if key in before.configuration}
+    since = enablement(before) if before is not None and is_on(before, IN_COMMIT_TIMESTAMPS) else {}
     configuration = {**metadata.configuration, IN_COMMIT_TIMESTAMPS: "true", **since}
     return replace(metadata, configuration=configuration)

@@ -17,6 +17,7 @@ from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.paths import resolve, resolve_all
+from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -44,8 +45,7 @@ def needs_delta_rs(snapshot: Snapshot) -> bool:
     protocol, metadata = snapshot.protocol, snapshot.metadata
     if set(protocol.reader_features or ()) & _NEEDS_DELTA_RS:
         return True
-    mapping = metadata.configuration.get("delta.columnMapping.mode") or "none"
-    return _maps_columns(protocol) and mapping.lower() != "none"
+    return _maps_columns(protocol) and mapping_mode(metadata) != "none"
 
 
 def _maps_columns(protocol: Protocol) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
 
-_MODE: Final = "delta.columnMapping.mode"
 _STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 #: the field metadata that delta-rs writes into Parquet as the field's id
 _PARQUET_ID: Final = "parquet.field.id"
@@ -37,7 +37,7 @@ _LOGICAL: Final = (
 
 def is_mapped(metadata: Metadata) -> bool:
     """Whether columns have other names in files than in the schema."""
-    return (metadata.configuration.get(_MODE) or "none").lower() != "none"
+    return mapping_mode(metadata) != "none"
 
 
 class Unmapped:

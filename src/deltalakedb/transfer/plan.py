@@ -24,6 +24,7 @@ from deltalakedb.log.large_commits import is_large
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable, reader_features
+from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
@@ -321,8 +322,8 @@ def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
 
 def _check_mapping(snapshot: Snapshot, table: str | None) -> None:
     """Refuse a table whose columns some readers find by their names and others by their physical names."""
-    mode = snapshot.metadata.configuration.get("delta.columnMapping.mode") or "none"
-    if mode.lower() != "none" and "columnMapping" in reader_features(snapshot.protocol):
+    mode = mapping_mode(snapshot.metadata)
+    if mode != "none" and "columnMapping" in reader_features(snapshot.protocol):
         return
     fields = parse_schema(snapshot.metadata.schema_string).fields
     if mapped := [f.name for f in fields if f.physical_name != f.name]:

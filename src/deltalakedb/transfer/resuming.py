@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import imports
+from deltalakedb.catalog import commits, imports
 from deltalakedb.exceptions import LogMissingError
 from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.listing import list_log
@@ -39,8 +39,9 @@ def outdated(database: Database, row: ImportRow, plan: ImportPlan, reader: FileT
     if newest > listing.latest:
         return f"the log ends before version {newest}, which is loaded"
     for version in sorted({plan.first_version, newest} & listing.commits.keys()):
-        known = imports.loaded_digest(database, row, version)
-        # what came from a checkpoint alone has none
-        if known is not None and commit_digest(reader.store, commit_path(version)).sha256 != known:
+        known = commits.by_id(database, row.table_id, version)
+        if known is None or known.sha256 is None:
+            continue  # what came from a checkpoint alone has none
+        if commit_digest(reader.store, commit_path(version)).sha256 != known.sha256:
             return f"version {version} of the log was written anew"
     return None
