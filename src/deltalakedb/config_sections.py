@@ -47,6 +47,10 @@ class CatalogConfig(Section):
         description="new tables carry commit times in their commits: none, those on object stores, or all",
     )
     fence: bool = Field(default=False, description="writers that bypass the catalog refuse new tables")
+    clock_tolerance_s: Seconds = Field(
+        default=300.0,
+        description="seconds by which the clocks of host, database and store may differ for deletions by age",
+    )
 
 
 class PoolConfig(Section):

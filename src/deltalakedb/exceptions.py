@@ -13,6 +13,7 @@
         ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
         │   ├── FetchLimitError           more to fetch from an object store than the settings allow
         │   └── TableFollowedError        a read-only copy of a table that others write
+        ├── ClockSkewError                clocks differ too much to delete files by their age
         ├── CatalogError                  the database that holds the metadata
         │   ├── CatalogNotFoundError      no catalog there: reading creates none        (TableMissingError)
         │   ├── CatalogVersionError       its schema is newer or older than this client
@@ -71,6 +72,7 @@ __all__ = [
     "CatalogNotFoundError",
     "CatalogUnavailableError",
     "CatalogVersionError",
+    "ClockSkewError",
     "CommitError",
     "CommitFailedError",
     "CommitUnknownError",
@@ -227,6 +229,10 @@ class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
 
 class FetchLimitError(UnsupportedOperationError):
     """An operation would have to fetch more bytes from an object store than the settings allow."""
+
+
+class ClockSkewError(DeltaSqlError):
+    """The clocks of this host, the database and the store differ too much to delete files by their age."""
 
 
 class CatalogError(DeltaSqlError):

@@ -242,19 +242,20 @@ def tombstones(database: Database, table: Table, version: int) -> Iterator[Remov
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file that some version removed; ``removed_at`` is the later of its writer's and its commit's time."""
+    """A file that a version removed; ``removed_at`` is the later of its writer's and its commit's time."""
 
     path: str
     dv_id: str
     size: int
     removed_at: int
+    version: int
 
 
 def removed(database: Database, table: Table) -> list[RemovedFile]:
     """Every file that some version removed, also those that another version brought back."""
     with database.read() as session:
         rows = session.rows(database.sql("files", "removed"), (table.table_id,))
-    return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0)) for r in rows]
+    return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0), r[5]) for r in rows]
 
 
 def difference(database: Database, table: Table, older: int, newer: int) -> tuple[list[Add], list[Add]]:

@@ -10,6 +10,7 @@
     protocol                          | protocol, or features dropped  | protocol_changed
     txn of an application             | same application               | concurrent_transaction
     metadata domain                   | same domain                    | concurrent_domain
+    vacuum deletes or deleted F       | add F again                    | concurrent_vacuum
 
 A change of files alone without any data change (a compaction) is checked under snapshot isolation: only the
 files that it removes matter.
@@ -20,15 +21,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from deltalakedb.catalog import winners
+from deltalakedb.catalog import vacuumed, winners
+from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.predicate_text import predicate_text
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.values import LockedTable
@@ -60,6 +64,60 @@ def conflict(
     check = _Check(session, locked, read)
     actions = change.all_actions
     return check.state(actions, protocol_now) or check.reads(change) or check.names(actions)
+
+
+def vacuumed_files(session: Session, locked: LockedTable, change: TableChange) -> Conflict | None:
+    """What stops a change that adds files again which a vacuum deletes, or deleted after the change looked.
+
+    A commit of another engine is refused for every file that a vacuum ever deleted: nobody knows when that
+    engine looked whether the file is there.
+
+    Raises:
+        ProtocolError: The commit is another engine's.
+    """
+    if change.fresh or change.copy is not None:
+        return None  # names made up for new files, or a commit that stands in the log already
+    adds = [a for a in change.all_actions if isinstance(a, Add)]
+    names = {name for add in adds for name in _names(locked.table.location, add)}
+    read = -1 if change.received is not None else change.read_version
+    found = [
+        v
+        for v in (vacuumed.among(session, locked.table.table_id, names) if names else ())
+        if v.ended is None or v.ended > read
+    ]
+    if not found:
+        return None
+    first = min(found, key=lambda v: v.path)
+    state = "is deleting" if first.ended is None else "deleted"
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    detail = f"a vacuum {state} the file {first.path}{more}, which this commit adds again"
+    if change.received is not None:
+        raise ProtocolError(
+            detail,
+            table=locked.table.name,
+            version=first.started,
+            suggestion="restore a version whose files the vacuum kept",
+        )
+    return Conflict(
+        "concurrent_vacuum",
+        first.started,
+        operation="VACUUM START",
+        detail=f"{detail}; an interrupted vacuum is finished by the next one",
+        files=tuple(sorted(v.path for v in found))[:5],
+        table=locked.table.name,
+    )
+
+
+def _names(root: str, add: Add) -> Iterator[str]:
+    """A file and its deletion vector's file, decoded, if they are below the root."""
+    vector = add.deletion_vector
+    names = [file_below(root, add.path)]
+    try:
+        if vector is not None and (place := dv_path(vector)) is not None:
+            names.append(file_below(root, place if vector.storage_type == "p" else encode_path(place)))
+    except ProtocolError:
+        pass  # the commit's own checks refuse such a vector
+    return (name for name in names if name is not None)
 
 
 def isolation_of(change: TableChange) -> Isolation:

@@ -16,7 +16,7 @@ from deltalakedb.catalog.names import change_names, still_there
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.at_once import commit_at_once
 from deltalakedb.commit.changes import NewTable
-from deltalakedb.commit.checker import conflict
+from deltalakedb.commit.checker import conflict, vacuumed_files
 from deltalakedb.commit.info import info_of
 from deltalakedb.commit.repeats import applications, earlier
 from deltalakedb.commit.versions import protocol_now, ratify_change
@@ -292,7 +292,9 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
                 table=table.name,
             )
         )
-    found = conflict(session, locked, change, lambda: protocol_now(session, table))
+    found = conflict(session, locked, change, lambda: protocol_now(session, table)) or vacuumed_files(
+        session, locked, change
+    )
     if found is not None:
         raise _Stop(found)
 

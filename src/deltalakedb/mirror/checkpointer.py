@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from typing import Protocol as TypingProtocol
@@ -19,6 +18,7 @@ from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
+from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
@@ -116,10 +116,17 @@ def checkpoint(
             write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
     try:
-        sweep(store, now_ms=time.time_ns() // 1_000_000)
+        if sweep(store, now_ms=database_now(database), dry_run=True):
+            sweep(store, now_ms=_checked_now(database, name, store))
     except DeltaSqlError as error:
         logger.info("what dead publishers left of %s stays: %s", name, error.message)
     return written
+
+
+def _checked_now(database: Database, name: str, store: Store, *, dry_run: bool = False) -> int:
+    """The time to delete log files by, if the clocks agree: the earlier of the database's and the store's."""
+    clock = checked_clock(database, name, store, dry_run=dry_run)
+    return min(clock.now, clock.on_store(clock.now))
 
 
 def tending(database: Database, table: Table) -> AbstractContextManager[Lease]:
@@ -172,7 +179,7 @@ def clean(
     with tending(database, table):
         plan = clean_log(
             store,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=_checked_now(database, name, store, dry_run=dry_run),
             retention=retention_ms(opened.snapshot.metadata),
             times={row.version: row.timestamp for row in rows},
             dry_run=dry_run,
@@ -305,7 +312,7 @@ def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
     size, oldest = commits.tail(database, status.table_id, last, newest)
     if config.checkpoint_tail_bytes and size >= config.checkpoint_tail_bytes:
         return True
-    age = time.time_ns() // 1_000_000 - (oldest or 0)
+    age = database_now(database) - (oldest or 0)
     return bool(oldest is not None and config.checkpoint_after_s and age >= config.checkpoint_after_s * 1000)
 
 
@@ -330,7 +337,7 @@ def _kind(opened: OpenTable) -> CheckpointKind:
 def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
     """Removed files whose retention has not ended."""
     keep = retention_ms(opened.snapshot.metadata, "delta.deletedFileRetentionDuration", DEFAULT_RETENTION_MS)
-    oldest = time.time_ns() // 1_000_000 - keep
+    oldest = database_now(database) - keep
     for remove in files.tombstones(database, opened.table, opened.snapshot.version):
         if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest:
             yield remove

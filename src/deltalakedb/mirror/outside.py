@@ -91,10 +91,15 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
 def refuse_strangers(
     database: Database, table: Table, storage_options: Mapping[str, str] | None = None
 ) -> None:
-    """Before files are deleted that no version of the catalog names: see that the log knows no others.
+    """Before files are deleted: see that the log has no version that the catalog does not know.
+
+    Args:
+        database: The catalog.
+        table: The table as it is now.
+        storage_options: Options for the object store.
 
     Raises:
-        TableFrozenError: It does, or may: the table is frozen, or its log is ahead.
+        TableFrozenError: It has one, or may: the table is frozen, or another engine wrote to its log.
     """
     if table.state == "frozen":
         raise TableFrozenError(
@@ -104,7 +109,10 @@ def refuse_strangers(
             suggestion="decide that first: see `deltasql mirror status`",
         )
     store = open_store(table.location, storage_options)
-    if (newest := newest_beyond(database, table, store)) is not None:
+    newest = newest_beyond(database, table, store)
+    if newest is None:
+        newest = _taken(database, table, store)
+    if newest is not None:
         raise TableFrozenError(
             f"_delta_log has version {newest}, which the catalog did not make: files that only the log names "
             "would be deleted",

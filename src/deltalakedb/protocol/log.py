@@ -119,6 +119,7 @@ ConflictKind: TypeAlias = Literal[
     "protocol_changed",
     "concurrent_transaction",
     "concurrent_domain",
+    "concurrent_vacuum",
 ]
 
 

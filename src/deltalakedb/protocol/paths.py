@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -15,6 +16,7 @@ __all__ = [
     "canonical_path",
     "decode_path",
     "encode_path",
+    "file_below",
     "is_absolute",
     "is_url",
     "relative_to",
@@ -140,6 +142,21 @@ def relative_to(root: str, path: str) -> str | None:
     below = _same_scheme(_plain_root(root)) + "/"
     plain = _same_scheme(plain)
     return plain[len(below) :] or None if plain.startswith(below) else None
+
+
+def file_below(root: str, path: str) -> str | None:
+    """One name per file below the root, decoded; None for a file that lies elsewhere or has no valid path.
+
+    Example:
+        >>> file_below("/data/t", "x=1/.//a%20b"), file_below("/data/t", "/data/t/a"), file_below("/t", "..")
+        ('x=1/a b', 'a', None)
+    """
+    try:
+        name = relative_to(root, path)
+    except ProtocolError:
+        return None
+    # on a disk "./a" and "x//a" are other names of the same files; in a store they are other objects
+    return name if name is None or is_url(root) else posixpath.normpath(name).lstrip("/")
 
 
 def check_path(path: str) -> str:

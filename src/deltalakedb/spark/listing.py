@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +11,14 @@ from deltalakedb.catalog import audit
 from deltalakedb.catalog.snapshots import open_table
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.spark.shares import spread, watched
+from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import data_files, oldest_orphan, top_level
 from deltalakedb.table.referenced import references
 from deltalakedb.table.sql_table import SqlDeltaTable
-from deltalakedb.table.vacuum import DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
+from deltalakedb.table.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,15 +89,23 @@ def vacuum_list(
             table=table.name,
             suggestion=f"change its property {DELETED_FILE_RETENTION} first",
         )
-    now = time.time_ns() // 1_000_000
-    cutoff = now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
+    clock = checked_clock(table._database, table.name, root.store, dry_run=True)
+    cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(root.location)
     opened = open_table(table._database, table.name)
     found = references(table._database, opened, cutoff=cutoff, with_changes=True)
-    before = oldest_orphan(root.location, before=cutoff if oldest is None else min(cutoff, oldest), now=now)
-    listed = _listed(spark, root.location, snapshot.metadata.partition_columns, root.options)
-    frame = _garbage(spark, listed, found.needed, found.expired, before)
+    before = clock.on_store(cutoff)
+    before = oldest_orphan(
+        root.location, before=before if oldest is None else min(before, oldest), now=clock.on_store(clock.now)
+    )
+    columns = snapshot.metadata.partition_columns
+    rule = Deletable(table._database, opened.table, partition_columns=columns, storage_options=root.options)
+    listed = _listed(spark, root.location, columns, rule.others, root.options)
+    if not found.changes_known:
+        listed = listed.where(~listed["path"].startswith(CHANGES))
+    expired = set(rule.among(found.expired))
+    frame = _garbage(spark, listed, found.needed | (found.expired.keys() - expired), expired, before)
     _note(table, "begin vacuum listing by Spark")
 
     def run() -> VacuumListing:
@@ -108,17 +117,23 @@ def vacuum_list(
 
 
 def _listed(
-    spark: SparkSession, root: str, columns: Sequence[str], options: Mapping[str, str] | None
+    spark: SparkSession,
+    root: str,
+    columns: Sequence[str],
+    others: tuple[str, ...],
+    options: Mapping[str, str] | None,
 ) -> DataFrame:
     """Every file below the root that may be data, listed by executors, some folders each."""
     folders, files = top_level(root, partition_columns=columns, storage_options=options)
-    here = [(meta.path, meta.size, meta.modified_ms) for meta in files]
+    here = [(m.path, m.size, m.modified_ms) for m in files if not m.path.startswith(others)]
     tasks = [tuple(folders[at : at + _FOLDERS_PER_TASK]) for at in range(0, len(folders), _FOLDERS_PER_TASK)]
 
     def work(number: int) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[str, int, int]] = []
         for folder in tasks[number]:
-            for meta in data_files(root, folder, partition_columns=columns, storage_options=options):
+            for meta in data_files(
+                root, folder, partition_columns=columns, others=others, storage_options=options
+            ):
                 rows.append((meta.path, meta.size, meta.modified_ms))
                 if len(rows) >= _BATCH:
                     yield _batch(rows)
@@ -138,7 +153,7 @@ def _batch(rows: Sequence[tuple[str, int, int]]) -> pa.RecordBatch:
 
 
 def _garbage(
-    spark: SparkSession, listed: DataFrame, needed: set[str], expired: Mapping[str, int], before: int
+    spark: SparkSession, listed: DataFrame, needed: set[str], expired: set[str], before: int
 ) -> DataFrame:
     from pyspark.sql import functions as f
 

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -221,8 +222,23 @@ class LocalStore:
         """Delete a file; it may be gone already."""
         at = self._at(path)
         with Translated("delete", at):
+            self._refuse_outside(at)
             at.unlink(missing_ok=True)
             forget_checksum(at)
+
+    def now_ms(self) -> int:
+        """The time that the file system gives to a file without a name."""
+        with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
+            return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
+
+    def _refuse_outside(self, at: Path) -> None:
+        """Refuse to delete a file that links lead to out of the root."""
+        root, folder = os.path.realpath(self._root), os.path.realpath(at.parent)
+        if os.path.commonpath((root, folder)) != root:
+            raise StorageError(
+                f"refused to delete {at}: a symbolic link leads out of {self._root}",
+                suggestion="delete the file yourself if nothing needs it, or remove the link",
+            )
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete many files; some may be gone already."""

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import threading
+import uuid
 from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
@@ -250,6 +251,15 @@ class RemoteStore:
     def delete(self, path: str) -> None:
         """Delete an object; it may be gone already."""
         self.delete_all([path])
+
+    def now_ms(self) -> int:
+        """The time that the store gives to an object, which is written for this and deleted again."""
+        name = f"_deltasql-clock-{uuid.uuid4().hex}"
+        self.put(name, b"")
+        try:
+            return self.head(name).modified_ms
+        finally:
+            self.delete(name)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete many objects, as many at a time as the store takes; some may be gone already."""

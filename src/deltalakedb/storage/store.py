@@ -122,6 +122,10 @@ class Store(Protocol):
         """Delete a file; it may be gone already."""
         ...
 
+    def now_ms(self) -> int:
+        """The store's own clock: the time that it gives to a file written now."""
+        ...
+
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete many files in as few requests as the store needs; some may be gone already."""
         ...

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import commits, snapshots
 from deltalakedb.log.cleanup import sweep
+from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
 from deltalakedb.table.orphans import orphans
 from deltalakedb.table.places import is_local
@@ -75,16 +76,25 @@ def collect(
 
     Raises:
         TableFrozenError: The table is frozen, or its log is ahead: files that only the log names would go.
+        ClockSkewError: The clocks of host, database and store differ.
     """
-    now = time.time_ns() // 1_000_000
     opened = snapshots.open_table(database, name)
     table = opened.table
+    store = open_store(table.location, storage_options)
     refuse_strangers(database, table, storage_options)
+    clock = checked_clock(database, name, store, dry_run=dry_run)
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(table.location)
-    dead = [f for f in operation_folders(table.location) if not f.alive] if is_local(table.location) else []
+    folders = operation_folders(table.location) if is_local(table.location) else []
+    dead = [folder for folder in folders if folder.ours and not folder.alive]
     found = references(database, opened, cutoff=0, with_changes=True)
-    before = now - int(older_than_hours * _HOUR_MS)
+    age = int(older_than_hours * _HOUR_MS)
+    now, before = clock.on_store(clock.now), clock.on_store(clock.now - age)
+    created = table.created_at + max(0, clock.ahead)
+    columns = opened.snapshot.metadata.partition_columns
+    rule = Deletable(
+        database, table, partition_columns=columns, temporary=True, storage_options=storage_options
+    )
     # change data of versions whose commits are not all here may be named by the log alone
     whole = table.head.first_version == 0 and commits.first_with_bytes(database, table) == 0
     strangers = [
@@ -92,16 +102,18 @@ def collect(
         for meta in orphans(
             table.location,
             found.known,
-            partition_columns=opened.snapshot.metadata.partition_columns,
+            partition_columns=columns,
             before=before if oldest is None else min(before, oldest),
             now=now,
+            others=rule.others,
             temporary=True,
             storage_options=storage_options,
         )
         # older ones may belong to versions of before the table was taken over
-        if meta.modified_ms >= table.created_at and (whole or not meta.path.startswith("_change_data/"))
+        if meta.modified_ms >= created and (whole or not meta.path.startswith("_change_data/"))
     ]
-    store = open_store(table.location, storage_options)
+    allowed = set(rule.among(meta.path for meta in strangers))
+    strangers = [meta for meta in strangers if meta.path in allowed]
     if not dry_run:
         again = snapshots.open_table(database, name)
         refuse_strangers(database, again.table, storage_options)
@@ -111,7 +123,7 @@ def collect(
             store.delete(meta.path)
         for folder in dead:
             remove_folder(folder.path)
-    unfinished = sweep(store, now_ms=now, older_than_ms=now - before, dry_run=dry_run)
+    unfinished = sweep(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
     return Garbage(
         name,
         tuple(meta.path for meta in (*strangers, *unfinished)),

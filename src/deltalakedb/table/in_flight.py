@@ -53,11 +53,13 @@ class OperationFolder:
         path: Where it is.
         since: When the operation began, in epoch milliseconds; no file of its is older.
         alive: Whether it may still commit.
+        ours: Whether it has a name that we give: no other folder is ever deleted.
     """
 
     path: Path
     since: int
     alive: bool
+    ours: bool = True
 
 
 def work_name() -> str:
@@ -127,10 +129,15 @@ class InFlight:
 
 
 def operation_folders(root: str) -> list[OperationFolder]:
-    """The folders of operations at work on the table at a root, and of those that died."""
+    """The folders of operations at work on the table at a root, and of those that died; links are none."""
     found = []
-    with suppress(FileNotFoundError):
-        for entry in os.scandir(Path(root) / WORK_FOLDER):
+    above = Path(root) / WORK_FOLDER
+    if above.is_symlink():
+        return []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(above):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
             with suppress(FileNotFoundError):
                 found.append(_judged(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
     return sorted(found, key=lambda folder: folder.path)
@@ -188,10 +195,12 @@ def _is_held(root: str) -> bool:
 
 def _judged(path: Path, name: str, modified: int) -> OperationFolder:
     match = _NAME.fullmatch(name)
-    since = int(match[1]) if match else modified - STALE_MS
+    # a machine whose clock is ahead gives names of the future: then nobody knows when it began
+    since = int(match[1]) if match and int(match[1]) <= modified + _SKEW_MS else modified - STALE_MS
     if match and match[2] == _machine():
         return OperationFolder(path, since - _SKEW_MS, alive=_running(int(match[3])))
-    return OperationFolder(path, since - _SKEW_MS, alive=_now() - max(since, modified) < STALE_MS)
+    alive = _now() - max(since, modified) < STALE_MS
+    return OperationFolder(path, since - _SKEW_MS, alive=alive, ours=match is not None)
 
 
 def _running(pid: int) -> bool:

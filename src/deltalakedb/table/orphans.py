@@ -25,29 +25,57 @@ def orphans(
     partition_columns: Sequence[str],
     before: int,
     now: int,
+    others: tuple[str, ...] = (),
     temporary: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Iterator[ObjectMeta]:
     """Files that are not among some paths and are old enough.
 
     Never among them: what lies in a hidden folder or has a hidden name (`_delta_log` above all; change data
-    lies in no hidden folder), and what belongs to another Delta table below the root.
+    lies in no hidden folder), what belongs to another Delta table below the root, and links.
 
     Args:
         root: The table's root.
         known: Paths below the root to leave out, decoded.
         partition_columns: Folders of these may begin with an underscore.
         before: Only files last written before this time; the caller minds what is in flight.
-        now: The time.
+        now: The time, by the store's clock.
+        others: How paths begin that belong to other tables of the catalog.
         temporary: Also files that our own writers had not finished, though their names are hidden.
         storage_options: Options for the store.
     """
     before = oldest_orphan(root, before=before, now=now)
-    for meta in data_files(
-        root, partition_columns=partition_columns, temporary=temporary, storage_options=storage_options
-    ):
-        if meta.modified_ms <= before and meta.path not in known:
-            yield meta
+    found = data_files(
+        root,
+        partition_columns=partition_columns,
+        others=others,
+        temporary=temporary,
+        storage_options=storage_options,
+    )
+    strange = [meta for meta in found if meta.modified_ms <= before and meta.path not in known]
+    behind_links = linked(root, known) if strange and is_local(root) else frozenset[str]()
+    return (meta for meta in strange if meta.path not in behind_links)
+
+
+def linked(root: str, known: Collection[str]) -> frozenset[str]:
+    """Where files below a local root really are that paths reach through links, or spell in another way."""
+    real = os.path.realpath(root)
+    folders = {path.rpartition("/")[0] for path in known}
+    found = set()
+    for folder in folders:
+        there = os.path.realpath(f"{root}/{folder}")
+        if there != f"{real}/{folder}".rstrip("/") or any(map(os.path.islink, _entries(there))):
+            names = (path for path in known if path.rpartition("/")[0] == folder)
+            found |= {os.path.relpath(os.path.realpath(f"{root}/{path}"), real) for path in names}
+    return frozenset(found)
+
+
+def _entries(folder: str) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry.path for entry in entries if entry.is_symlink())
+    except OSError:
+        return
 
 
 def oldest_orphan(root: str, *, before: int, now: int) -> int:
@@ -60,6 +88,7 @@ def data_files(
     prefix: str = "",
     *,
     partition_columns: Sequence[str],
+    others: tuple[str, ...] = (),
     temporary: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Iterator[ObjectMeta]:
@@ -69,17 +98,18 @@ def data_files(
         root: The table's root.
         prefix: Only those of a folder right below it.
         partition_columns: As in `orphans`.
+        others: As in `orphans`.
         temporary: As in `orphans`.
         storage_options: Options for the store.
     """
-    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary)
+    shown = Shown(partition_columns, temporary)
     if is_local(root):
-        yield from _walk(root, prefix, shown)
+        yield from (meta for meta in _walk(root, prefix, shown) if not meta.path.startswith(others))
         return
     listed = list(open_store(root, storage_options).list(prefix, recursive=True))
     tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
     for meta in listed:
-        if shown.path(meta.path) and not meta.path.startswith(tuple(tables)):
+        if shown.path(meta.path) and not meta.path.startswith((*tables, *others)):
             yield meta
 
 
@@ -87,17 +117,17 @@ def top_level(
     root: str, *, partition_columns: Sequence[str], storage_options: Mapping[str, str] | None = None
 ) -> tuple[list[str], list[ObjectMeta]]:
     """The folders right below a table's root that may hold its data, and the files beside them."""
-    shown = _Shown(tuple(f"{name}=" for name in partition_columns), temporary=False)
+    shown = Shown(partition_columns, temporary=False)
     store = open_store(root, storage_options)
     folders = [name for name in store.folders() if shown.name(name, top=True)]
     return folders, [meta for meta in store.list() if shown.path(meta.path)]
 
 
-class _Shown:
+class Shown:
     """Which names belong to the table's data."""
 
-    def __init__(self, columns: tuple[str, ...], temporary: bool) -> None:
-        self._columns = columns
+    def __init__(self, partition_columns: Sequence[str], temporary: bool) -> None:
+        self._columns = tuple(f"{name}=" for name in partition_columns)
         self._temporary = temporary
 
     def name(self, name: str, *, top: bool) -> bool:
@@ -113,8 +143,8 @@ class _Shown:
         return all(self.name(part, top=not place) for place, part in enumerate(path.split("/")))
 
 
-def _walk(root: str, prefix: str, shown: _Shown) -> Iterator[ObjectMeta]:
-    """The visible files below a local root; links are never followed."""
+def _walk(root: str, prefix: str, shown: Shown) -> Iterator[ObjectMeta]:
+    """The visible regular files below a local root; links are neither followed nor files."""
     try:
         entries = list(os.scandir(os.path.join(root, prefix)))  # noqa: PTH118 - paths stay texts here
     except FileNotFoundError:
@@ -127,6 +157,8 @@ def _walk(root: str, prefix: str, shown: _Shown) -> Iterator[ObjectMeta]:
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(root, path, shown)
+            continue
+        if not entry.is_file(follow_symlinks=False):
             continue
         try:
             stat = entry.stat(follow_symlinks=False)

@@ -11,7 +11,7 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.paths import relative_to
+from deltalakedb.protocol.paths import file_below
 from deltalakedb.table.source import SqlSource
 
 if TYPE_CHECKING:
@@ -33,11 +33,15 @@ class References:
         needed: Files that must stay.
         expired: Files that were removed long enough ago and nobody needs, with their sizes.
         known: Every path that SQL knows of the table.
+        removed: The version that removed each expired file last.
+        changes_known: Whether `needed` holds every change data file of the versions that are retained.
     """
 
     needed: set[str] = field(default_factory=set)
     expired: dict[str, int] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
+    removed: dict[str, int] = field(default_factory=dict)
+    changes_known: bool = False
 
 
 def references(
@@ -56,24 +60,32 @@ def references(
     for source in (SqlSource(database, opened), *kept, *_shown(database, opened)):
         out.needed |= needed_by(source, root)
     gone: dict[str, int] = {}
+    removed: dict[str, int] = {}
     for file in files.removed(database, opened.table):
-        names = _names(root, file.path, file.dv_id)
+        names = file_names(root, file.path, file.dv_id)
         out.known.update(names)
         if file.removed_at >= cutoff:
             out.needed.update(names)
         elif names:
             gone[names[0]] = file.size
+            removed[names[0]] = max(file.version, removed.get(names[0], -1))
     if with_changes:
-        out.needed.update(_changes(database, opened, cutoff, [s.snapshot.version for s in kept]))
+        changes = _changes(database, opened, cutoff, [s.snapshot.version for s in kept])
+        out.changes_known = None not in changes
+        out.needed |= {name for name in changes if name is not None}
     out.known |= out.needed
     out.expired = {path: size for path, size in gone.items() if path not in out.needed}
+    out.removed = {path: removed[path] for path in out.expired}
     return out
 
 
 def _shown(database: Database, opened: OpenTable) -> Iterable[Source]:
-    """The version that readers of the log see, where publishing is behind and will come after."""
+    """The version that readers of the log see, if publishing is behind.
+
+    Whoever publishes, and even if nobody does: commits that are not published can be taken back to it.
+    """
     shown = opened.table.published_version
-    if 0 <= shown < opened.snapshot.version and database.engine.config.publish.mode != "off":
+    if 0 <= shown < opened.snapshot.version:
         yield SqlSource(database, snapshots.open_table(database, opened.table.name, shown))
 
 
@@ -81,27 +93,34 @@ def needed_by(source: Source, root: str) -> frozenset[str]:
     """The files of one version, with their deletion vectors, decoded and below the root."""
     found = source.scan(("path", "dv_id"))
     rows = zip(*(c.to_pylist() for c in found.columns), strict=True)
-    return frozenset(name for path, vector in rows for name in _names(root, path, vector))
+    return frozenset(name for path, vector in rows for name in file_names(root, path, vector))
 
 
-def _changes(database: Database, opened: OpenTable, cutoff: int, kept: Sequence[int]) -> Iterable[str]:
-    """The change data files of versions that are retained or kept."""
+def _changes(database: Database, opened: OpenTable, cutoff: int, kept: Sequence[int]) -> set[str | None]:
+    """The change data files of versions that are retained or kept, and None if not all of them are known."""
     table = opened.table
     rows = commits.history(database, table, upto=opened.snapshot.version)
     wanted = {r.version for r in rows if r.timestamp >= cutoff or r.version in kept}
+    found: set[str | None] = set()
+    early = table.head.first_version > 0 and all(r.timestamp >= cutoff for r in rows)
+    if early or not {r.version for r in rows}.issuperset(kept):
+        found.add(None)  # versions from before the import are retained, and only the log knows their files
     if not wanted:
-        return
+        return found
     for row, data in commits.between(database, table, min(wanted), max(wanted)):
-        if row.version not in wanted or data is None or b'"cdc"' not in data:
+        if row.version not in wanted:
             continue
-        for action in decode_commit(data, source=f"{table.name} version {row.version}"):
-            if isinstance(action, Cdc) and (name := _below(table.location, action.path)) is not None:
-                yield name
+        if data is None:
+            found.add(None)  # its bytes were pruned
+        elif b'"cdc"' in data:
+            actions = decode_commit(data, source=f"{table.name} version {row.version}")
+            found.update(file_below(table.location, a.path) or "" for a in actions if isinstance(a, Cdc))
+    return found
 
 
-def _names(root: str, path: str, vector: str) -> list[str]:
+def file_names(root: str, path: str, vector: str) -> list[str]:
     """A data file and its deletion vector's file, as far as they lie below the root."""
-    found = [_below(root, path)]
+    found = [file_below(root, path)]
     if vector and vector[0] != "i":
         # the id does not tell an offset from a text that ends like one: both readings are protected
         for text in {vector[1:], _OFFSET.sub("", vector[1:])}:
@@ -114,12 +133,5 @@ def _names(root: str, path: str, vector: str) -> list[str]:
             except ProtocolError:
                 continue
             if place is not None:
-                found.append(_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
+                found.append(file_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
     return [name for name in found if name is not None]
-
-
-def _below(root: str, path: str) -> str | None:
-    try:
-        return relative_to(root, path)
-    except ProtocolError:
-        return None

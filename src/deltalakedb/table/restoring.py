@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import files, snapshots
+from deltalakedb.catalog import files, snapshots, vacuumed
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.paths import canonical_path, encode_path
+from deltalakedb.protocol.paths import canonical_path, encode_path, file_below
 from deltalakedb.protocol.reads import EVERYTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
@@ -165,6 +165,18 @@ def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
     paths = [a.path for a in back]
     vectors = [dv_path(a.deletion_vector) for a in back if a.deletion_vector is not None]
     paths += sorted({encode_path(v) for v in vectors if v is not None})
+    names = {name for path in paths if (name := file_below(table._row.location, path)) is not None}
+    with table._database.read() as session:
+        going = [v for v in vacuumed.among(session, table._row.table_id, names) if v.ended is None]
+    if going:
+        raise StorageMissingError(
+            f"version {version} cannot be restored: the vacuum of version {going[0].started} is deleting the "
+            f"file {going[0].path}, or was interrupted before it did",
+            table=table.name,
+            version=version,
+            suggestion="restore a version that vacuum has kept; an interrupted vacuum is finished by running "
+            "vacuum again",
+        )
     if gone := missing(table._root, paths):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise StorageMissingError(

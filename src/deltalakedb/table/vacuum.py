@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import registry, snapshots
+from deltalakedb.catalog import registry, snapshots, vacuumed
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
+    DeltaSqlError,
     InvalidArgumentError,
+    TableMissingError,
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.cleanup import retention_ms
-from deltalakedb.mirror.outside import refuse_strangers
+from deltalakedb.mirror.clocks import checked_clock
+from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
+from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import orphans
-from deltalakedb.table.referenced import needed_by, references
+from deltalakedb.table.referenced import file_names, needed_by, references
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
     import deltalake
 
+    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.table.sql_table import SqlDeltaTable
 
@@ -41,6 +47,8 @@ DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two looks at what is live
 _BATCH: Final = 1_000
+#: change data, which only commits name
+CHANGES: Final = "_change_data/"
 #: how often the commits around a vacuum are tried again over those of others
 _RETRIES: Final = 10
 
@@ -98,25 +106,69 @@ def vacuum(
             suggestion="vacuum outside of the transaction",
         )
     table.update_incremental()
-    found = plan(table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions)
-    if dry_run:
-        return list(found.files)
     registry.refuse_followed(table._row)
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
-    if full:
-        refuse_strangers(table._database, table._row, table._root.options)
-    there = _existing(table, list(found.files))
-    if not there:
-        return []
+    if not dry_run and table._row.settings.get(POLICY) == ADOPT:
+        look_ahead(table._database, table._row, table._root.options)
+        table.update_incremental()
+    refuse_strangers(table._database, table._row, table._root.options)
+    found = plan(
+        table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions, dry_run=dry_run
+    )
+    if dry_run or not found.files:
+        return list(found.files)
     custom = dict(commit_properties.custom_metadata or {}) if commit_properties is not None else {}
-    _commit(table, [_start(found, there, custom)])
-    deleted = _delete(table, found, there)
+    going = _Going(table, found)
+    _commit(table, [_start(found, custom)], own=going.record)
+    deleted = _delete(table, found, going)
     txns = [
         Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
         for t in (commit_properties.app_transactions or () if commit_properties is not None else ())
     ]
-    _commit(table, [_end(len(deleted), custom), *txns])
+    _commit(table, [_end(len(deleted), custom), *txns], own=going.end)
+    going.ensure_ended()
     return deleted
+
+
+class _Going:
+    """The files that a vacuum deletes, recorded in the database before the first of them goes.
+
+    They are chosen while the head is held, from what no version has then. From there on a commit that adds
+    one of them again is refused. So no restore can come between the choice and the deletion, however long
+    this process pauses there.
+    """
+
+    def __init__(self, table: SqlDeltaTable, found: VacuumPlan) -> None:
+        self._database = table._database
+        self._row = table._row
+        self._found = found
+        self._ended = False
+        self.paths: list[str] = list(found.files)
+        self.started = -1
+
+    def record(self, session: Session) -> None:
+        """Record the files, without those that commits since the plan have brought back."""
+        root, table_id = self._row.location, self._row.table_id
+        added = vacuumed.added_since(session, table_id, self._found.version)
+        back = {name for path, vector in added for name in file_names(root, path, vector)}
+        self.paths = [path for path in self._found.files if path not in back]
+        self.started = vacuumed.record(session, table_id, self.paths)
+
+    def end(self, session: Session) -> None:
+        """Note that they are gone."""
+        vacuumed.end(session, self._row.table_id, self.started)
+        self._ended = True
+
+    def ensure_ended(self) -> None:
+        """Note the same without a commit, if the one that was to say so had been made before."""
+        if not self._ended:
+            with self._database.write() as session:
+                self.end(session)
+
+    def release(self, paths: Sequence[str]) -> None:
+        """Let commits add files again that will not be deleted."""
+        with self._database.write() as session:
+            vacuumed.forget(session, self._row.table_id, paths)
 
 
 def plan(
@@ -126,8 +178,9 @@ def plan(
     enforce: bool,
     full: bool,
     keep_versions: Sequence[int] | None,
+    dry_run: bool = False,
 ) -> VacuumPlan:
-    """What a vacuum of the newest version would delete."""
+    """What a vacuum of the newest version would delete: files that are there, and may be deleted."""
     source = table._source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
@@ -139,24 +192,39 @@ def plan(
             "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
             f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours"
         )
-    now = time.time_ns() // 1_000_000
-    cutoff = now - retention
+    clock = checked_clock(table._database, table.name, table._root.store, dry_run=dry_run)
+    cutoff = clock.now - retention
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(table._row.location) if full else None
     kept = [table._source_at(version) for version in _versions(keep_versions)]
     found = references(table._database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
+    rule = Deletable(
+        table._database,
+        table._row,
+        partition_columns=metadata.partition_columns,
+        storage_options=table._root.options,
+    )
     files, strangers = dict(found.expired), {}
+    if not table._root.is_local:
+        # a store is not asked whether files are there, which costs as much as deleting: the catalog knows
+        gone = vacuumed.ended(table._database, table._row)
+        files = {path: size for path, size in files.items() if gone.get(path, -1) <= found.removed[path]}
     if full:
+        before = clock.on_store(cutoff)
         for meta in orphans(
             table._row.location,
             found.needed | found.expired.keys(),
             partition_columns=metadata.partition_columns,
-            before=cutoff if oldest is None else min(cutoff, oldest),
-            now=now,
+            before=before if oldest is None else min(before, oldest),
+            now=clock.on_store(clock.now),
+            others=rule.others,
             storage_options=table._root.options,
         ):
             files[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
+    if not found.changes_known:
+        files = {path: size for path, size in files.items() if not path.startswith(CHANGES)}
+    files = {path: files[path] for path in rule.among(files)}
     return VacuumPlan(source.snapshot.version, files, strangers, retention, shortest, enforce)
 
 
@@ -179,43 +247,54 @@ def _versions(wanted: Any) -> list[int]:
     return sorted(known)
 
 
-def _existing(table: SqlDeltaTable, paths: list[str]) -> list[str]:
-    """Those that are still there. An object store is not asked: that costs as much as deleting."""
-    if not table._root.is_local:
-        return paths
-    store = table._root.store
-    return [path for path in paths if store.exists(path)]
+def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]:
+    """Delete the recorded files, but for those that others have brought back or are about to commit.
 
-
-def _delete(table: SqlDeltaTable, found: VacuumPlan, paths: list[str]) -> list[str]:
-    """Delete files, but for those that others have brought back or are about to commit."""
-    store = table._root.store
+    Commits that are taken over from the log are not refused, so what is live is looked at before each batch,
+    and so is the log: a version in it that the catalog does not know may need any file.
+    """
+    store, root = table._root.store, table._row.location
     deleted: list[str] = []
-    # nothing but our own first commit came after the plan: then there is nothing to look at again
-    seen, live = found.version + 1, frozenset[str]()
-    for start in range(0, len(paths), _BATCH):
-        batch = paths[start : start + _BATCH]
-        oldest = in_flight_since(table._row.location) if found.strangers else None
-        now = snapshots.open_table(table._database, table.name)
+    seen, live = going.started, frozenset[str]()
+    for start in range(0, len(going.paths), _BATCH):
+        try:
+            oldest = in_flight_since(root) if found.strangers else None
+            now = _looked_at(table)
+        except DeltaSqlError:
+            going.release(going.paths[start:])
+            raise
         if now.snapshot.version != seen:
-            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), table._row.location)
-        going = [
+            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), root)
+        due = [
             path
-            for path in batch
+            for path in going.paths[start : start + _BATCH]
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
         failpoint("vacuum.deleting")
-        store.delete_all(going)
-        deleted += going
+        store.delete_all(due)
+        deleted += due
     return deleted
 
 
-def _commit(table: SqlDeltaTable, actions: Sequence[Action]) -> None:
+def _looked_at(table: SqlDeltaTable) -> OpenTable:
+    """The table's newest version, if the log has no other that the catalog does not know."""
+    now = snapshots.open_table(table._database, table.name)
+    if now.table.table_id != table._row.table_id:
+        raise TableMissingError(
+            f"the table {table.name!r} was dropped and created again while it was vacuumed",
+            table=table.name,
+            suggestion="run vacuum again",
+        )
+    refuse_strangers(table._database, now.table, table._root.options)
+    return now
+
+
+def _commit(table: SqlDeltaTable, actions: Sequence[Action], own: OwnWork) -> None:
     """Commit what says that files are being deleted; it depends on nothing that others do."""
     for attempt in range(_RETRIES + 1):
         try:
             snapshot, root = table._source.snapshot, table._root
-            table._hand_on(Work(table._row, actions, snapshot, NOTHING, root=root, kept=SPARKS))
+            table._hand_on(Work(table._row, actions, snapshot, NOTHING, root=root, kept=SPARKS, own=(own,)))
         except ConflictError:
             if attempt == _RETRIES:
                 raise
@@ -224,7 +303,7 @@ def _commit(table: SqlDeltaTable, actions: Sequence[Action]) -> None:
             return
 
 
-def _start(found: VacuumPlan, there: Sequence[str], custom: dict[str, Any]) -> CommitInfo:
+def _start(found: VacuumPlan, custom: dict[str, Any]) -> CommitInfo:
     return CommitInfo(
         extra={
             "operation": "VACUUM START",
@@ -235,8 +314,8 @@ def _start(found: VacuumPlan, there: Sequence[str], custom: dict[str, Any]) -> C
             },
             **custom,
             "operationMetrics": {
-                "numFilesToDelete": len(there),
-                "sizeOfDataToDelete": sum(found.files[path] for path in there),
+                "numFilesToDelete": len(found.files),
+                "sizeOfDataToDelete": sum(found.files.values()),
             },
         }
     )

@@ -76,6 +76,7 @@ class Work:
         hooks: What is to follow the commit.
         then: Actions of further versions, where the operation made several.
         kept: Writer features that the engine which wrote the files has seen to.
+        own: Done in the same database transaction, after the rows of the commit are written.
     """
 
     table: Table | NewTable
@@ -88,6 +89,7 @@ class Work:
     hooks: Hooks = DEFAULT
     then: Sequence[Sequence[Action]] = field(default=())
     kept: frozenset[str] = frozenset()
+    own: Sequence[OwnWork] = field(default=())
 
     @property
     def steps(self) -> list[Sequence[Action]]:
@@ -139,7 +141,7 @@ class AutoCommit:
             kept=work.kept,
         )
         roots = {} if work.root is None else {work.root.location: work.root}
-        outcome = settle(self.database, [change], files=work.files, roots=roots)
+        outcome = settle(self.database, [change], files=work.files, roots=roots, own=work.own)
         every = interval(work.read, work.actions)
         publish_committed(self.database, [Settled(work.table, every, work.hooks, outcome[0].fresh)], roots)
         if outcome[0].replayed:

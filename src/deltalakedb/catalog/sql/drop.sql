@@ -25,6 +25,9 @@ DELETE FROM dl_metadata WHERE table_id = ?;
 -- name: dl_protocol
 DELETE FROM dl_protocol WHERE table_id = ?;
 
+-- name: dl_vacuumed
+DELETE FROM dl_vacuumed WHERE table_id = ?;
+
 -- name: dl_outbox
 DELETE FROM dl_outbox WHERE table_id = ?;
 

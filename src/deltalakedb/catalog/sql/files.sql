@@ -17,7 +17,8 @@ WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? 
 -- name: removed
 -- every file that some version removed: when by its writer's clock, and when that version was committed here;
 -- the time of an imported commit may be that of its file, which a copy changes
-SELECT f.path, f.dv_id, f.size, f.deletion_timestamp, CASE WHEN c.origin = 'sql' THEN c.timestamp END FROM dl_files f
+SELECT f.path, f.dv_id, f.size, f.deletion_timestamp, CASE WHEN c.origin <> 'import' THEN c.timestamp END, f.remove_version
+FROM dl_files f
 LEFT JOIN dl_commits c ON c.table_id = f.table_id AND c.version = f.remove_version
 WHERE f.table_id = ? AND f.remove_version IS NOT NULL;
 
