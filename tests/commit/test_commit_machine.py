@@ -1,4 +1,8 @@
-"""Random histories on two tables, with stale handles and transactions: SQL, stock and a plain model agree."""
+"""Random histories on two tables: SQL, stock and a plain model agree, and every live file is there.
+
+With stale handles, transactions, restores, vacuums without retention, restores in the middle of a vacuum, and
+commits that are interrupted.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,16 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog.database import close_all
-from deltalakedb.exceptions import ConflictError
+from deltalakedb.commit import committer
+from deltalakedb.exceptions import ConflictError, StorageMissingError
+from deltalakedb.table import vacuum as vacuum_module
 from support.lake import files_below
 
 PARTS = ("a", "b c", None)
@@ -100,7 +107,7 @@ works = st.builds(
 )
 
 
-outcomes = st.sampled_from(["commit", "raise"])
+NOW: dict[str, Any] = {"retention_hours": 0, "enforce_retention_duration": False}
 
 
 class Lake(RuleBasedStateMachine):
@@ -146,6 +153,8 @@ class Lake(RuleBasedStateMachine):
         """A handle that stays at its version either loses, or the order of commits explains the result."""
         name, table, version = handle
         before = len(self.history[name]) - 1
+        if not self.is_readable(name, version):
+            return  # a vacuum has deleted its files
         assert rows_of(table) == self.history[name][version]
         lost = self.loses(table, work)
         newest = self.catalog.table(name).version()
@@ -219,6 +228,85 @@ class Lake(RuleBasedStateMachine):
             assert not (changed and wrote)
             self.committed(theirs, after, self.catalog.table(theirs).version())
 
+    def is_readable(self, name: str, version: int) -> bool:
+        """Whether every file of a version is there."""
+        return all(Path(uri).exists() for uri in self.catalog.table(name, version=version).file_uris())
+
+    @rule(name=names, data=st.data())
+    def restore(self, name: str, data: st.DataObject) -> None:
+        """A version comes back as a whole, or not at all if a vacuum has deleted one of its files."""
+        newest = len(self.history[name]) - 1
+        if newest == 0:
+            return
+        version = data.draw(st.integers(0, newest - 1))
+        table = self.catalog.table(name)
+        if self.is_readable(name, version):
+            table.restore(version)
+            self.committed(name, self.history[name][version], table.version())
+        else:
+            with pytest.raises(StorageMissingError):
+                table.restore(version)
+
+    @rule(name=names, full=st.booleans(), data=st.data())
+    def vacuum(self, name: str, full: bool, data: st.DataObject) -> None:
+        """No version that is kept loses a file, and the dry run says just what goes."""
+        newest = len(self.history[name]) - 1
+        kept = data.draw(st.sets(st.integers(0, newest), max_size=2))
+        kept = {version for version in kept if self.is_readable(name, version)}
+        table = self.catalog.table(name)
+        wanted = {**NOW, "full": full, "keep_versions": sorted(kept)}
+        listed = table.vacuum(**wanted, dry_run=True)
+        before = files_below(self.folder / name)
+        assert table.vacuum(**wanted, dry_run=False) == listed
+        after = files_below(self.folder / name)
+        assert {f for f in before - after if not f.startswith("_delta_log")} == set(listed)
+        self.history[name] += [self.now(name)] * (2 if listed else 0)
+        assert all(self.is_readable(name, version) for version in kept)
+
+    @rule(name=names, data=st.data())
+    def restore_amid_vacuum(self, name: str, data: st.DataObject) -> None:
+        """A restore between a vacuum's last look and its deletion: refused, or its files stay."""
+        newest = len(self.history[name]) - 1
+        version = data.draw(st.integers(0, newest))
+        restored: list[int] = []
+
+        def restore(_: str) -> None:
+            table = self.catalog.table(name)
+            try:
+                table.restore(version)
+            except (ConflictError, StorageMissingError):
+                return
+            restored.append(table.version())
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(vacuum_module, "failpoint", restore)
+            deleted = self.catalog.table(name).vacuum(**NOW, dry_run=False)
+        if deleted:
+            self.history[name].append(self.now(name))
+            if restored:
+                self.committed(name, self.history[name][version], restored[0])
+            self.history[name].append(self.now(name))
+
+    @rule(name=names, work=works, point=st.sampled_from(["commit.before_commit", "commit.after"]))
+    def interrupt(self, name: str, work: Work, point: str) -> None:
+        """Ctrl-C around COMMIT: the work is done as a whole or not at all."""
+        before = len(self.history[name])
+
+        def stop(reached: str) -> None:
+            if reached == point:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(committer, "failpoint", stop)
+            try:
+                work.apply(self.catalog.table(name))
+            except KeyboardInterrupt:
+                assert point != "commit.before_commit" or self.catalog.table(name).version() == before - 1
+        version = self.catalog.table(name).version()
+        if version == before:
+            self.committed(name, work.model(self.now(name)), version)
+        self.catalog.mirror.publish(name)
+
     @invariant()
     def sql_and_stock_agree_with_the_model(self) -> None:
         for name, history in self.history.items():
@@ -233,6 +321,8 @@ class Lake(RuleBasedStateMachine):
     def teardown(self) -> None:
         for name, history in self.history.items():
             for version, expected in enumerate(history):
+                if not self.is_readable(name, version):
+                    continue
                 assert rows_of(self.catalog.table(name, version=version)) == expected
                 assert rows_of(deltalake.DeltaTable(str(self.folder / name), version=version)) == expected
             times = [h["timestamp"] for h in self.catalog.table(name).history()]
@@ -242,4 +332,4 @@ class Lake(RuleBasedStateMachine):
 
 
 TestLake = Lake.TestCase
-TestLake.settings = settings(max_examples=10, stateful_step_count=10)
+TestLake.settings = settings(max_examples=12, stateful_step_count=12)

@@ -60,22 +60,23 @@ def orphans(
 def linked(root: str, known: Collection[str]) -> frozenset[str]:
     """Where files below a local root really are that paths reach through links, or spell in another way."""
     real = os.path.realpath(root)
-    folders = {path.rpartition("/")[0] for path in known}
-    found = set()
-    for folder in folders:
+    folders: dict[str, list[str]] = {}
+    for path in known:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    found: set[str] = set()
+    for folder, paths in folders.items():
         there = os.path.realpath(f"{root}/{folder}")
-        if there != f"{real}/{folder}".rstrip("/") or any(map(os.path.islink, _entries(there))):
-            names = (path for path in known if path.rpartition("/")[0] == folder)
-            found |= {os.path.relpath(os.path.realpath(f"{root}/{path}"), real) for path in names}
+        if there != f"{real}/{folder}".rstrip("/") or _has_links(there):
+            found.update(os.path.relpath(os.path.realpath(f"{root}/{path}"), real) for path in paths)
     return frozenset(found)
 
 
-def _entries(folder: str) -> Iterator[str]:
+def _has_links(folder: str) -> bool:
     try:
         with os.scandir(folder) as entries:
-            yield from (entry.path for entry in entries if entry.is_symlink())
+            return any(entry.is_symlink() for entry in entries)
     except OSError:
-        return
+        return False
 
 
 def oldest_orphan(root: str, *, before: int, now: int) -> int:

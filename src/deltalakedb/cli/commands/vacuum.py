@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.catalog.registry import refuse_followed
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import changing, common
@@ -58,8 +57,6 @@ def command(
     """
     with invocation.open_table(table) as (catalog, name):
         opened = catalog.table(name)
-        if not dry_run:
-            refuse_followed(catalog.describe(name))  # also where nothing is due
         wanted = {
             "retention_hours": retention_hours,
             "enforce_retention_duration": not no_check,
