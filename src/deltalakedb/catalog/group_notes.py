@@ -1,10 +1,11 @@
-"""Notes of manifests that could not be written: which transactions, beside which tables, why, until when."""
+"""Notes of transactions over several tables: manifests that could not be written, and parts that are lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.exceptions import CommitError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: settings of the catalog, one for each transaction
 PREFIX: Final = "mirror.manifest."
+#: settings of the catalog, one for each transaction that lost its part in some tables and not in others
+LOST: Final = "mirror.lost."
 #: settings of the catalog, one for each table whose commits are being made again, with their transactions
 RESOLVING: Final = "mirror.resolve."
 
@@ -76,3 +79,14 @@ def is_being_resolved(database: Database, txn: str) -> bool:
     with database.read() as session:
         rows = session.rows(database.sql("tables", "settings like"), (f"{RESOLVING}%",))
     return any(f'"{txn}"' in value for _, value in rows)
+
+
+def lost_in_part(txn: str, note: str) -> CommitError:
+    """The answer to whoever repeats a transaction that `mirror resolve` could not keep as a whole."""
+    tables = decode_json(note)
+    lost, stands = ", ".join(tables["lost"]), ", ".join(tables["stands"])
+    return CommitError(
+        f"the transaction {txn!r} is lost in {lost}, where `mirror resolve` kept commits of other writers, "
+        f"and stands in {stands}: it is neither done nor undone, and nothing was committed",
+        suggestion=f"compare the tables, then write what {lost} lacks in a transaction with another id",
+    )

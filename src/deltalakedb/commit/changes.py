@@ -39,12 +39,15 @@ class Copy:
         timestamp: When it was committed.
         origin: What took it over.
         streamed: The files of one that is too large; the change holds its other actions.
+        txn_uuid: The transaction of this catalog that made it, if its commitInfo names one: a repeated call
+            finds it again after the database was restored from an older backup.
     """
 
     data: bytes | None
     timestamp: int
     origin: str = "adopt"
     streamed: Streamed | None = None
+    txn_uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

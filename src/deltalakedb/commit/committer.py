@@ -181,7 +181,7 @@ def _attempt(
             # asked under the lock: the lost attempt may have been on its way until a moment ago
             done = commits.by_transaction(database, session, txn) if repeated or lost else None
             if done is not None:
-                raise _Stop(earlier(session, changes, done, replayed=not lost))
+                raise _Stop(earlier(session, changes, txn, done, replayed=not lost))
             if repeated or lost:
                 # a key: who has the same id at the same moment, and perhaps no head in common, waits here
                 _note(database, session, txn, changes)
@@ -217,6 +217,9 @@ def _attempt(
 def _note(database: Database, session: Session, txn: str, changes: Sequence[TableChange]) -> None:
     again = any(c.again for c in changes)
     commits.insert_transaction(database, session, txn, len(changes), fresh=not again)
+    for copy in (c.copy for c in changes):
+        if copy is not None and copy.txn_uuid is not None:
+            commits.insert_transaction(database, session, copy.txn_uuid, 1, fresh=False)
 
 
 def _answer() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import winners
+from deltalakedb.catalog import commits, winners
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
@@ -44,8 +44,13 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
         protocol = protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
-    for ordinal, step in enumerate(change.steps):
-        if ordinal:
+    first = 0
+    if change.copy is not None and change.copy.txn_uuid is not None:
+        txn = change.copy.txn_uuid
+        # each version of a transaction is copied by itself
+        first = commits.count_of_transaction(session, txn, locked.table.table_id)
+    for ordinal, step in enumerate(change.steps, start=first):
+        if ordinal > first:
             session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
         version = head.version + 1

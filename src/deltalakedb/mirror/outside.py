@@ -14,6 +14,7 @@ from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.catalog.ratify import Streamed
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.info import own_transaction
 from deltalakedb.exceptions import (
     ConflictError,
     DeltaSqlError,
@@ -91,14 +92,14 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
 def refuse_strangers(
     database: Database, table: Table, storage_options: Mapping[str, str] | None = None
 ) -> None:
-    """Before files are deleted that no version of the catalog names: see that the log knows no others.
+    """Before data files or log files are deleted: check that the log has no commit the catalog lacks.
 
     Raises:
-        TableFrozenError: It does, or may: the table is frozen, or its log is ahead.
+        TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
     """
     if table.state == "frozen":
         raise TableFrozenError(
-            f"the table is frozen, and files that only its log names would be deleted: {table.state_reason}",
+            f"the table is frozen, and files that only its log has would be deleted: {table.state_reason}",
             table=table.name,
             version=table.head.version,
             suggestion="decide that first: see `deltasql mirror status`",
@@ -106,7 +107,7 @@ def refuse_strangers(
     store = open_store(table.location, storage_options)
     if (newest := newest_beyond(database, table, store)) is not None:
         raise TableFrozenError(
-            f"_delta_log has version {newest}, which the catalog did not make: files that only the log names "
+            f"_delta_log has version {newest}, which the catalog did not make: files that only the log has "
             "would be deleted",
             table=table.name,
             version=table.head.version,
@@ -339,8 +340,9 @@ def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequen
     store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
     if not is_large(store.head(path)):
         data = reader.commit_bytes(version)
-        return decode_commit(data, source=path), Copy(data, timestamp, origin)
+        actions = decode_commit(data, source=path)
+        return actions, Copy(data, timestamp, origin, txn_uuid=own_transaction(actions))
     state = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
     found = commit_digest(store, path)
     streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
-    return state, Copy(None, timestamp, origin, streamed)
+    return state, Copy(None, timestamp, origin, streamed, own_transaction(state))
