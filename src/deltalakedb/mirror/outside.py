@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
-    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
@@ -226,7 +225,6 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     *,
     origin: str = "adopt",
-    own: Sequence[OwnWork] = (),
 ) -> Adopted:
     """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path.
 
@@ -235,7 +233,6 @@ def adopt(
         name: The table.
         storage_options: Options for the object store.
         origin: What takes them over.
-        own: Done inside each commit's transaction, such as asking whether it may still be made.
 
     Raises:
         LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
@@ -249,7 +246,7 @@ def adopt(
     version = table.head.version + 1
     while True:
         while reader.store.exists(commit_path(version)):
-            if _adopt_one(database, name, reader, version, origin, own):
+            if _adopt_one(database, name, reader, version, origin):
                 done.append(version)
             version += 1
         newest = newest_beyond(database, registry.find(database, name), reader.store)
@@ -304,23 +301,16 @@ def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
         )
 
 
-def _adopt_one(
-    database: Database,
-    name: str,
-    reader: FileTxnLogReader,
-    version: int,
-    origin: str,
-    own: Sequence[OwnWork],
-) -> bool:
+def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
     """Take one commit over; False where another process did so a moment ago."""
     opened = snapshots.open_table(database, name)
     # a copy is committed on top of what was opened: on anything else it would become another version
     if opened.snapshot.version == version - 1:
-        actions, copy = _copied(reader, version, origin)
+        actions, copy = copied(reader, version, origin)
         for protocol in (a for a in actions if isinstance(a, Protocol)):
             check_readable(protocol, table=name)
         change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
         if not isinstance(outcome, Conflict):
             outbox.advance(database, opened.table.table_id, version)
             return True
@@ -335,7 +325,7 @@ def _adopt_one(
     return False
 
 
-def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:
+def copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:
     """A commit of the log to be taken over; of one that is too large to be held, all but its files."""
     store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
     if not is_large(store.head(path)):

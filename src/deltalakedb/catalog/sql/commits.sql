@@ -60,6 +60,10 @@ SELECT table_id, ordinal, version, timestamp, origin FROM dl_commits WHERE txn_u
 -- name: transaction
 SELECT 1 FROM dl_transactions WHERE txn_uuid = ?;
 
+-- name: delete transaction
+-- one of which no commit is left: who repeats it does it
+DELETE FROM dl_transactions WHERE txn_uuid = ?;
+
 -- name: insert transaction
 -- it is there already where some of its commits are made again
 INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
