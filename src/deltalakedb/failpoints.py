@@ -46,6 +46,10 @@ POINTS: Final = {
     "export.verified": "an export is verified, the catalog still has the table",
     "checkpoint.after_hint": "_last_checkpoint names the checkpoint, the catalog has no note of it",
     "checkpoint.after_note": "the catalog has a note of the checkpoint, its version has no checksum file",
+    "resolve.before": "a resolution knows what both sides have and holds its leases, nothing is begun",
+    "resolve.taken_over": "ours are undone and theirs taken over, nothing is committed",
+    "resolve.rebuilt": "ours are made again on top of theirs, nothing is committed",
+    "resolve.after": "a resolution is committed, nothing of it is published",
     "vacuum.deleting": "a vacuum has said in a commit what it deletes, part of it is gone",
     "cleanup.between_files": "one file of those that the retention lets go is deleted, the rest is not",
 }

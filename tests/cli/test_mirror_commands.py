@@ -284,6 +284,27 @@ def test_resolve_names_what_is_lost(deltasql: Deltasql, catalog_uri: str, root: 
     assert "is lost: a file" in deltasql("mirror", "resolve", "t", "--keep-theirs", "-y", code=4).stdout
 
 
+def test_resolve_splits_no_transaction_by_itself(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path, tmp_path: Path
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("u", ids(0), location=tmp_path / "lake" / "u")
+        catalog.mirror.pause("t")
+        with catalog.transaction(txn_uuid="order-1") as tx:
+            tx.table("t").delete("id = 0")
+            tx.write("u", ids(1))
+    deltalake.DeltaTable(root).delete("id = 0")
+    words = ("mirror", "resolve", "t", "--keep-theirs")
+    plan = deltasql_json(*words, "--dry-run", code=4)
+    assert (plan["split"], plan["also"]) == ({"order-1": ["u"]}, [])
+    assert "stands in u: needs --allow-split" in " ".join(
+        deltasql(*words, "--dry-run", code=4).stdout.split()
+    )
+    assert "--allow-split" in deltasql_json(*words, "--yes", code=1)["suggestion"]
+    done = deltasql_json(*words, "--yes", "--allow-split", code=4)
+    assert done["split"] == {"order-1": ["u"]}
+
+
 def test_the_policy_is_shown_and_set(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
 ) -> None:

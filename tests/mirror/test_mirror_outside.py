@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import deltalake
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, Transaction
-from deltalakedb.catalog import unratify
 from deltalakedb.config import Config
 from deltalakedb.exceptions import (
     ConflictError,
@@ -21,7 +18,18 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.table import memory
 from support.lake import ids, ids_of
-from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
+from support.mirrors import (
+    append,
+    append_outside,
+    back_up,
+    commit_file,
+    logged,
+    outside_ids,
+    same_everywhere,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def audit(catalog: Catalog) -> list[str]:
@@ -183,42 +191,15 @@ def test_where_ours_only_wait_there_is_nothing_to_recover(
 # ---- a database that came back from an older backup ----------------------------------------------------
 
 
-def back_up(uri: str, engine: str, folder: Path) -> None:
-    if engine != "postgres":
-        for file in Path("/" + uri.split("//", 2)[2]).parent.glob("catalog.*"):
-            shutil.copyfile(file, folder / file.name)
-
-
-def restore(uri: str, engine: str, folder: Path, catalog: Catalog, version: int) -> None:
-    """Let the database forget everything after a version: its file of then, or its rows since then."""
-    if engine != "postgres":
-        there = Path("/" + uri.split("//", 2)[2]).parent
-        for file in there.glob("catalog.*"):
-            file.unlink()
-        for file in folder.iterdir():
-            shutil.copyfile(file, there / file.name)
-        return
-    database = catalog.log("t").database
-    with database.write() as session:
-        session.run("UPDATE dl_mirror SET published_version = ?", (version,))
-    table = catalog.describe("t")
-    unratify.take_back(database, table, version + 1, table.head.version)
-    with database.write() as session:
-        session.run("DELETE FROM dl_transactions WHERE txn_uuid NOT IN (SELECT txn_uuid FROM dl_commits)")
-
-
 @pytest.mark.parametrize("waiting", [False, True], ids=["all published", "one waiting"])
 def test_a_restored_database_refuses_writes_until_the_log_is_recovered(
-    catalog_uri: str, engine_name: str, catalog: Catalog, root: Path, tmp_path: Path, waiting: bool
+    catalog: Catalog, root: Path, tmp_path: Path, waiting: bool
 ) -> None:
     append(catalog, 1)
     if waiting:  # the backup is of a moment between committing and publishing
         catalog.mirror.pause("t")
         append(catalog, 2)
-    catalog.close()
-    backup = tmp_path / "backup"
-    backup.mkdir()
-    back_up(catalog_uri, engine_name, backup)
+    restore = back_up(catalog, tmp_path / "backup")
     if waiting:
         catalog.mirror.resume("t")
     else:
@@ -227,14 +208,7 @@ def test_a_restored_database_refuses_writes_until_the_log_is_recovered(
     catalog.table("t").delete("id = 1")
     append(catalog, 4)
     before = {v: commit_file(root, v).read_bytes() for v in logged(root)}
-    catalog.close()
-    if waiting and engine_name == "postgres":
-        restore(catalog_uri, engine_name, backup, catalog, 2)
-        with catalog.log("t").database.write() as session:
-            session.run("UPDATE dl_mirror SET published_version = 1, paused = TRUE")
-            session.run("UPDATE dl_outbox SET state = 'pending' WHERE version = 2")
-    else:
-        restore(catalog_uri, engine_name, backup, catalog, 1)
+    restore()
     assert catalog.describe("t").head.version == (2 if waiting else 1)
     for _ in range(2):
         with pytest.raises(TableFrozenError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -11,10 +13,10 @@ import pytest
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from deltalakedb import Catalog
+    from deltalakedb.catalog.engines.base import Session
 
 
 def commit_file(root: Path, version: int) -> Path:
@@ -78,3 +80,48 @@ def diverge(catalog: Catalog, root: Path, *numbers: int, outside: tuple[int, ...
 def resume_diverged(catalog: Catalog) -> None:
     with pytest.warns(UserWarning, match="frozen"):
         assert catalog.mirror.resume("t").diverged == ("t",)
+
+
+def back_up(catalog: Catalog, folder: Path) -> Callable[[], None]:
+    """Copy a catalog's database as it is now; what is returned puts that copy back."""
+    catalog.close()
+    engine = catalog.uri.removeprefix("deltasql://").partition("/")[0]
+    if engine == "postgres":
+        return _back_up_rows(catalog)
+    place = Path("/" + catalog.uri.split("//", 2)[2]).parent
+    folder.mkdir()
+    for file in place.glob("catalog.*"):
+        shutil.copyfile(file, folder / file.name)
+
+    def restore() -> None:
+        catalog.close()
+        for file in place.glob("catalog.*"):
+            file.unlink()
+        for file in folder.iterdir():
+            shutil.copyfile(file, place / file.name)
+
+    return restore
+
+
+def _back_up_rows(catalog: Catalog) -> Callable[[], None]:
+    listed = (
+        "SELECT table_name FROM information_schema.tables "
+        "WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' AND table_name LIKE 'dl\\_%'"
+    )
+
+    def tables(session: Session) -> list[str]:
+        return [row[0] for row in session.rows(listed)]
+
+    database = catalog._database
+    with database.write() as session:
+        for table in tables(session):
+            session.run(f"CREATE TABLE backup_{table} AS TABLE {table}")
+
+    def restore() -> None:
+        with database.write() as session:
+            for table in tables(session):
+                session.run(f"DELETE FROM {table}")
+                session.run(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE TABLE backup_{table}")
+        catalog.close()
+
+    return restore

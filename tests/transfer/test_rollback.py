@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, write_deltalake
+from deltalakedb import (
+    Catalog,
+    DeltaTable,
+    follow_table,
+    import_status,
+    import_table,
+    rollback_import,
+    write_deltalake,
+)
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableFrozenError,
@@ -101,6 +109,34 @@ def test_a_finished_import_becomes_a_plain_table_with_every_later_commit(
     deltalake.write_deltalake(root, ids(200), mode="append")
     again = import_table(str(root), uri)
     assert (again.action, again.version) == ("imported", 11)
+
+
+def test_a_table_that_was_never_imported_is_not_rolled_back(tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri)
+    with Catalog(catalog_uri, create=True) as catalog:
+        # created under the name of a table that was imported and dropped
+        catalog.drop_table("t")
+        catalog.write("t", ids(1), location=tmp_path / "native")
+        catalog.write("t", ids(2), mode="append")
+        for dry_run in (True, False):
+            with pytest.raises(UnsupportedOperationError, match="never imported") as caught:
+                rollback_import(uri, dry_run=dry_run)
+            assert "export t --in-place" in (caught.value.suggestion or "")
+            assert "drop t" in (caught.value.suggestion or "")
+        assert ids_of(catalog.table("t")) == [1, 2]
+        catalog.write("t", ids(3), mode="append")
+    assert ids_of(deltalake.DeltaTable(tmp_path / "native")) == [1, 2, 3]
+
+
+def test_a_followed_copy_is_rolled_back_and_a_renamed_import_too(tmp_path: Path, catalog_uri: str) -> None:
+    root = plain_table(tmp_path / "plain")
+    follow_table(str(root), f"{catalog_uri}?table=copy", once=True)
+    assert rollback_import(f"{catalog_uri}?table=copy").action == "plain again"
+    import_table(str(root), f"{catalog_uri}?table=t")
+    with Catalog(catalog_uri) as catalog:
+        catalog.rename_table("t", "u")
+    assert rollback_import(f"{catalog_uri}?table=u").action == "plain again"
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

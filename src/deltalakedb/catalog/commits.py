@@ -6,15 +6,16 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import audit
+from deltalakedb.catalog import audit, group_notes
 from deltalakedb.catalog.snapshots import missing_version
+from deltalakedb.catalog.statements import statements
 from deltalakedb.exceptions import CatalogCorruptError, VersionMissingError
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Commit, Committed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
@@ -161,14 +162,39 @@ def tail_start(database: Database, table: Table) -> int:
     return table.head.first_version if row is None or row[0] is None else int(row[0]) + 1
 
 
-def by_transaction(
-    database: Database, session: Session, txn_uuid: str
-) -> dict[tuple[int, int], Committed] | None:
-    """What a transaction achieved, by (table id, ordinal); None where it never committed."""
+@dataclass(frozen=True, slots=True)
+class Achieved:
+    """What a transaction achieved.
+
+    Attributes:
+        commits: Its commits by (table id, ordinal).
+        adopted: Some came back from a log, so that not all of its tables need to be known.
+    """
+
+    commits: Mapping[tuple[int, int], Committed]
+    adopted: bool
+
+
+def by_transaction(database: Database, session: Session, txn_uuid: str) -> Achieved | None:
+    """What a transaction achieved; None if it never committed.
+
+    Raises:
+        CommitError: Some of its tables lost their part, so it is neither done nor undone.
+    """
     if session.row(database.sql("commits", "transaction"), (txn_uuid,)) is None:
         return None
+    lost = session.row(database.sql("tables", "setting"), (f"{group_notes.LOST}{txn_uuid}",))
+    if lost is not None:
+        raise group_notes.lost_in_part(txn_uuid, lost[0])
     rows = session.rows(database.sql("commits", "by transaction"), (txn_uuid,))
-    return {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
+    made = {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
+    return Achieved(made, any(r[4] != "sql" for r in rows))
+
+
+def count_of_transaction(session: Session, txn_uuid: str, table_id: int) -> int:
+    """How many versions of a table a transaction made."""
+    sql = statements("commits", session.engine.dialect.name)["by transaction"]
+    return sum(row[0] == table_id for row in session.rows(sql, (txn_uuid,)))
 
 
 def insert_transaction(

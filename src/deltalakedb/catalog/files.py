@@ -12,6 +12,7 @@ from deltalakedb.catalog import slot_rows
 from deltalakedb.catalog.engines.base import arrow_array
 from deltalakedb.catalog.file_rows import FILE_ID_BITS
 from deltalakedb.catalog.pruning import EngineFacts, Plan, plan_files, plan_new, plan_page
+from deltalakedb.catalog.statements import statements
 from deltalakedb.catalog.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
@@ -144,10 +145,17 @@ def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = Non
 def read_some(database: Database, file_ids: Sequence[int]) -> Iterator[Add]:
     """Files by their ids, as the add actions they came as."""
     for start in range(0, len(file_ids), _AT_ONCE):
-        part = file_ids[start : start + _AT_ONCE]
         with database.read() as session:
-            rows = session.rows(database.sql("files", "by id").expand(len(part)), tuple(part))
-        for row in rows:
+            found = list(read_some_in(session, file_ids[start : start + _AT_ONCE]))
+        yield from found
+
+
+def read_some_in(session: Session, file_ids: Sequence[int]) -> Iterator[Add]:
+    """The same, asked inside a transaction."""
+    sql = statements("files", session.engine.dialect.name)["by id"]
+    for start in range(0, len(file_ids), _AT_ONCE):
+        part = file_ids[start : start + _AT_ONCE]
+        for row in session.rows(sql.expand(len(part)), tuple(part)):
             yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
 
 

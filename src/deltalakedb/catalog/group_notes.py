@@ -1,21 +1,24 @@
-"""Notes of manifests that could not be written: which transactions, beside which tables, why, until when."""
+"""Notes of transactions over several tables: manifests that could not be written, and parts that are lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.catalog.statements import statements
+from deltalakedb.exceptions import CommitError
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
 
 #: settings of the catalog, one for each transaction
 PREFIX: Final = "mirror.manifest."
-#: settings of the catalog, one for each table whose commits are being made again, with their transactions
-RESOLVING: Final = "mirror.resolve."
+#: settings of the catalog, one for each transaction that lost its part in some tables and not in others
+LOST: Final = "mirror.lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,33 @@ def forget(database: Database, txn: str) -> None:
         session.run(database.sql("tables", "delete setting"), (PREFIX + txn,))
 
 
-def is_being_resolved(database: Database, txn: str) -> bool:
-    """Whether a commit of a transaction was taken back and may come again: not all its tables are known."""
-    with database.read() as session:
-        rows = session.rows(database.sql("tables", "settings like"), (f"{RESOLVING}%",))
-    return any(f'"{txn}"' in value for _, value in rows)
+def lost(session: Session, txn: str) -> tuple[str, ...]:
+    """The tables in which a transaction is lost although it stands in others."""
+    sql = statements("tables", session.engine.dialect.name)["setting"]
+    row = session.row(sql, (LOST + txn,))
+    return () if row is None else tuple(decode_json(row[0])["lost"])
+
+
+def note_lost(session: Session, txn: str, lost: Collection[str], stands: Collection[str]) -> None:
+    """Note in which tables a transaction is lost and in which it stands; forget it if it stands in none.
+
+    A transaction that is lost in all its tables never was: repeating it does it.
+    """
+    engine = session.engine.dialect.name
+    session.run(statements("tables", engine)["delete setting"], (LOST + txn,))
+    if stands:
+        value = encode_json({"lost": sorted(lost), "stands": sorted(stands)})
+        session.run(statements("tables", engine)["insert setting"], (LOST + txn, value))
+    else:
+        session.run(statements("commits", engine)["delete transaction"], (txn,))
+
+
+def lost_in_part(txn: str, note: str) -> CommitError:
+    """The answer to whoever repeats a transaction that `mirror resolve` could not keep as a whole."""
+    tables = decode_json(note)
+    lost, stands = ", ".join(tables["lost"]), ", ".join(tables["stands"])
+    return CommitError(
+        f"the transaction {txn!r} is lost in {lost}, where `mirror resolve` kept commits of other writers, "
+        f"and stands in {stands}: it is neither done nor undone, and nothing was committed",
+        suggestion=f"compare the tables, then write what {lost} lacks in a transaction with another id",
+    )

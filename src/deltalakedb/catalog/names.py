@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import audit, registry
-from deltalakedb.catalog.group_notes import RESOLVING
 from deltalakedb.catalog.outbox import lag_in
-from deltalakedb.catalog.statements import statements
 from deltalakedb.exceptions import TableExistsError, TableMissingError, UnsupportedOperationError
 
 if TYPE_CHECKING:
@@ -73,14 +71,6 @@ def _drop(session: Session, table: Table, *, force: bool) -> None:
 
 def refuse_unpublished(session: Session, table: Table) -> None:
     """Refuse to drop a table whose newest commits stand nowhere but in the catalog."""
-    sql = statements("tables", session.engine.dialect.name)["setting"]
-    if session.row(sql, (f"{RESOLVING}{table.table_id}",)) is not None:
-        raise UnsupportedOperationError(
-            "a resolution of the table was interrupted: commits that it took back would be lost",
-            table=table.name,
-            suggestion=f"`deltasql mirror resolve {table.name} --keep-theirs` goes on with it; or drop with "
-            "force=True (`--force`)",
-        )
     if behind := lag_in(session, table.table_id).versions:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",

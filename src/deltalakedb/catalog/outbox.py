@@ -10,16 +10,16 @@ from deltalakedb.catalog import audit, group_notes
 from deltalakedb.catalog.leases import Holding
 from deltalakedb.catalog.statements import statements
 from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.reads import decode_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.engines.base import Row, Session
     from deltalakedb.catalog.group_notes import MissingManifest
     from deltalakedb.catalog.values import Table
-
-    Work = Callable[[Session], object]
+    from deltalakedb.protocol.reads import ReadSet
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8
@@ -82,7 +82,20 @@ def group(database: Database, txn_uuid: str) -> list[Member]:
 def waiting_versions(database: Database, table_id: int) -> list[int]:
     """All unpublished versions of a table, in order."""
     with database.read() as session:
-        return [r[0] for r in session.rows(database.sql("outbox", "open versions"), (table_id,))]
+        return waiting_in(session, table_id)
+
+
+def waiting_in(session: Session, table_id: int) -> list[int]:
+    """The same, asked inside a transaction."""
+    sql = statements("outbox", session.engine.dialect.name)["open versions"]
+    return [row[0] for row in session.rows(sql, (table_id,))]
+
+
+def reads_of(database: Database, table_id: int, version: int) -> ReadSet:
+    """What an unpublished commit that is no blind append was made from."""
+    with database.read() as session:
+        row = session.row(database.sql("outbox", "reads"), (table_id, version))
+    return decode_reads(None if row is None else row[0])
 
 
 def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) -> None:
@@ -363,19 +376,18 @@ def set_paused(database: Database, table: Table, paused: bool) -> None:
         audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
 
 
-def unfreeze(
-    database: Database, table: Table, reason: str, *, note: str | None = None, own: Sequence[Work] = ()
-) -> None:
-    """Let a frozen table be written again, and forget a note of what was left; ``own`` is done with it."""
+def unfreeze(database: Database, table: Table, reason: str) -> None:
+    """Let a frozen table be written again."""
     with database.write() as session:
-        for work in own:
-            work(session)
-        if note is not None:
-            session.run(database.sql("tables", "delete setting"), (note,))
-        now = session.now_ms()
-        session.run(database.sql("tables", "set state"), ("active", None, now, table.table_id))
-        session.run(database.sql("tables", "set frozen"), (False, table.table_id))
-        audit.record(session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason)
+        unfreeze_in(session, table, reason)
+
+
+def unfreeze_in(session: Session, table: Table, reason: str) -> None:
+    """The same inside a transaction."""
+    sql, now = statements("tables", session.engine.dialect.name), session.now_ms()
+    session.run(sql["set state"], ("active", None, now, table.table_id))
+    session.run(sql["set frozen"], (False, table.table_id))
+    audit.record(session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason)
 
 
 def set_checkpoint(database: Database, table_id: int, version: int) -> None:

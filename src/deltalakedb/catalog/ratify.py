@@ -113,6 +113,8 @@ class Ratification:
     streamed: Streamed | None = None
     #: what is known of files and bytes that are not held here
     facts: CommitFacts | None = None
+    #: what it was made from, as JSON; kept until it is published
+    reads: str | None = None
 
     @property
     def sha256(self) -> str | None:
@@ -337,9 +339,9 @@ def write_commits(session: Session, table_id: int, commits: Sequence[Ratificatio
     kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
     if kept:
         session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
-    open_ = [(table_id, c.version, "pending", 0) for c in commits if not c.published]
+    open_ = [(table_id, c.version, "pending", 0, c.reads) for c in commits if not c.published]
     if open_:
-        session.insert("dl_outbox", ("table_id", "version", "state", "attempts"), open_)
+        session.insert("dl_outbox", ("table_id", "version", "state", "attempts", "reads"), open_)
 
 
 def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:

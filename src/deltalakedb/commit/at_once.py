@@ -73,7 +73,7 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
     table, read = change.table, change.read
     if isinstance(table, NewTable) or read is None or not change.fresh or change.reads or change.then:
         return None
-    if change.exact or change.made is not None or change.again is not None:
+    if change.exact or change.made is not None:
         return None
     adds = [a for a in change.actions if isinstance(a, Add)]
     others = len(change.actions) - len(adds)

@@ -9,9 +9,8 @@ from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.ratify import Streamed
     from deltalakedb.catalog.values import Table
     from deltalakedb.protocol.actions import Action
@@ -39,12 +38,15 @@ class Copy:
         timestamp: When it was committed.
         origin: What took it over.
         streamed: The files of one that is too large; the change holds its other actions.
+        txn_uuid: The transaction of this catalog that made it, if its commitInfo names one: a repeated call
+            finds it again after the database was restored from an older backup.
     """
 
     data: bytes | None
     timestamp: int
     origin: str = "adopt"
     streamed: Streamed | None = None
+    txn_uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,6 @@ class TableChange:
         exact: The actions are committed as they are, commitInfo included: a copy, not a new commit.
         copy: Where the commit was made elsewhere: its bytes and time, taken over as they are.
         received: Where another engine made the commit and nobody has published it: its bytes.
-        again: A commit of ours is made again while its table is frozen for everybody else; called under the
-            lock, it raises where that may not be done any more.
         fresh: Every added file has a name that was made up for it, so that no live file can have it.
         kept: Writer features that the engine which wrote the files has seen to.
     """
@@ -85,7 +85,6 @@ class TableChange:
     fresh: bool = False
     copy: Copy | None = None
     received: Received | None = None
-    again: Callable[[Session], object] | None = None
     kept: frozenset[str] = frozenset()
 
     @property

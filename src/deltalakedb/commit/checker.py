@@ -120,6 +120,14 @@ def _names(root: str, add: Add) -> Iterator[str]:
     return (name for name in names if name is not None)
 
 
+def data_conflict(
+    session: Session, locked: LockedTable, change: TableChange, read: Snapshot
+) -> Conflict | None:
+    """As `conflict`, for data alone: the caller judges changes of metadata and protocol."""
+    check = _Check(session, locked, read)
+    return check.reads(change) or check.names(change.all_actions)
+
+
 def isolation_of(change: TableChange) -> Isolation:
     """The isolation level that a change is checked under."""
     actions = change.all_actions

@@ -181,7 +181,7 @@ def _attempt(
             # asked under the lock: the lost attempt may have been on its way until a moment ago
             done = commits.by_transaction(database, session, txn) if repeated or lost else None
             if done is not None:
-                raise _Stop(earlier(session, changes, done, replayed=not lost))
+                raise _Stop(earlier(session, changes, txn, done, replayed=not lost))
             if repeated or lost:
                 # a key: who has the same id at the same moment, and perhaps no head in common, waits here
                 _note(database, session, txn, changes)
@@ -215,8 +215,10 @@ def _attempt(
 
 
 def _note(database: Database, session: Session, txn: str, changes: Sequence[TableChange]) -> None:
-    again = any(c.again for c in changes)
-    commits.insert_transaction(database, session, txn, len(changes), fresh=not again)
+    commits.insert_transaction(database, session, txn, len(changes), fresh=True)
+    for copy in (c.copy for c in changes):
+        if copy is not None and copy.txn_uuid is not None:
+            commits.insert_transaction(database, session, copy.txn_uuid, 1, fresh=False)
 
 
 def _answer() -> None:
@@ -241,8 +243,8 @@ def _seen(changes: Sequence[TableChange], held: Mapping[int, LockedTable]) -> li
     return [
         None
         if isinstance(change.table, NewTable)
-        # what others made, or is made again, belongs to a place and not to a name
-        else still_there(held, change.table, named=change.made is None and change.again is None)
+        # what others made belongs to a place and not to a name
+        else still_there(held, change.table, named=change.made is None)
         for change in changes
     ]
 
@@ -271,9 +273,7 @@ def _made(
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
-    if change.again is not None:
-        change.again(session)
-    elif locked.frozen and change.steps and change.copy is None:
+    if locked.frozen and change.steps and change.copy is None:
         state, reason = _state(session, table)
         registry.refuse_followed(replace(table, state=state))
         raise TableFrozenError(

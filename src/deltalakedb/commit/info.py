@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb._version import __version__
 from deltalakedb.exceptions import ProtocolError
@@ -16,9 +16,20 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.reads import Isolation
 
 
+#: how the engineInfo of our commits begins
+_ENGINE: Final = "deltalakedb:"
+
+
 def info_of(actions: Sequence[Action]) -> CommitInfo | None:
     """The commitInfo among some actions."""
     return next((a for a in actions if isinstance(a, CommitInfo)), None)
+
+
+def own_transaction(actions: Sequence[Action]) -> str | None:
+    """The id of the transaction that made a commit, if this library made it."""
+    info = (info_of(actions) or CommitInfo()).extra
+    txn, engine = info.get("txnId"), info.get("engineInfo")
+    return txn if isinstance(txn, str) and isinstance(engine, str) and engine.startswith(_ENGINE) else None
 
 
 def with_info(
@@ -42,7 +53,7 @@ def with_info(
         info["readVersion"] = read_version
     info["isolationLevel"] = isolation
     info["isBlindAppend"] = blind
-    info["engineInfo"] = f"deltalakedb:{__version__}"
+    info["engineInfo"] = f"{_ENGINE}{__version__}"
     info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
     info["txnId"] = txn
     return [replace(given, extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]

@@ -16,6 +16,7 @@ from deltalakedb.protocol.log import Committed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deltalakedb.catalog.commits import Achieved
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.values import LockedTable
     from deltalakedb.commit.changes import TableChange
@@ -71,15 +72,16 @@ def _partly(late: Txn, with_it: Sequence[str], without: Sequence[str]) -> Commit
 
 
 def earlier(
-    session: Session,
-    changes: Sequence[TableChange],
-    done: dict[tuple[int, int], Committed],
-    *,
-    replayed: bool,
+    session: Session, changes: Sequence[TableChange], txn: str, done: Achieved, *, replayed: bool
 ) -> list[Committed]:
-    """What the first call of a repeated one achieved."""
+    """What the first call of a repeated one achieved.
+
+    Raises:
+        CommitError: It came back from the logs of some of its tables, and another one that is to be changed
+            does not have it.
+    """
     sql = statements("tables", session.engine.dialect.name)["by name"]
-    out = []
+    out, without = [], []
     for change in changes:
         table = change.table
         if isinstance(table, NewTable):
@@ -87,6 +89,15 @@ def earlier(
             table_id = None if row is None else row[0]
         else:
             table_id = table.table_id
-        mine = [c for (of, _), c in done.items() if of == table_id]
+        mine = [c for (of, _), c in done.commits.items() if of == table_id]
+        without += [table.name] if change.steps and not mine else []
         out.append(max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0)))
+    if without and done.adopted:
+        names = ", ".join(without)
+        raise CommitError(
+            f"the transaction {txn!r} was recovered from the log of another table, and {names} does not have "
+            "it: nothing was committed",
+            suggestion=f"run `deltasql mirror recover` on {names}, then repeat the transaction; if it "
+            "never came there, write its part in a transaction with another id",
+        )
     return [replace(c, replayed=replayed) for c in out]

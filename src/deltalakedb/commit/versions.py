@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import winners
+from deltalakedb.catalog import commits, winners
 from deltalakedb.catalog.ratify import Ratification, ratify
 from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
@@ -15,6 +15,7 @@ from deltalakedb.commit.info import own_time, with_info
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
+from deltalakedb.protocol.reads import encode_reads
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
 
@@ -35,8 +36,18 @@ def protocol_now(session: Session, table: Table) -> Protocol | None:
     return None if row is None else Protocol.from_dict(decode_json(row[0]))
 
 
-def ratify_change(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
-    """Write every version of a change; of a table that was only read, nothing."""
+def ratify_change(
+    session: Session, locked: LockedTable, change: TableChange, txn: str, *, again: bool = False
+) -> Committed:
+    """Write every version of a change; of a table that was only read, nothing.
+
+    Args:
+        session: Inside the transaction that holds the head.
+        locked: The table.
+        change: What it is to become.
+        txn: The transaction's id.
+        again: The transaction may have made versions of the table before.
+    """
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
     overtaken = change.read is not None and locked.protocol_version > change.read.version
@@ -44,8 +55,11 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
         protocol = protocol_now(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
-    for ordinal, step in enumerate(change.steps):
-        if ordinal:
+    if change.copy is not None and change.copy.txn_uuid is not None:
+        txn, again = change.copy.txn_uuid, True  # each version of a transaction is copied by itself
+    first = commits.count_of_transaction(session, txn, locked.table.table_id) if again else 0
+    for ordinal, step in enumerate(change.steps, start=first):
+        if ordinal > first:
             session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
         version = head.version + 1
@@ -94,6 +108,7 @@ def ratify_change(session: Session, locked: LockedTable, change: TableChange, tx
                 published=change.copy is not None,
                 fresh=change.fresh,
                 streamed=streamed,
+                reads=None if change.is_blind_append else encode_reads(change.reads),
             ),
         )
         result = Committed(version, timestamp)

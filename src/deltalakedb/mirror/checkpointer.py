@@ -19,6 +19,7 @@ from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.clocks import checked_clock, database_now
+from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
@@ -163,7 +164,12 @@ def clean(
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
     With them go the manifests of transactions that made no later versions. Nothing goes while commits wait to
-    be published: what is not in the log yet cannot be covered.
+    be published: what is not in the log yet cannot be covered. Nor does anything go that the catalog does not
+    have: a log that is ahead of it is all that is left of those commits.
+
+    Raises:
+        TableFrozenError: The table is frozen, or its log is ahead of the catalog.
+        InvalidArgumentError: Commits wait to be published.
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
@@ -177,11 +183,14 @@ def clean(
     store = open_store(table.location, storage_options)
     rows = commits.history(database, table)
     with tending(database, table):
+        refuse_strangers(database, table, storage_options)
         plan = clean_log(
             store,
             now_ms=_checked_now(database, name, store, dry_run=dry_run),
             retention=retention_ms(opened.snapshot.metadata),
             times={row.version: row.timestamp for row in rows},
+            # commits that arrive beyond the head from now on are not covered by a checkpoint of ours
+            needed_from=table.published_version,
             dry_run=dry_run,
         )
         made = {manifest_path(row.txn_uuid): row.version for row in reversed(rows)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, group_notes, outbox, registry
-from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError, TableFrozenError
+from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.names import commit_path, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
@@ -166,10 +166,10 @@ def _tell(
         # where two publish the last tables at the same moment, perhaps nobody else looks again
         _note(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
-    if all(there) and group_notes.is_being_resolved(database, txn):
-        # a manifest is never changed, and one more table is to come
-        waits = TableFrozenError("a commit of the transaction is being resolved in another table")
-        _note(database, txn, dict.fromkeys(members, waits), attempts or 0)
+    with database.read() as session:
+        incomplete = group_notes.lost(session, txn)
+    if incomplete:  # a manifest would tell readers that they see all of it
+        group_notes.forget(database, txn)
         return
     if not all(there) or not _write(database, txn, members, options, attempts=attempts or 0):
         return

@@ -155,20 +155,34 @@ class Mirror:
         """Catch up with a log that is ahead of the catalog."""
         return repair.recover(self._database, name, storage_options=self._options(name))
 
-    def resolve(self, name: str, *, keep: Literal["theirs"] = "theirs", dry_run: bool = False) -> Resolved:
+    def resolve(
+        self,
+        name: str,
+        *,
+        keep: Literal["theirs"] = "theirs",
+        allow_split: bool = False,
+        dry_run: bool = False,
+    ) -> Resolved:
         """Decide a divergence: their commits stay, ours that were never published are committed on top.
+
+        Other tables that diverged and share a transaction with this one are resolved with it.
 
         Args:
             name: The table.
             keep: Whose commits stay where they are; a log file is never overwritten.
-            dry_run: Change nothing, and tell what would become of each commit of ours.
+            allow_split: Lose the part of a transaction in this table although its other parts stand in other
+                tables, where they cannot be taken back; by default that is an UnsupportedOperationError.
+            dry_run: Change nothing, and report what would become of each commit of ours.
         """
         if keep != "theirs":
             raise InvalidArgumentError(
                 f"keep={keep!r} is not possible: a log file is never overwritten",
                 suggestion="to keep ours, move their commit files away by hand, then repair",
             )
-        return resolve(self._database, name, storage_options=self._options(name), dry_run=dry_run)
+        options = self._options(name)
+        return resolve(
+            self._database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
+        )
 
     def fence(self, name: str) -> int | None:
         """Let writers that do not know the catalog refuse the table; readers go on reading it.

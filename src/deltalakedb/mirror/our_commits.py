@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
-from deltalakedb.catalog import snapshots
-from deltalakedb.catalog.files import read_adds
-from deltalakedb.exceptions import LogGapError
-from deltalakedb.log.large_commits import is_large, iter_actions
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.exceptions import PredicateError
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.reads import EVERYTHING, Isolation
 from deltalakedb.protocol.rules import APPEND_ONLY, is_on
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.log.reader import FileTxnLogReader
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.reads import ReadSet
 
 Key = tuple[str, str]
 
@@ -51,7 +52,7 @@ class Ours:
 
     version: int
     txn_uuid: str
-    is_blind_append: bool
+    reads: ReadSet
     data: bytes
 
     @property
@@ -94,6 +95,17 @@ class Part:
     def added(self) -> frozenset[Key]:
         """Files that it adds."""
         return frozenset(a.key for a in self.every if isinstance(a, Add))
+
+    @property
+    def reads(self) -> ReadSet:
+        """What it was made from."""
+        return functools.reduce(operator.or_, (o.reads for o in self.commits))
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """The level that it was checked under."""
+        found = next((a.extra.get("isolationLevel") for a in self.every if isinstance(a, CommitInfo)), None)
+        return cast("Isolation", found) if found in get_args(Isolation) else None
 
 
 def parts_of(ours: Sequence[Ours]) -> list[Part]:
@@ -141,6 +153,8 @@ class Fitness:
             return "others changed the table's protocol"
         if was != now and any(isinstance(a, Metadata | Protocol) for a in actions):
             return "others changed the table's properties too"
+        if _constraints(was) != _constraints(now) and any(isinstance(a, Add) for a in actions):
+            return "others changed the table's constraints, which its rows may break"
         if is_on(now, APPEND_ONLY) and any(isinstance(a, Remove) and a.data_change for a in actions):
             return "it removes rows, and others made the table append-only"
         return None
@@ -156,6 +170,33 @@ class Fitness:
         return isinstance(action, Protocol)
 
 
+def _constraints(metadata: Metadata) -> dict[str, str | None]:
+    return {k: v for k, v in metadata.configuration.items() if k.startswith("delta.constraints.")}
+
+
+def checkable(reads: ReadSet, metadata: Metadata) -> ReadSet:
+    """A read set whose predicates fit a schema; everything if one names a column that is not in it."""
+    schema = parse_schema(metadata.schema_string)
+    try:
+        for where in reads.predicates:
+            to_physical(where, schema)
+    except PredicateError:
+        return EVERYTHING
+    return reads
+
+
+def read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
+    """Whether a read set may cover a row of some files, by their partitions and statistics."""
+    schema, reads = parse_schema(metadata.schema_string), checkable(reads, metadata)
+    filters = [FileFilter(to_physical(where, schema), column_types(schema)) for where in reads.predicates]
+    return any(
+        reads.whole
+        or add.key in reads.files
+        or any(f.may_match(parse_stats(add.stats), add.partition_values) for f in filters)
+        for add in files
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a table is, besides its files."""
@@ -167,70 +208,3 @@ class Shape:
     def of(cls, snapshot: Snapshot) -> Shape:
         """That of a snapshot."""
         return cls(snapshot.metadata, snapshot.protocol)
-
-
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What would become of our commits.
-
-    Attributes:
-        theirs: Versions of the log that would be taken over.
-        ours: Commits of ours that would be made again: old version -> new version.
-        lost: Those that cannot stand beside theirs: version -> why.
-    """
-
-    theirs: tuple[int, ...]
-    ours: Mapping[int, int]
-    lost: Mapping[int, str]
-
-
-def foresee(database: Database, name: str, ours: Sequence[Ours], log: FileTxnLogReader) -> Foreseen:
-    """What a resolution would do, told from the log and the catalog without changing either."""
-    parts, first = parts_of(ours), ours[0].version
-    opened = snapshots.open_table(database, name, first - 1)
-    asked = frozenset().union(*(part.removed for part in parts))
-    live = {a.key for a in read_adds(database, opened) if a.key in asked} if asked else set()
-    metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
-    theirs = []
-    for version, actions in _from_log(log, first):
-        theirs.append(version)
-        added, removed = set(), set()
-        for action in actions:
-            if isinstance(action, Metadata):
-                metadata = action
-            elif isinstance(action, Protocol):
-                check_readable(action, table=name)
-                protocol = action
-            elif isinstance(action, Add) and action.key in asked:
-                added.add(action.key)
-            elif isinstance(action, Remove) and action.key in asked:
-                removed.add(action.key)
-        live = (live - removed) | added
-    fitness = Fitness(opened.snapshot, Shape(metadata, protocol))
-    newest = theirs[-1] if theirs else first - 1
-    found = list_log(log.store)
-    if (beyond := max((*found.commits, *found.checkpoints), default=newest)) > newest:
-        raise LogGapError(
-            f"version {newest + 1} is not in the log, which goes on to version {beyond}", table=name
-        )
-    made: dict[int, int] = {}
-    lost: dict[int, str] = {}
-    for part in parts:
-        if (why := fitness.why_not(part, frozenset(live))) is not None:
-            lost.update((o.version, why) for o in part.commits)
-            continue
-        live = (live - part.removed) | (part.added & asked)
-        made.update((o.version, newest + 1 + n) for n, o in enumerate(part.commits))
-        newest += len(part.commits)
-    return Foreseen(tuple(theirs), made, lost)
-
-
-def _from_log(log: FileTxnLogReader, first: int) -> Iterator[tuple[int, Iterable[Action]]]:
-    version = first
-    while log.store.exists(path := commit_path(version)):
-        large = is_large(log.store.head(path))
-        yield (
-            version,
-            iter_actions(log.store, path) if large else decode_commit(log.commit_bytes(version), source=path),
-        )
-        version += 1

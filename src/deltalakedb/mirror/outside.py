@@ -14,6 +14,7 @@ from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.catalog.ratify import Streamed
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.info import own_transaction
 from deltalakedb.exceptions import (
     ConflictError,
     DeltaSqlError,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
     from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.catalog.values import Table
-    from deltalakedb.commit.committer import OwnWork
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
@@ -91,19 +91,14 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
 def refuse_strangers(
     database: Database, table: Table, storage_options: Mapping[str, str] | None = None
 ) -> None:
-    """Before files are deleted: see that the log has no version that the catalog does not know.
-
-    Args:
-        database: The catalog.
-        table: The table as it is now.
-        storage_options: Options for the object store.
+    """Before data files or log files are deleted: check that the log has no commit the catalog lacks.
 
     Raises:
-        TableFrozenError: It has one, or may: the table is frozen, or another engine wrote to its log.
+        TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
     """
     if table.state == "frozen":
         raise TableFrozenError(
-            f"the table is frozen, and files that only its log names would be deleted: {table.state_reason}",
+            f"the table is frozen, and files that only its log has would be deleted: {table.state_reason}",
             table=table.name,
             version=table.head.version,
             suggestion="decide that first: see `deltasql mirror status`",
@@ -114,7 +109,7 @@ def refuse_strangers(
         newest = _taken(database, table, store)
     if newest is not None:
         raise TableFrozenError(
-            f"_delta_log has version {newest}, which the catalog did not make: files that only the log names "
+            f"_delta_log has version {newest}, which the catalog did not make: files that only the log has "
             "would be deleted",
             table=table.name,
             version=table.head.version,
@@ -233,7 +228,6 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     *,
     origin: str = "adopt",
-    own: Sequence[OwnWork] = (),
 ) -> Adopted:
     """Take over every commit of the log beyond the head, in order, byte for byte, by the one commit path.
 
@@ -242,7 +236,6 @@ def adopt(
         name: The table.
         storage_options: Options for the object store.
         origin: What takes them over.
-        own: Done inside each commit's transaction, such as asking whether it may still be made.
 
     Raises:
         LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
@@ -256,7 +249,7 @@ def adopt(
     version = table.head.version + 1
     while True:
         while reader.store.exists(commit_path(version)):
-            if _adopt_one(database, name, reader, version, origin, own):
+            if _adopt_one(database, name, reader, version, origin):
                 done.append(version)
             version += 1
         newest = newest_beyond(database, registry.find(database, name), reader.store)
@@ -311,23 +304,16 @@ def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
         )
 
 
-def _adopt_one(
-    database: Database,
-    name: str,
-    reader: FileTxnLogReader,
-    version: int,
-    origin: str,
-    own: Sequence[OwnWork],
-) -> bool:
+def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
     """Take one commit over; False where another process did so a moment ago."""
     opened = snapshots.open_table(database, name)
     # a copy is committed on top of what was opened: on anything else it would become another version
     if opened.snapshot.version == version - 1:
-        actions, copy = _copied(reader, version, origin)
+        actions, copy = copied(reader, version, origin)
         for protocol in (a for a in actions if isinstance(a, Protocol)):
             check_readable(protocol, table=name)
         change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=own)
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
         if not isinstance(outcome, Conflict):
             outbox.advance(database, opened.table.table_id, version)
             return True
@@ -342,13 +328,14 @@ def _adopt_one(
     return False
 
 
-def _copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:
+def copied(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Copy]:
     """A commit of the log to be taken over; of one that is too large to be held, all but its files."""
     store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
     if not is_large(store.head(path)):
         data = reader.commit_bytes(version)
-        return decode_commit(data, source=path), Copy(data, timestamp, origin)
+        actions = decode_commit(data, source=path)
+        return actions, Copy(data, timestamp, origin, txn_uuid=own_transaction(actions))
     state = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
     found = commit_digest(store, path)
     streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
-    return state, Copy(None, timestamp, origin, streamed)
+    return state, Copy(None, timestamp, origin, streamed, own_transaction(state))

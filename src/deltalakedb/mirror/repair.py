@@ -16,7 +16,7 @@ from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
 from deltalakedb.mirror.outside import Adopted, adopt
-from deltalakedb.mirror.resolve import is_under_way, mending
+from deltalakedb.mirror.resolve import mending
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
@@ -172,7 +172,7 @@ def _put(database: Database, table: Table, store: Store, finding: Finding) -> Fi
 def _unfreeze(database: Database, name: str, storage_options: Mapping[str, str] | None) -> bool:
     """Let a table be written again whose log says what the catalog says, so that nothing is to be decided."""
     table = registry.find(database, name)
-    if table.state != "frozen" or is_under_way(database, table):
+    if table.state != "frozen":
         return False
     if verify(database, name, storage_options=storage_options, replay=False).findings:
         return False
@@ -248,12 +248,6 @@ def _bare(database: Database, name: str, row: CommitRow) -> bytes:
 def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:
     """Catch up with a log that is ahead of the catalog, after the database came back from an older backup."""
     table = registry.find(database, name)
-    if is_under_way(database, table):
-        raise TableFrozenError(
-            "commits of ours still wait to be made again",
-            table=name,
-            suggestion="finish `deltasql mirror resolve` first",
-        )
     report = verify(database, name, storage_options=storage_options, replay=False)
     foreign = [f for f in report.findings if f.kind == "foreign"]
     if foreign:

@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-from dataclasses import dataclass
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import commits, group_notes, outbox, registry, snapshots, unratify
-from deltalakedb.catalog.files import read_adds
+from deltalakedb.catalog.file_rows import live_files
+from deltalakedb.catalog.files import read_some_in
 from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
-from deltalakedb.commit.committer import commit
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError
+from deltalakedb.commit.checker import data_conflict
+from deltalakedb.commit.versions import ratify_change
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    LogGapError,
+    ProtocolError,
+    UnsupportedOperationError,
+)
+from deltalakedb.failpoints import failpoint
+from deltalakedb.log.large_commits import commit_digest
+from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
-from deltalakedb.mirror.our_commits import Fitness, Ours, Shape, foresee, parts_of
-from deltalakedb.mirror.outside import adopt
+from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
+from deltalakedb.mirror.outside import copied
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.log import Conflict
-from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from deltalakedb.catalog.database import Database
+    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.catalog.leases import Lease
-    from deltalakedb.catalog.values import Table
-    from deltalakedb.commit.committer import OwnWork
+    from deltalakedb.catalog.values import LockedTable, Table
+    from deltalakedb.commit.changes import Copy
     from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +72,10 @@ class Resolved:
         lost: Our commits that cannot stand beside theirs: version -> why.
         commits: What these commits of ours are, by their old versions.
         dry_run: Whether nothing was changed.
+        split: Transactions that are lost here and stand in other tables, where they cannot be taken back: id
+            -> these tables. Repeating such a transaction is a CommitError.
+        also: Other tables that diverged and share a transaction with this one: they are resolved together, so
+            that it is kept or lost in all of them.
     """
 
     theirs: tuple[int, ...]
@@ -62,6 +83,52 @@ class Resolved:
     lost: dict[int, str]
     commits: tuple[OurCommit, ...] = ()
     dry_run: bool = False
+    split: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    also: dict[str, Resolved] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Theirs:
+    """A commit of the log in the place of ours, or after it; a large one has no more than its state here."""
+
+    version: int
+    copy: Copy
+    state: Sequence[Action]
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        data = self.copy.data
+        return self.state if data is None else decode_commit(data, source=commit_path(self.version))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A table where both went on.
+
+    Attributes:
+        table: The table.
+        published: Versions that are in the log as we made them, and are not noted as published.
+        ours: Our commits after them, in the place of the first of which stands one of theirs.
+        theirs: Their commits.
+        options: Options for the object store.
+    """
+
+    table: Table
+    published: Sequence[int]
+    ours: Sequence[Ours]
+    theirs: Sequence[_Theirs]
+    options: Mapping[str, str] | None
+
+
+@dataclass(slots=True)
+class _Moved:
+    """What became of our commits in one table."""
+
+    made: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    #: transactions of the lost ones, and of those that were made again
+    lost_txns: dict[str, str] = field(default_factory=dict)
+    made_txns: set[str] = field(default_factory=set)
 
 
 def resolve(
@@ -69,45 +136,59 @@ def resolve(
     name: str,
     *,
     storage_options: Mapping[str, str] | None = None,
+    allow_split: bool = False,
     dry_run: bool = False,
 ) -> Resolved:
     """Keep their commits where both sides have one, and commit ours again on top, with new versions.
 
     Only commits that were never published move; each keeps its transaction's id, so that a repeated call
-    answers with the new version. Every step is in the audit. What is left to do is kept in the catalog and
-    the table stays frozen until it is done: a resolution that was interrupted goes on when it is repeated.
+    answers with the new version. One that read what their commits changed, by the conflict rules of every
+    commit, is lost. The new state is committed in one database transaction: readers see the table as it was
+    or as it is afterwards, and a resolution that is interrupted has changed nothing.
+
+    A transaction over several tables is kept or lost as a whole. Where it is lost here and cannot be taken
+    back from another table, the resolution is refused unless ``allow_split`` is set.
 
     Args:
         database: The catalog.
         name: The table.
         storage_options: Options for the object store.
-        dry_run: Change nothing, and tell what would become of each commit.
+        allow_split: Lose the part of a transaction here although its other parts stand in other tables.
+        dry_run: Change nothing, and report what would become of each commit.
+
+    Raises:
+        InvalidArgumentError: There is nothing to resolve, or their commits cannot be read.
+        UnsupportedOperationError: A transaction over several tables would be split.
+        CatalogBusyError: Another process resolves or repairs the table, or committed to it meanwhile.
     """
-    table = registry.find(database, name)
+    sides = _diverged(database, name, storage_options)
     if dry_run:
-        ours = _noted(database, table) or _waiting(database, table, storage_options)
-        seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
-        return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
-    with mending(database, table) as lease:
-        # asked inside every transaction: two resolutions at once would mix
-        table = registry.find(database, name)
-        may = partial(require, database, lease=lease, work="the resolution", table=name)
-        noted = _noted(database, table)
-        ours = _take_back(database, table, storage_options, may) if noted is None else noted
-        first = ours[0].version
-        adopt(database, name, storage_options, own=[may])
-        made = [r for r in commits.history(database, registry.find(database, name)) if r.version >= first]
-        theirs = sorted(r.version for r in made if r.origin == "adopt")
-        done = _made_before(ours, [(r.version, r.txn_uuid) for r in reversed(made) if r.origin != "adopt"])
-        again, lost = _again(database, name, ours, done, theirs, may)
-        reason = f"commits from version {first} on: {len(again)} made again, {len(lost)} lost"
-        outbox.unfreeze(database, table, reason, note=_note(table), own=[may])
-    publish(database, registry.find(database, name), storage_options=storage_options)
-    return Resolved(tuple(theirs), again, lost, _told(ours))
-
-
-def _told(ours: Sequence[Ours]) -> tuple[OurCommit, ...]:
-    return tuple(o.told() for o in ours)
+        moved, split = _rebuild(database, sides, (), dry_run=True)
+    else:
+        with ExitStack() as stack:
+            # asked inside the transaction: two resolutions at once would mix
+            may = [
+                partial(require, database, lease=lease, work="the resolution", table=side.table.name)
+                for side in sides
+                for lease in [stack.enter_context(mending(database, side.table))]
+            ]
+            failpoint("resolve.before")
+            moved, split = _rebuild(database, sides, may, allow_split=allow_split)
+        failpoint("resolve.after")
+        for side in sides:
+            publish(database, registry.find(database, side.table.name), storage_options=side.options)
+    done = {
+        side.table.name: Resolved(
+            tuple(t.version for t in side.theirs),
+            one.made,
+            one.lost,
+            tuple(o.told() for o in side.ours),
+            dry_run,
+            {txn: split[txn] for txn in one.lost_txns if txn in split},
+        )
+        for side, one in zip(sides, moved, strict=True)
+    }
+    return replace(done.pop(name), also=done)
 
 
 def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
@@ -116,16 +197,55 @@ def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
     return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
 
 
-def is_under_way(database: Database, table: Table) -> bool:
-    """Whether a resolution was begun, and commits of ours wait to be made again."""
-    return registry.setting(database, _note(table)) is not None
+# ---- what both sides have --------------------------------------------------------------------------------
 
 
-# ---- taking back ---------------------------------------------------------------------------------------
+def _diverged(database: Database, name: str, storage_options: Mapping[str, str] | None) -> list[_Side]:
+    """The table, and every other one that diverged and shares an unpublished transaction with it."""
+    config = database.engine.config
+    tables = {t.table_id: t for t in registry.list_tables(database)}
+    start = registry.find(database, name)
+    found = {start.table_id: _side(database, start, storage_options)}
+    todo = [start.table_id]
+    while todo:
+        for txn in dict.fromkeys(o.txn_uuid for o in found[todo.pop()].ours):
+            for member in outbox.group(database, txn):
+                if member.table_id in found or member.published or member.table_id not in tables:
+                    continue
+                options = config.storage_options_for(member.location)
+                try:
+                    found[member.table_id] = _side(database, tables[member.table_id], options)
+                except InvalidArgumentError:
+                    continue  # it only waits, and a publisher may be on its way: it cannot be taken back
+                todo.append(member.table_id)
+    return [found[table_id] for table_id in sorted(found)]
 
 
-def _waiting(database: Database, table: Table, storage_options: Mapping[str, str] | None) -> list[Ours]:
-    """Our commits in whose place somebody else's stand."""
+def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Side:
+    published, waiting = _waiting(database, table, options)
+    ours = []
+    for version in waiting:
+        row = commits.one(database, table, version)
+        if row is None:
+            continue
+        reads = NOTHING if row.is_blind_append else outbox.reads_of(database, table.table_id, version)
+        ours.append(Ours(version, row.txn_uuid, reads, commits.commit_bytes(database, table, version)))
+    try:
+        theirs = _read_theirs(table, waiting[0], options)
+    except DeltaSqlError as error:
+        raise InvalidArgumentError(
+            f"their commits cannot be read, so nothing was changed: {error.message}",
+            table=table.name,
+            suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
+            "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
+        ) from error
+    return _Side(table, published, ours, theirs, options)
+
+
+def _waiting(
+    database: Database, table: Table, storage_options: Mapping[str, str] | None
+) -> tuple[list[int], list[int]]:
+    """Versions of ours that are in the log and not noted so, and those after them that are not in it."""
     report = verify(database, table.name, storage_options=storage_options, replay=False)
     published = registry.find(database, table.name).published_version
     foreign = [f.version for f in report.findings if f.kind == "foreign" and f.version <= published]
@@ -142,14 +262,17 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
             suggestion="put it back with `deltasql mirror repair` first",
         )
     waiting = outbox.waiting_versions(database, table.table_id)
-    if not waiting:
+    store, there = open_store(table.location, storage_options), 0
+    while there < len(waiting) and _is_ours(database, table, store, waiting[there]):
+        there += 1
+    if there == len(waiting):
         raise InvalidArgumentError(
             "there is nothing to resolve: every commit of ours is in the log",
             table=table.name,
             suggestion="`deltasql mirror recover` takes over commits beyond the head",
         )
-    first = waiting[0]
-    if not open_store(table.location, storage_options).exists(commit_path(first)):
+    first = waiting[there]
+    if not store.exists(commit_path(first)):
         raise InvalidArgumentError(
             f"there is nothing to resolve: version {first} of ours only waits to be published",
             table=table.name,
@@ -162,99 +285,207 @@ def _waiting(database: Database, table: Table, storage_options: Mapping[str, str
             suggestion="move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish "
             f"ours; or `deltasql drop {table.name} --force`, then `deltasql import` takes theirs over",
         )
-    rows = [r for v in waiting if (r := commits.one(database, table, v)) is not None]
-    return [
-        Ours(r.version, r.txn_uuid, r.is_blind_append, commits.commit_bytes(database, table, r.version))
-        for r in rows
-    ]
+    return waiting[:there], waiting[there:]
 
 
-def _take_back(
-    database: Database, table: Table, storage_options: Mapping[str, str] | None, may: OwnWork
-) -> list[Ours]:
-    """Take our unpublished commits back, noting them in the same transaction."""
-    ours = _waiting(database, table, storage_options)
-    first = ours[0].version
-    try:
-        foresee(database, table.name, ours, FileTxnLogReader(table.location, storage_options))
-    except DeltaSqlError as error:
-        raise InvalidArgumentError(
-            f"their commits cannot be read, so nothing was changed: {error.message}",
-            table=table.name,
-            suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
-            "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
-        ) from error
-    value = [[o.version, o.txn_uuid, o.is_blind_append, base64.b64encode(o.data).decode()] for o in ours]
-    reason = f"versions from {first} on are being resolved; `deltasql mirror resolve` goes on with it"
-    note = unratify.Note(_note(table), encode_json(value), reason)
-    unratify.take_back(database, table, first, ours[-1].version, note=note, own=[may])
-    return ours
+def _is_ours(database: Database, table: Table, store: Store, version: int) -> bool:
+    """Whether a version that waits is in the log already, byte for byte."""
+    row, path = commits.one(database, table, version), commit_path(version)
+    return row is not None and store.exists(path) and commit_digest(store, path).sha256 == row.sha256
 
 
-def _note(table: Table) -> str:
-    return f"{group_notes.RESOLVING}{table.table_id}"
+def _read_theirs(table: Table, first: int, options: Mapping[str, str] | None) -> list[_Theirs]:
+    """Their commits from a version on."""
+    reader, version = FileTxnLogReader(table.location, options), first
+    found: list[_Theirs] = []
+    while reader.store.exists(commit_path(version)):
+        actions, copy = copied(reader, version, "adopt")
+        for protocol in (a for a in actions if isinstance(a, Protocol)):
+            check_readable(protocol, table=table.name)
+        found.append(_Theirs(version, copy, actions if copy.data is None else ()))
+        version += 1
+    listing = list_log(reader.store)
+    if (beyond := max((*listing.commits, *listing.checkpoints), default=-1)) >= version:
+        raise LogGapError(
+            f"version {version} is not in the log, which goes on to version {beyond}", table=table.name
+        )
+    return found
 
 
-def _noted(database: Database, table: Table) -> list[Ours] | None:
-    """What an interrupted resolution took back."""
-    value = registry.setting(database, _note(table))
-    if value is None:
-        return None
-    return [Ours(v, txn, blind, base64.b64decode(data)) for v, txn, blind, data in decode_json(value)]
+# ---- one transaction -------------------------------------------------------------------------------------
 
 
-# ---- making again --------------------------------------------------------------------------------------
+class _GivenUp(Exception):  # noqa: N818 - not an error: it says with what to begin again
+    """A transaction of ours cannot be kept, and part of it was written already."""
+
+    def __init__(self, txn: str, why: str) -> None:
+        self.txn = txn
+        self.why = why
 
 
-def _made_before(ours: Sequence[Ours], made: Sequence[tuple[int, str]]) -> dict[int, int]:
-    """Our commits that an interrupted resolution made again already: old version -> new version."""
-    done: dict[int, int] = {}
-    for txn in dict.fromkeys(o.txn_uuid for o in ours):
-        old = [o.version for o in ours if o.txn_uuid == txn]
-        done.update(zip(old, [version for version, by in made if by == txn], strict=False))
-    return done
+class _OnlyLooked(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
+    pass
 
 
-def _again(
+def _rebuild(
     database: Database,
-    name: str,
-    ours: Sequence[Ours],
-    done: Mapping[int, int],
-    theirs: Sequence[int],
-    may: OwnWork,
-) -> tuple[dict[int, int], dict[int, str]]:
-    made = dict(done)
-    lost: dict[int, str] = {}
-    before = snapshots.open_table(database, name, ours[0].version - 1).snapshot
-    after = snapshots.open_table(database, name, theirs[-1]).snapshot if theirs else before
-    fitness = Fitness(before, Shape.of(after))
-    for part in parts_of(ours):
-        if part.commits[0].version in made:
-            continue
-        opened = snapshots.open_table(database, name)
-        why = fitness.why_not(part, _live(database, name, part.removed))
-        if why is None:
-            noted = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
-            reads = NOTHING if all(o.is_blind_append for o in part.commits) else ReadSet(files=part.removed)
-            change = TableChange(
-                opened.table, noted[0], opened.snapshot, reads, then=noted[1:], again=may, kept=_KEPT
+    sides: Sequence[_Side],
+    may: Sequence[Callable[[Session], object]],
+    *,
+    allow_split: bool = False,
+    dry_run: bool = False,
+) -> tuple[list[_Moved], dict[str, tuple[str, ...]]]:
+    """Switch all sides to theirs with ours on top: in one transaction, which a dry run takes back."""
+    given_up: dict[str, str] = {}
+    while True:
+        try:
+            with database.write() as session:
+                for work in may:
+                    work(session)
+                held = _hold(session, sides)
+                moved = [_rebase(database, session, held[s.table.table_id], s, given_up) for s in sides]
+                split = _settle(database, session, sides, moved)
+                if split and not (allow_split or dry_run):
+                    raise _would_split(sides, moved, split)
+                for side, one in zip(sides, moved, strict=True):
+                    reason = (
+                        f"commits from version {side.ours[0].version} on: {len(one.made)} made again, "
+                        f"{len(one.lost)} lost"
+                    )
+                    outbox.unfreeze_in(session, held[side.table.table_id].table, reason)
+                if dry_run:
+                    raise _OnlyLooked
+                failpoint("resolve.rebuilt")
+        except _GivenUp as found:
+            given_up[found.txn] = found.why
+        except _OnlyLooked:
+            return moved, split
+        else:
+            for side, one in zip(sides, moved, strict=True):
+                if one.lost:
+                    logger.error(
+                        "%s: commits that could not be made again: %d, %s",
+                        side.table.name,
+                        len(one.lost),
+                        one.lost,
+                    )
+            return moved, split
+
+
+def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
+    """Hold the heads, if nobody committed or published since the sides were looked at."""
+    held = registry.lock(session, [s.table.table_id for s in sides])
+    for side in sides:
+        table = side.table
+        waiting = outbox.waiting_in(session, table.table_id)
+        if table.table_id not in held or waiting != [*side.published, *(o.version for o in side.ours)]:
+            newest = waiting[-1] if waiting else table.head.version
+            raise CatalogBusyError(
+                f"the table changed meanwhile (version {newest} was committed or published), so nothing was "
+                "resolved",
+                table=table.name,
+                suggestion="let its writers rest, then try again",
             )
-            try:
-                # its own id: a repeated call of its writer finds it; the answer must be a new one here
-                outcome = commit(database, [change], txn_uuid=part.txn_uuid, repeated=False)
-            except ProtocolError as error:
-                why = error.message  # such as rows that go, where others made the table append-only
-            else:
-                if not isinstance(outcome, Conflict):
-                    newest = outcome[0].version - len(part.commits) + 1
-                    made.update((o.version, newest + n) for n, o in enumerate(part.commits))
-                    continue
-                why = outcome.detail
-            fitness.lost(part)
-        lost.update((o.version, why) for o in part.commits)
-    if lost:
-        logger.error("%s: commits that could not be made again: %d, %s", name, len(lost), lost)
-    return made, lost
+    return held
+
+
+def _rebase(
+    database: Database, session: Session, locked: LockedTable, side: _Side, given_up: Mapping[str, str]
+) -> _Moved:
+    """Put their commits in the place of ours, and ours on top of them where they fit."""
+    name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
+    before = snapshots.open_in(database, session, name, first - 1).snapshot
+    unratify.take_back(database, session, locked, first)
+    for one in side.theirs:
+        _take_over(database, session, name, one)
+    newest, now = side.theirs[-1].version, session.now_ms()
+    if side.published:
+        span = (side.published[0], side.published[-1])
+        session.run(database.sql("outbox", "published range"), (now, table_id, *span))
+    session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+    failpoint("resolve.taken_over")
+    parts = parts_of(side.ours)
+    after = snapshots.open_in(database, session, name).snapshot
+    # asked before ours are there again: they must stand beside theirs, and had stood beside each other
+    conflicts = _conflicts(session, parts, before, table_id)
+    fitness, moved = Fitness(before, Shape.of(after)), _Moved()
+    dropped: list[Add] = []
+    metadata = before.metadata
+    for part, conflict in zip(parts, conflicts, strict=True):
+        there = [t.version for t in side.theirs if t.copy.txn_uuid == part.txn_uuid]
+        if len(there) == len(part.commits):
+            # published before the database was restored from a backup, and repeated by its writer since
+            moved.made.update(zip((o.version for o in part.commits), there, strict=True))
+            moved.made_txns.add(part.txn_uuid)
+            continue
+        why = given_up.get(part.txn_uuid) or fitness.why_not(part, _live(session, table_id, part.removed))
+        if why is None and read_any(part.reads, dropped, metadata):
+            why = "it read rows that a lost commit of ours changed"
+        why = why or conflict
+        if why is None:
+            versions = _make_again(database, session, name, part)
+            moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
+            moved.made_txns.add(part.txn_uuid)
+            metadata = _last_metadata(part) or metadata
+            continue
+        fitness.lost(part)
+        dropped += _changed(session, table_id, part)
+        moved.lost.update((o.version, why) for o in part.commits)
+        moved.lost_txns[part.txn_uuid] = why
+    return moved
+
+
+def _take_over(database: Database, session: Session, name: str, one: _Theirs) -> None:
+    """Copy one of their commits, as adopting it would."""
+    opened = snapshots.open_in(database, session, name)
+    locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
+    change = TableChange(opened.table, one.actions, opened.snapshot, exact=True, copy=one.copy)
+    txn = one.copy.txn_uuid or str(uuid.uuid4())
+    commits.insert_transaction(database, session, txn, 1, fresh=False)
+    ratify_change(session, locked, change, txn)
+
+
+def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_id: int) -> list[str | None]:
+    """Why each part cannot stand beside what theirs did to the data: the rules of every commit."""
+    locked = registry.lock(session, [table_id])[table_id]
+    found: list[str | None] = []
+    metadata = before.metadata
+    for part in parts:
+        read = replace(before, metadata=metadata)
+        reads = checkable(part.reads, metadata)
+        change = TableChange(
+            locked.table, part.steps[0], read, reads, then=part.steps[1:], isolation=part.isolation
+        )
+        conflict = data_conflict(session, locked, change, read)
+        found.append(None if conflict is None else conflict.detail)
+        metadata = _last_metadata(part) or metadata
+    return found
+
+
+def _last_metadata(part: Part) -> Metadata | None:
+    return next((a for a in reversed(part.every) if isinstance(a, Metadata)), None)
+
+
+def _make_again(database: Database, session: Session, name: str, part: Part) -> list[int]:
+    """Commit a part on top of what is there; its new versions."""
+    opened = snapshots.open_in(database, session, name)
+    locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
+    steps = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
+    change = TableChange(
+        opened.table,
+        steps[0],
+        opened.snapshot,
+        part.reads,
+        then=steps[1:],
+        isolation=part.isolation,
+        kept=_KEPT,
+    )
+    try:
+        # its own id: a repeated call of its writer finds it
+        done = ratify_change(session, locked, change, part.txn_uuid, again=True)
+    except ProtocolError as error:  # such as rows that go, if others made the table append-only
+        raise _GivenUp(part.txn_uuid, error.message) from error
+    return list(range(done.version - len(steps) + 1, done.version + 1))
 
 
 def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
@@ -263,8 +494,58 @@ def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
     return [CommitInfo(extra={**info.extra, "recommittedFrom": version}), *rest]
 
 
-def _live(database: Database, name: str, keys: frozenset[Key]) -> frozenset[Key]:
-    if not keys:
-        return keys
-    adds = read_adds(database, snapshots.open_table(database, name))
-    return frozenset(a.key for a in adds if a.key in keys)
+def _live(session: Session, table_id: int, keys: frozenset[Key]) -> frozenset[Key]:
+    """Those of some files that are there now."""
+    live = live_files(session, table_id, [path for path, _ in keys]) if keys else {}
+    return frozenset((path, dv_id) for path, dv_id in keys if (canonical_path(path), dv_id) in live)
+
+
+def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
+    """The files whose rows a part of ours would have added or removed."""
+    removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
+    keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
+    ids = [file_id for key, (file_id, _, _) in removed.items() if key in keys]
+    return [*(a for a in part.every if isinstance(a, Add)), *read_some_in(session, ids)]
+
+
+# ---- transactions over several tables --------------------------------------------------------------------
+
+
+def _settle(
+    database: Database, session: Session, sides: Sequence[_Side], moved: Sequence[_Moved]
+) -> dict[str, tuple[str, ...]]:
+    """See that every transaction is kept or lost as a whole; those that cannot be: id -> where they stand.
+
+    Raises:
+        _GivenUp: One is lost in a table and was made again in another.
+    """
+    names = {t.table_id: t.name for t in registry.list_in(database, session)}
+    split: dict[str, tuple[str, ...]] = {}
+    for side, one in zip(sides, moved, strict=True):
+        for txn, why in one.lost_txns.items():
+            if any(txn in other.made_txns for other in moved):
+                raise _GivenUp(txn, f"the transaction is lost in {side.table.name}: {why}")
+            rows = session.rows(database.sql("commits", "by transaction"), (txn,))
+            stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
+            lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
+            group_notes.note_lost(session, txn, lost.union(group_notes.lost(session, txn)), stands)
+            if stands:
+                split[txn] = stands
+                more = f"; the other part of the transaction stands in {', '.join(stands)}"
+                parts = [o.version for o in side.ours if o.txn_uuid == txn]
+                one.lost.update((version, one.lost[version] + more) for version in parts)
+    return split
+
+
+def _would_split(
+    sides: Sequence[_Side], moved: Sequence[_Moved], split: Mapping[str, tuple[str, ...]]
+) -> UnsupportedOperationError:
+    txn, stands = next(iter(split.items()))
+    lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost_txns]
+    return UnsupportedOperationError(
+        f"the transaction {txn!r} would be lost in {', '.join(lost)} and stand in {', '.join(stands)}, where "
+        "it cannot be taken back: nothing was changed",
+        table=lost[0],
+        suggestion="`deltasql mirror resolve --dry-run` shows all of them; repeat with --allow-split "
+        "(allow_split=True) to lose these parts, then bring the tables into line by hand",
+    )

@@ -79,7 +79,8 @@ def rollback_import(
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
     commit that was made through the catalog in its log; it is refused while some are not published, while the
-    table is frozen, and where log and catalog do not agree.
+    table is frozen, and if log and catalog do not agree. A table that was created in the catalog was never
+    imported, so it is refused too: use ``export_table`` without a path or ``Catalog.drop_table``.
 
     Args:
         uri: The table's ``deltasql://`` address.
@@ -88,6 +89,9 @@ def rollback_import(
         verify: How thoroughly log and catalog are compared before a finished import is forgotten.
         dry_run: Say what would happen, and change nothing.
         storage_options: Options for the object store.
+
+    Raises:
+        UnsupportedOperationError: The table was never imported, or commits of it are not published.
 
     Example:
         >>> rollback_import("deltasql://sqlite//lake/meta.db?table=sales.orders").action
@@ -203,6 +207,7 @@ def _forget(
     *,
     dry_run: bool,
 ) -> RollbackReport:
+    _refuse_native(database, table)
     followed = table.state == registry.FOLLOWING  # its owners have all of it
     if not followed:
         refuse_unpublished(database, table)
@@ -235,6 +240,18 @@ def _forget(
     with held(database, table.location):
         forget(database, table)
     return report
+
+
+def _refuse_native(database: Database, table: Table) -> None:
+    """Refuse to take back the import of a table that was created in the catalog: there is none."""
+    if imports.of_table(database, table.table_id) is None:
+        raise UnsupportedOperationError(
+            "the table was created in this catalog and never imported: there is no import to roll back",
+            table=table.name,
+            version=table.head.version,
+            suggestion=f"`deltasql export {table.name} --in-place` makes it a plain Delta table; "
+            f"`deltasql drop {table.name}` removes it from the catalog. Both keep its files",
+        )
 
 
 def forget(database: Database, table: Table) -> None:

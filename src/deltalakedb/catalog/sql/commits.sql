@@ -55,10 +55,14 @@ WHERE c.table_id = ? AND NOT EXISTS (
 
 -- name: by transaction
 -- what an earlier attempt with the same id achieved
-SELECT table_id, ordinal, version, timestamp FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;
+SELECT table_id, ordinal, version, timestamp, origin FROM dl_commits WHERE txn_uuid = ? ORDER BY table_id, ordinal;
 
 -- name: transaction
 SELECT 1 FROM dl_transactions WHERE txn_uuid = ?;
+
+-- name: delete transaction
+-- one of which no commit is left: who repeats it does it
+DELETE FROM dl_transactions WHERE txn_uuid = ?;
 
 -- name: insert transaction
 -- it is there already where some of its commits are made again

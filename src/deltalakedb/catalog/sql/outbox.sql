@@ -28,20 +28,24 @@ WHERE c.txn_uuid = ? AND NOT EXISTS (
 )
 ORDER BY t.name;
 
+-- name: reads
+-- what an unpublished commit was made from
+SELECT reads FROM dl_outbox WHERE table_id = ? AND version = ?;
+
 -- name: open versions
 SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
 
 -- name: published
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
+UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL, reads = NULL
 WHERE table_id = ? AND version = ? AND state <> 'published';
 
 -- name: published range
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL
+UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL, reads = NULL
 WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
 
 -- name: published of tables
 -- only: duckdb
-UPDATE dl_outbox SET state = 'published', published_at = r.noted_at, error = NULL
+UPDATE dl_outbox SET state = 'published', published_at = r.noted_at, error = NULL, reads = NULL
 FROM (VALUES {rows}) AS r (table_id, oldest, newest, noted_at)
 WHERE dl_outbox.table_id = r.table_id AND dl_outbox.version BETWEEN r.oldest AND r.newest AND state <> 'published';
 
@@ -100,8 +104,8 @@ WHERE t.name = coalesce(?, t.name)
 ORDER BY t.name;
 
 -- name: notes
--- the pause of the whole catalog, and what could not be written besides commits; a resolution's own note is long
-SELECT name, value FROM dl_settings WHERE name LIKE 'mirror.%' AND name NOT LIKE 'mirror.resolve.%';
+-- the pause of the whole catalog, and what could not be written besides commits
+SELECT name, value FROM dl_settings WHERE name LIKE 'mirror.%' AND name NOT LIKE 'mirror.lost.%';
 
 -- name: paused
 -- those of some tables whose publishing stands still, by themselves or with the whole catalog

@@ -40,7 +40,8 @@ def command(invocation: Invocation, table: str, keep_batches: int | None, verify
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
     commit that was made since in its log. Refused while commits are not published, while the table is frozen
-    (exit code 5), and where log and catalog differ (exit code 3).
+    (exit code 5), and if log and catalog differ (exit code 3). A table that was created in the catalog has no
+    import to take back: use deltasql export --in-place or deltasql drop.
 
     \b
     Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -126,14 +126,22 @@ def recover(invocation: Invocation, table: str) -> None:
 @click.option(
     "--keep-theirs", is_flag=True, required=True, help="Their commits stay; ours go on top with new versions."
 )
+@click.option(
+    "--allow-split",
+    is_flag=True,
+    help="Lose part of a transaction although its other parts stand in other tables.",
+)
 @changing
 @common
 @click.pass_obj
-def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool) -> int:
+def resolve(invocation: Invocation, table: str, keep_theirs: bool, allow_split: bool, dry_run: bool) -> int:
     """Decide a divergence: somebody else's commit stands in the log where we committed too.
 
     Only commits of ours that nobody outside ever saw move. Those that cannot stand beside theirs are lost
     and named: exit code 4. With --dry-run every commit is named, with what would become of it.
+
+    Other tables that diverged and share a transaction with this one are resolved with it. A transaction that
+    would be lost here and stand in another table is refused, unless --allow-split is given.
 
     \b
     Examples:
@@ -150,21 +158,33 @@ def resolve(invocation: Invocation, table: str, keep_theirs: bool, dry_run: bool
             ):
                 invocation.output.note("Nothing was changed.")
                 return ExitCode.ERROR
-        done = catalog.mirror.resolve(name, dry_run=dry_run)
-    document = {
+        done = catalog.mirror.resolve(name, allow_split=allow_split, dry_run=dry_run)
+    every = {name: done, **done.also}
+
+    def view(screen: Screen) -> None:
+        for each, one in every.items():
+            if done.also:
+                screen.line(f"{each}:")
+            _view_resolved(screen, one)
+
+    invocation.output.result(
+        _resolved_document(name, done) | {"also": [_resolved_document(n, r) for n, r in done.also.items()]},
+        view,
+        brief=[f"lost {v} of {n}: {why}" for n, one in every.items() for v, why in one.lost.items()],
+    )
+    return ExitCode.CONFLICT if any(one.lost for one in every.values()) else ExitCode.OK
+
+
+def _resolved_document(name: str, done: Resolved) -> dict[str, Any]:
+    return {
         "table": name,
-        "dry_run": dry_run,
+        "dry_run": done.dry_run,
         "theirs": list(done.theirs),
         "ours": {str(old): new for old, new in done.ours.items()},
         "lost": {str(old): why for old, why in done.lost.items()},
         "commits": [asdict(c) | {"timestamp": render.iso(c.timestamp)} for c in done.commits],
+        "split": {txn: list(tables) for txn, tables in done.split.items()},
     }
-    invocation.output.result(
-        document,
-        lambda screen: _view_resolved(screen, done),
-        brief=[f"lost {v}: {why}" for v, why in done.lost.items()],
-    )
-    return ExitCode.CONFLICT if done.lost else ExitCode.OK
 
 
 def _view_resolved(screen: Screen, done: Resolved) -> None:
@@ -180,6 +200,12 @@ def _view_resolved(screen: Screen, done: Resolved) -> None:
         else:
             now = "would become" if done.dry_run else "is now"
             screen.line(f"  {what} {now} version {done.ours[ours.version]}")
+    for txn, tables in done.split.items():
+        screen.line(
+            f"  ✗ Transaction {txn} stands in {', '.join(tables)}: "
+            + ("needs --allow-split." if done.dry_run else "bring the tables into line by hand."),
+            "red",
+        )
 
 
 @click.command("policy", short_help="Show or set what others may commit.")

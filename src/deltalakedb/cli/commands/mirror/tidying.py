@@ -52,7 +52,8 @@ def clean(invocation: Invocation, table: str, dry_run: bool) -> None:
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
     The retention is the table's delta.logRetentionDuration. Readers outside cannot travel to these versions
-    any more; in the catalog they stay.
+    any more; in the catalog they stay. Refused while the table is frozen or its log is ahead of the
+    catalog (exit code 5).
 
     \b
     Examples:
