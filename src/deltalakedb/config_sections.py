@@ -47,6 +47,10 @@ class CatalogConfig(Section):
         description="new tables carry commit times in their commits: none, those on object stores, or all",
     )
     fence: bool = Field(default=False, description="writers that bypass the catalog refuse new tables")
+    allow_outside_paths: bool = Field(
+        default=False,
+        description="read and commit files outside of their table's root, as those of shallow clones",
+    )
 
 
 class PoolConfig(Section):
