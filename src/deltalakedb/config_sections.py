@@ -51,6 +51,10 @@ class CatalogConfig(Section):
         default=300.0,
         description="seconds by which the clocks of host, database and store may differ for deletions by age",
     )
+    allow_outside_paths: bool = Field(
+        default=False,
+        description="read and commit files outside of their table's root, as those of shallow clones",
+    )
 
 
 class PoolConfig(Section):

@@ -32,6 +32,7 @@
         │   ├── LogGapError               a version is missing
         │   └── LogCorruptError           torn, damaged or contradictory
         ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
+        │   ├── OutsidePathError          a file outside of its table's root
         │   └── UnsupportedFeatureError   a table feature that this client does not know
         ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
         ├── OperationError                delta-rs could not do it: bad SQL, rows that break a constraint, …
@@ -91,6 +92,7 @@ __all__ = [
     "MissingExtraError",
     "NothingWrittenWarning",
     "OperationError",
+    "OutsidePathError",
     "PredicateError",
     "ProtocolError",
     "SchemaError",
@@ -315,6 +317,10 @@ class LogCorruptError(LogError):
 
 class ProtocolError(DeltaSqlError, DeltaProtocolError):
     """The Delta protocol forbids what was asked, or the table violates the protocol."""
+
+
+class OutsidePathError(ProtocolError):
+    """A log, a commit or a catalog names a file outside of its table's root, which the settings forbid."""
 
 
 class UnsupportedFeatureError(ProtocolError):

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.exceptions import ConflictError, InvalidArgumentError
+from deltalakedb.config import Config, use_config
+from deltalakedb.exceptions import ConflictError, InvalidArgumentError, OutsidePathError
 from support.lake import every_type, files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales, shape
 
@@ -293,15 +294,18 @@ def test_files_with_absolute_paths_are_rewritten(table_uri: TableUri, tmp_path: 
             lines.append(json.dumps(action))
     log.write_text("\n".join(lines))
     uri = table_uri("t")
-    import_table(str(root), uri)
-    outside = files_below(other)
-    assert ids_of(DeltaTable(uri)) == [1, 2, 3, 4]
-    assert DeltaTable(uri).delete("id = 3")["num_deleted_rows"] == 1
-    DeltaTable(uri).update({"id": "id * 10"}, predicate="id IN (1, 4)")
-    merge(DeltaTable(uri), ids(2)).when_matched_update({"id": "t.id + 20"}).execute()
-    assert ids_of(DeltaTable(uri)) == [10, 22, 40]
-    assert ids_of(deltalake.DeltaTable(str(root))) == [10, 22, 40]
-    assert files_below(other) == outside
+    with pytest.raises(OutsidePathError):
+        import_table(str(root), uri)
+    with use_config(Config(catalog={"allow_outside_paths": True})):
+        import_table(str(root), uri)
+        outside = files_below(other)
+        assert ids_of(DeltaTable(uri)) == [1, 2, 3, 4]
+        assert DeltaTable(uri).delete("id = 3")["num_deleted_rows"] == 1
+        DeltaTable(uri).update({"id": "id * 10"}, predicate="id IN (1, 4)")
+        merge(DeltaTable(uri), ids(2)).when_matched_update({"id": "t.id + 20"}).execute()
+        assert ids_of(DeltaTable(uri)) == [10, 22, 40]
+        assert ids_of(deltalake.DeltaTable(str(root))) == [10, 22, 40]
+        assert files_below(other) == outside
     removed = [
         json.loads(line)["remove"]["path"]
         for line in (root / "_delta_log" / f"{2:020}.json").read_text().splitlines()

@@ -24,7 +24,7 @@ from deltalakedb.protocol.dv import (
     z85_decode,
     z85_encode,
 )
-from deltalakedb.protocol.paths import resolve
+from deltalakedb.protocol.paths import TablePaths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,19 +77,19 @@ def test_the_protocols_own_examples_are_understood() -> None:
         cardinality=6,
     )
     assert dv_path(inline) is None
-    assert resolve_dv("/t", inline) is None
+    assert resolve_dv(TablePaths("/t", outside=True), inline) is None
     assert list(decode_dv(inline)) == [3, 4, 7, 11, 18, 29]
 
 
 def test_paths_are_resolved_against_the_root() -> None:
     name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    assert resolve_dv("s3://b/t", IN_FILE) == f"s3://b/t/ab/{name}"
+    assert resolve_dv(TablePaths("s3://b/t", outside=True), IN_FILE) == f"s3://b/t/ab/{name}"
     bare = replace(IN_FILE, path_or_inline_dv=IN_FILE.path_or_inline_dv[2:])
-    assert resolve_dv("/t", bare) == f"/t/{name}"
+    assert resolve_dv(TablePaths("/t", outside=True), bare) == f"/t/{name}"
     elsewhere = replace(IN_FILE, storage_type="p", path_or_inline_dv="file:///x/a%20b.bin")
-    assert resolve_dv("/t", elsewhere) == dv_path(elsewhere) == "/x/a b.bin"
+    assert resolve_dv(TablePaths("/t", outside=True), elsewhere) == dv_path(elsewhere) == "/x/a b.bin"
     odd = replace(IN_FILE, path_or_inline_dv="%41" + bare.path_or_inline_dv)
-    assert resolve_dv("/t", odd) == f"/t/%41/{name}"
+    assert resolve_dv(TablePaths("/t", outside=True), odd) == f"/t/%41/{name}"
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_vectors_written_by_spark_are_read(golden: Path, name: str) -> None:
     for file in sorted((root / "_delta_log").glob("*.json")):
         for action in decode_commit(file.read_bytes(), source=file.name):
             if isinstance(action, Add) and (dv := action.deletion_vector) is not None:
-                where = resolve_dv(str(root), dv)
+                where = resolve_dv(TablePaths(str(root), outside=True), dv)
                 data = None if where is None else (root / where).read_bytes()
                 bitmap = decode_dv(dv, data)
-                height = pq.ParquetFile(resolve(str(root), action.path)).metadata.num_rows
+                height = pq.ParquetFile(TablePaths(str(root)).resolve(action.path)).metadata.num_rows
                 assert len(bitmap) == dv.cardinality
                 assert bitmap.max() < height
                 read += 1

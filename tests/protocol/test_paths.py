@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.exceptions import ProtocolError
+from deltalakedb.exceptions import OutsidePathError, ProtocolError
 from deltalakedb.protocol.paths import (
+    TablePaths,
     canonical_path,
     decode_path,
     encode_path,
     is_absolute,
     is_url,
     relative_to,
-    resolve,
-    resolve_all,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 segments = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\x00\\"), min_size=1).filter(
     lambda s: s not in (".", "..")
@@ -38,7 +41,7 @@ def test_a_path_survives_a_round_trip(path: str) -> None:
 @given(paths.filter(lambda p: not is_url(p)))
 def test_a_relative_path_lies_below_every_root(path: str) -> None:
     for root in ("/data/t", "/data/t/", "s3://bucket/t", "file:///data/t", "memory:///"):
-        found = resolve(root, encode_path(path), inside=True)
+        found = TablePaths(root).resolve(encode_path(path))
         assert found.endswith(f"/{path}")
         assert relative_to(root, encode_path(path)) == path
 
@@ -46,7 +49,7 @@ def test_a_relative_path_lies_below_every_root(path: str) -> None:
 @given(st.text(max_size=30))
 def test_no_text_escapes_the_root(path: str) -> None:
     try:
-        found = resolve("/data/t", path, inside=True)
+        found = TablePaths("/data/t").resolve(path)
     except ProtocolError:
         return
     assert found.startswith("/data/t/")
@@ -92,7 +95,7 @@ def test_every_file_has_one_canonical_path(written: str, canonical: str) -> None
     ],
 )
 def test_paths_are_resolved_against_the_root(root: str, path: str, found: str) -> None:
-    assert resolve(root, path) == found
+    assert TablePaths(root, outside=True).resolve(path) == found
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_paths_are_resolved_against_the_root(root: str, path: str, found: str) -
 )
 def test_climbing_and_empty_paths_are_always_refused(path: str) -> None:
     with pytest.raises(ProtocolError) as caught:
-        resolve("/t", path)
+        TablePaths("/t", outside=True).resolve(path)
     assert caught.value.suggestion
 
 
@@ -132,8 +135,47 @@ def test_climbing_and_empty_paths_are_always_refused(path: str) -> None:
 )
 def test_files_elsewhere_are_refused_where_they_must_lie_inside(root: str, path: str) -> None:
     with pytest.raises(ProtocolError, match="outside"):
-        resolve(root, path, inside=True)
+        TablePaths(root).resolve(path)
     assert relative_to(root, path) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "\\etc\\passwd",
+        "%5Cetc%5Cpasswd",
+        "http:evil/x",
+        "http:\\\\evil\\x",
+        "https://169.254.169.254/x",
+        "C:\\x",
+        "file%3A///etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "//host/x",
+        "..",
+        "a/%2e%2e/%2e%2e/x",
+    ],
+)
+def test_no_spelling_leads_outside_unless_allowed(path: str) -> None:
+    with pytest.raises(OutsidePathError) as caught:
+        TablePaths("/t", table="orders").resolve(path)
+    assert caught.value.table == "orders"
+    assert path in str(caught.value).replace("\\\\", "\\")
+
+
+def test_a_refused_path_names_the_setting() -> None:
+    with pytest.raises(OutsidePathError, match=r"catalog\.allow_outside_paths"):
+        TablePaths("/t").resolve("s3://bucket/secret")
+
+
+def test_a_root_behind_a_link_is_found_in_both_spellings(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    (real / "t").mkdir(parents=True)
+    link.symlink_to(real)
+    for root, other in ((real, link), (link, real)):
+        paths = TablePaths(str(root / "t"))
+        assert paths.resolve(f"file://{other}/t/a.parquet") == f"{other}/t/a.parquet"
+        with pytest.raises(OutsidePathError):
+            paths.resolve(f"{other}/u/a.parquet")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +186,15 @@ def test_files_elsewhere_are_refused_where_they_must_lie_inside(root: str, path:
         ("file:/t", "/t/a", "a"),
         ("s3a://b/t", "s3://b/t/a", "a"),
         ("s3://b/t", "s3a://b/t/a", "a"),
+        ("s3://b/t", "S3://b/t/a", "a"),
+        ("gs://b/t", "gcs://b/t/a", "a"),
+        ("s3://b/with%20space", "s3://b/with%20space/a", "a"),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfs://c@a.dfs.core.windows.net/t/a", "a"),
     ],
 )
 def test_absolute_paths_inside_become_relative(root: str, path: str, relative: str) -> None:
     assert relative_to(root, path) == relative
-    assert resolve(root, path, inside=True)
+    assert TablePaths(root).resolve(path)
 
 
 def test_absolute_paths_are_told_from_relative_ones() -> None:
@@ -174,7 +220,7 @@ def test_a_path_that_is_no_unicode_is_refused() -> None:
 
 def test_a_table_without_root_is_refused() -> None:
     with pytest.raises(ProtocolError, match="root"):
-        resolve("", "a")
+        TablePaths("").resolve("a")
 
 
 @pytest.mark.parametrize(
@@ -183,10 +229,11 @@ def test_a_table_without_root_is_refused() -> None:
 def test_many_paths_resolve_as_each_does_alone(odd: str) -> None:
     plain = ["x=1/a.parquet", "b.parquet"]
     for paths in (plain, [*plain, odd], [odd, *plain], []):
-        assert resolve_all("/data/t/", paths) == [resolve("/data/t/", p) for p in paths]
+        allowed = TablePaths("/data/t/", outside=True)
+        assert allowed.resolve_all(paths) == [allowed.resolve(p) for p in paths]
 
 
-@pytest.mark.parametrize("bad", ["", "../a", "x/../a", "a\x00b"])
+@pytest.mark.parametrize("bad", ["", "../a", "x/../a", "a\x00b", "/etc/a", "\\etc", "s3://b/a"])
 def test_one_bad_path_among_many_is_refused(bad: str) -> None:
     with pytest.raises(ProtocolError):
-        resolve_all("/data/t", ["a.parquet", bad, "b.parquet"])
+        TablePaths("/data/t").resolve_all(["a.parquet", bad, "b.parquet"])

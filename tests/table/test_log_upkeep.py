@@ -12,6 +12,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedFeatureError, UnsupportedOperationError
 from deltalakedb.mirror.manifests import write_manifests
+from deltalakedb.protocol.paths import TablePaths
 from support.lake import ids, ids_of, root_of
 from support.twins import Twins, sales
 
@@ -116,7 +117,7 @@ def test_manifests_list_the_files_of_each_partition(twins: Twins) -> None:
     DeltaTable(twins.uri).generate()
     assert not (root / "_symlink_format_manifest" / "place=x" / "manifest").exists()
     with pytest.raises(UnsupportedFeatureError, match="deletion vector"):
-        write_manifests(str(root), [("a.parquet", "u123")], table="t")
+        write_manifests(TablePaths(str(root), table="t"), [("a.parquet", "u123")])
 
 
 def test_the_log_is_not_tidied_inside_a_transaction(table_uri: TableUri, catalog_uri: str) -> None:

@@ -30,7 +30,7 @@ class ReadyEngine(LocalEngine):
     def load(self, task: LoadTask, tails: Any = None) -> None:
         def ready(versions: range) -> Any:
             with task.database.read() as session:
-                encoders = Encoders.of(session, task.row.table_id)
+                encoders = Encoders.of(session, task.row.table_id, task.paths)
             made = ready_tail(task.reader.store, versions, encoders)
             ReadyEngine.made += made is not None
             return made

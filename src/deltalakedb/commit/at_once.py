@@ -13,6 +13,7 @@ from deltalakedb.failpoints import is_watched
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_action, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
+from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on
 
@@ -89,8 +90,7 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
             version=read.version + 1,
             protocol=read.protocol,
             metadata=read.metadata,
-            root=table.location,
-            table=table.name,
+            paths=TablePaths(table.location, database.engine.config.catalog.allow_outside_paths, table.name),
             also=OURS,
         )
     except DeltaSqlError:

@@ -15,6 +15,7 @@ from deltalakedb.commit.info import own_time, with_info
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
+from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.reads import encode_reads
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
@@ -58,6 +59,8 @@ def ratify_change(
     if change.copy is not None and change.copy.txn_uuid is not None:
         txn, again = change.copy.txn_uuid, True  # each version of a transaction is copied by itself
     first = commits.count_of_transaction(session, txn, locked.table.table_id) if again else 0
+    outside = session.engine.config.catalog.allow_outside_paths
+    paths = TablePaths(locked.table.location, outside, locked.table.name)
     for ordinal, step in enumerate(change.steps, start=first):
         if ordinal > first:
             session.barrier()  # the head moves again
@@ -69,14 +72,13 @@ def ratify_change(
             version=version,
             protocol=protocol,
             metadata=metadata,
-            root=locked.table.location,
-            table=name,
+            paths=paths,
             also=own_duties(change, step, protocol),
             made_here=change.copy is None,
         )
         streamed = None if change.copy is None else change.copy.streamed
         if streamed is not None:
-            streamed = _checked(streamed, locked.table, version, protocol, metadata)
+            streamed = _checked(streamed, paths, version, protocol, metadata)
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
         actions: Sequence[Action] = step
@@ -122,7 +124,7 @@ def ratify_change(
 
 
 def _checked(
-    streamed: Streamed, table: Table, version: int, protocol: Protocol, metadata: Metadata
+    streamed: Streamed, paths: TablePaths, version: int, protocol: Protocol, metadata: Metadata
 ) -> Streamed:
     """The same files, each piece checked for its form before it is written."""
 
@@ -133,8 +135,7 @@ def _checked(
                 version=version,
                 protocol=protocol,
                 metadata=metadata,
-                root=table.location,
-                table=table.name,
+                paths=paths,
                 made_here=False,
             )
             yield piece

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.exceptions import LogCorruptError, ProtocolError, StorageError, StorageMissingError
+from deltalakedb.exceptions import (
+    LogCorruptError,
+    OutsidePathError,
+    ProtocolError,
+    StorageError,
+    StorageMissingError,
+)
 from deltalakedb.log.names import SIDECAR_FOLDER
 from deltalakedb.log.struct_stats import stats_json
 from deltalakedb.protocol.actions import Action, Sidecar, UnknownAction, action_from_dict, kind_of
@@ -166,7 +172,7 @@ def as_torn(path: str) -> Iterator[None]:
         yield
     except StorageMissingError as e:
         raise LogCorruptError(f"the checkpoint file {path} is missing", suggestion=_TORN) from e
-    except (StorageError, LogCorruptError):
+    except (StorageError, LogCorruptError, OutsidePathError):
         raise
     except ProtocolError as e:
         raise LogCorruptError(f"the checkpoint file {path}: {e.message}", suggestion=_TORN) from e

@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import UnsupportedFeatureError
-from deltalakedb.protocol.paths import relative_to, resolve
+from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from deltalakedb.protocol.paths import TablePaths
+
 FOLDER = "_symlink_format_manifest"
 
 
 def write_manifests(
-    root: str,
+    paths: TablePaths,
     files: Iterable[tuple[str, str]],
     *,
-    table: str,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Write one manifest for each folder of data files.
 
     Args:
-        root: The table's root.
+        paths: Where the table's files may be, and its name.
         files: Path and deletion vector id of each file, as the log has them.
-        table: The table's name, for messages.
         storage_options: Options for the object store.
 
     Returns:
@@ -35,18 +35,20 @@ def write_manifests(
     Raises:
         UnsupportedFeatureError: A file has a deletion vector, which a manifest cannot tell of.
     """
+    root = paths.root
     manifests: dict[str, list[str]] = {}
     for path, vector in files:
         if vector:
             raise UnsupportedFeatureError(
                 f"the file {path} has a deletion vector: readers of a manifest would see deleted rows",
-                table=table,
+                table=paths.table,
                 suggestion="compact the table first, with delta.enableDeletionVectors set to false",
                 features=("deletionVectors",),
             )
+        place = paths.resolve(path)
         folder = (relative_to(root, path) or "").rpartition("/")[0]
         name = "/".join(part for part in (FOLDER, folder, "manifest") if part)
-        manifests.setdefault(name, []).append(resolve(root, path))
+        manifests.setdefault(name, []).append(place)
     store = open_store(root, storage_options)
     for name, lines in manifests.items():
         store.put(name, "".join(f"{line}\n" for line in lines).encode())

@@ -11,10 +11,12 @@ from pyroaring import BitMap, BitMap64
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.paths import canonical_path, resolve
+from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from deltalakedb.protocol.paths import TablePaths
 
 __all__ = [
     "block_range",
@@ -58,13 +60,20 @@ def dv_path(dv: DeletionVector) -> str | None:
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
-def resolve_dv(root: str, dv: DeletionVector) -> str | None:
-    """The absolute path or URL of the vector's file; None for an inline vector."""
+def resolve_dv(paths: TablePaths, dv: DeletionVector) -> str | None:
+    """The absolute path or URL of the vector's file; None for an inline vector.
+
+    Raises:
+        OutsidePathError: It leads outside of the table's root, and the settings do not allow that.
+        ProtocolError: The descriptor is not valid.
+    """
     if dv.storage_type == "p":
-        return resolve(root, dv.path_or_inline_dv)
-    path = dv_path(dv)
-    # the prefix is plain text, never URL-encoded
-    return None if path is None else resolve(root, path.replace("%", "%25"))
+        return paths.resolve(dv.path_or_inline_dv)
+    if (path := dv_path(dv)) is None:
+        return None
+    # the prefix is plain text, but some readers decode it all the same
+    paths.resolve(path)
+    return paths.resolve(path.replace("%", "%25"))
 
 
 def block_range(dv: DeletionVector) -> tuple[int, int]:

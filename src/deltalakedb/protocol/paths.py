@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
-from deltalakedb.exceptions import ProtocolError
+from deltalakedb.exceptions import OutsidePathError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "OUTSIDE_SETTING",
+    "TablePaths",
     "canonical_path",
     "decode_path",
     "encode_path",
@@ -20,8 +24,6 @@ __all__ = [
     "is_absolute",
     "is_url",
     "relative_to",
-    "resolve",
-    "resolve_all",
 ]
 
 #: what RFC 3986 allows in a path segment, and the slash
@@ -32,8 +34,14 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE: Final = re.compile(r"file:/+", re.IGNORECASE)
 #: what, in paths joined by line feeds, asks for a closer look at each
-_UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n")
-_OUTSIDE: Final = "refuse the commit: a data file must lie below the table's root"
+_UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n", "\\")
+_OUTSIDE: Final = "have the writer of the log name a file below the table's root"
+#: the setting that allows files outside of their table's root
+OUTSIDE_SETTING: Final = "catalog.allow_outside_paths"
+#: as the log spells a path that does not continue the root's: a slash, a backslash, a scheme, a drive
+_LEAVES: Final = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:")
+#: what other engines call the same stores
+_ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 
 
 def encode_path(path: str) -> str:
@@ -91,43 +99,73 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or is_url(path)
 
 
-def resolve(root: str, path: str, *, inside: bool = False) -> str:
-    """Where a data file lies: an absolute path, or a URL where the root or the path is one.
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Decides where the files of one table may be; every reader and every commit asks it.
 
-    Args:
+    Attributes:
         root: The table's root, a plain path or a URL.
-        path: The path as the log has it.
-        inside: Refuse paths that lead outside of the root.
-
-    Raises:
-        ProtocolError: The path is empty, climbs with ``..``, or leads outside although it must not.
-
-    Example:
-        >>> resolve("/data/t", "x=1/a%20b.parquet"), resolve("s3://bucket/t/", "a%20b.parquet")
-        ('/data/t/x=1/a b.parquet', 's3://bucket/t/a b.parquet')
+        outside: Accept files outside of the root (the setting ``catalog.allow_outside_paths``).
+        table: The table's name, for messages.
     """
-    plain = check_path(path)
-    if not is_absolute(plain):
-        return f"{_plain_root(root)}/{plain}"
-    if inside and relative_to(root, path) is None:
-        raise ProtocolError(f"the file {path!r} lies outside of the table", suggestion=_OUTSIDE)
-    return plain
 
+    root: str
+    outside: bool = False
+    table: str | None = None
 
-def resolve_all(root: str, paths: Sequence[str]) -> list[str]:
-    """Where many data files lie: what `resolve` says of each.
+    def resolve(self, path: str) -> str:
+        """The absolute path of a data file, or its URL if the root or the path is one.
 
-    Raises:
-        ProtocolError: As `resolve`.
-    """
-    if not paths:
-        return []
-    # one look at all of them is several times faster than a look at each
-    joined = "\n".join(["", *paths, ""])
-    if any(mark in joined for mark in _UNUSUAL):
-        return [resolve(root, path) for path in paths]
-    below = f"{_plain_root(root)}/"
-    return [below + path for path in paths]
+        Args:
+            path: The path as the log has it.
+
+        Raises:
+            OutsidePathError: It leads outside of the root, and the settings do not allow that.
+            ProtocolError: It is empty or holds a NUL.
+
+        Example:
+            >>> TablePaths("/data/t").resolve("x=1/a%20b.parquet")
+            '/data/t/x=1/a b.parquet'
+            >>> TablePaths("s3://bucket/t/").resolve("a%20b.parquet")
+            's3://bucket/t/a b.parquet'
+        """
+        plain = check_path(path, table=self.table)
+        if (_LEAVES.match(path) or _starts_anew(plain)) and not self.outside and not self._is_below(path):
+            raise self._refusal(path)
+        return plain if is_absolute(plain) else f"{_plain_root(self.root)}/{plain}"
+
+    def resolve_all(self, paths: Sequence[str]) -> list[str]:
+        """What `resolve` returns for each of many paths.
+
+        Raises:
+            OutsidePathError: As `resolve`.
+            ProtocolError: As `resolve`.
+        """
+        if not paths:
+            return []
+        # one look at all of them is several times faster than a look at each
+        joined = "\n".join(["", *paths, ""])
+        if any(mark in joined for mark in _UNUSUAL):
+            return [self.resolve(path) for path in paths]
+        below = f"{_plain_root(self.root)}/"
+        return [below + path for path in paths]
+
+    def _is_below(self, path: str) -> bool:
+        if relative_to(self.root, path) is not None:
+            return is_absolute(canonical_path(path))
+        plain, root = canonical_path(path), _plain_root(self.root)
+        if is_url(root) or not plain.startswith("/"):
+            return False
+        # a folder above the root may be a link, and writers spell the root either way
+        return os.path.realpath(plain).startswith(f"{os.path.realpath(root).rstrip('/')}/")
+
+    def _refusal(self, path: str) -> OutsidePathError:
+        return OutsidePathError(
+            f"the path {path[:300]!r} leads outside of the table's root {self.root}",
+            table=self.table,
+            suggestion="the log may name files that are not the table's own; if you trust it, for example as "
+            f"a shallow clone, set {OUTSIDE_SETTING} (DELTASQL_CATALOG__ALLOW_OUTSIDE_PATHS) to true",
+        )
 
 
 def relative_to(root: str, path: str) -> str | None:
@@ -139,9 +177,13 @@ def relative_to(root: str, path: str) -> str | None:
     plain = check_path(path)
     if not is_absolute(plain):
         return plain
-    below = _same_scheme(_plain_root(root)) + "/"
-    plain = _same_scheme(plain)
-    return plain[len(below) :] or None if plain.startswith(below) else None
+    plain, own = _same_scheme(plain), _plain_root(root)
+    # the URL of a root is encoded, the path is not any more
+    for spelled in (own, decode_path(own)) if is_url(own) else (own,):
+        below = f"{_same_scheme(spelled)}/"
+        if plain.startswith(below):
+            return plain[len(below) :] or None
+    return None
 
 
 def file_below(root: str, path: str) -> str | None:
@@ -159,18 +201,26 @@ def file_below(root: str, path: str) -> str | None:
     return name if name is None or is_url(root) else posixpath.normpath(name).lstrip("/")
 
 
-def check_path(path: str) -> str:
+def check_path(path: str, *, table: str | None = None) -> str:
     """The canonical form of a path that may be a data file's.
 
     Raises:
-        ProtocolError: It is empty, holds a NUL, or climbs with ``..``.
+        OutsidePathError: It climbs with ``..``.
+        ProtocolError: It is empty or holds a NUL.
     """
     plain = canonical_path(path)
     if not plain or "\x00" in plain:
-        raise ProtocolError(f"{path!r} is not a path of a data file", suggestion=_OUTSIDE)
+        raise ProtocolError(f"{path!r} is not a path of a data file", table=table, suggestion=_OUTSIDE)
     if ".." in plain and ".." in plain.replace("\\", "/").split("/"):
-        raise ProtocolError(f"the path {path!r} climbs out of its folder", suggestion=_OUTSIDE)
+        raise OutsidePathError(
+            f"the path {path[:300]!r} climbs out of its folder with '..'", table=table, suggestion=_OUTSIDE
+        )
     return plain
+
+
+def _starts_anew(plain: str) -> bool:
+    """Whether a decoded path does not continue the root's; URL parsers take a backslash for a slash."""
+    return is_absolute(plain) or plain.startswith("\\")
 
 
 def _plain_root(root: str) -> str:
@@ -183,8 +233,6 @@ def _plain_root(root: str) -> str:
 
 
 def _same_scheme(url: str) -> str:
-    """Spark's names of S3 and Google storage are the stores' own ones."""
-    for alias, name in (("s3a://", "s3://"), ("s3n://", "s3://"), ("gcs://", "gs://")):
-        if url.startswith(alias):
-            return name + url[len(alias) :]
-    return url
+    """Spark's names of S3, Google and Azure storage are the stores' own ones."""
+    scheme, mark, rest = url.partition("://")
+    return _ALIASES.get(scheme.lower(), scheme.lower()) + mark + rest if mark else url

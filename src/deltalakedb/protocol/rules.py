@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Action, Add, Cdc, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.paths import canonical_path, resolve
+from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.upgrades import FENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    from deltalakedb.protocol.paths import TablePaths
 
 APPEND_ONLY = "delta.appendOnly"
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
@@ -81,8 +84,7 @@ def check_commit(
     version: int,
     protocol: Protocol | None,
     metadata: Metadata | None,
-    root: str,
-    table: str,
+    paths: TablePaths,
     also: Collection[str] = (),
     made_here: bool = True,
 ) -> tuple[Protocol, Metadata]:
@@ -93,8 +95,7 @@ def check_commit(
         version: The version it would become.
         protocol: The table's protocol before it, None for version 0.
         metadata: The table's metadata before it, None for version 0.
-        root: The table's location: relative paths stay below it.
-        table: The table's name, for messages.
+        paths: Where the table's files may be, and its name.
         also: Writer features whose duties the caller fulfils itself.
         made_here: False for a commit that another writer has made already: only its form is checked.
 
@@ -103,7 +104,7 @@ def check_commit(
     """
 
     def refuse(message: str, suggestion: str | None = None) -> ProtocolError:
-        return ProtocolError(message, table=table, version=version, suggestion=suggestion)
+        return ProtocolError(message, table=paths.table, version=version, suggestion=suggestion)
 
     for kind in (Metadata, Protocol):
         if (count := sum(isinstance(a, kind) for a in actions)) > 1:
@@ -116,7 +117,7 @@ def check_commit(
     if made_here:
         # a feature that is only named asks nothing of a commit without files, but all of those that follow
         bare = version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in actions)
-        check_writable(protocol, table=table, also={*also, *_NAMEABLE} if bare else also)
+        check_writable(protocol, table=paths.table, also={*also, *_NAMEABLE} if bare else also)
     for name, files in (
         ("add", [a for a in actions if isinstance(a, Add)]),
         ("remove", [a for a in actions if isinstance(a, Remove)]),
@@ -125,9 +126,8 @@ def check_commit(
         if len(set(keys)) < len(keys):
             twice = next(k for k, n in Counter(keys).items() if n > 1)
             raise refuse(f"the file {twice[0]} appears twice as {name}")
-    for action in actions:
-        if isinstance(action, Add | Cdc):
-            resolve(root, action.path)
+    check_one_vector(actions, paths, version=version)
+    check_places(actions, paths)
     if made_here:
         for what, names in (
             ("application", [a.app_id for a in actions if isinstance(a, Txn)]),
@@ -145,3 +145,32 @@ def check_commit(
             "append instead, or set delta.appendOnly to false",
         )
     return protocol, metadata
+
+
+def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: int) -> None:
+    """Refuse a commit that adds one data file under several deletion vectors: its rows would count twice."""
+    seen: dict[str, str] = {}
+    for action in actions:
+        if isinstance(action, Add):
+            path = canonical_path(action.path)
+            if seen.setdefault(path, action.dv_id) != action.dv_id:
+                raise ProtocolError(
+                    f"the file {path} is added twice, with different deletion vectors",
+                    table=paths.table,
+                    version=version,
+                    suggestion="a version holds a data file once: have the writer remove the other entry",
+                )
+
+
+def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
+    """Refuse actions that name files where the table may have none, deletion vectors included.
+
+    Raises:
+        OutsidePathError: A file is outside of the table's root, and the settings do not allow that.
+        ProtocolError: A path or a deletion vector is malformed.
+    """
+    for action in actions:
+        if isinstance(action, Add | Remove | Cdc):
+            paths.resolve(action.path)
+            if not isinstance(action, Cdc) and action.deletion_vector is not None:
+                resolve_dv(paths, action.deletion_vector)

@@ -133,7 +133,7 @@ class SparkEngine:
         done = imports.receipts(task.database, task.row.import_id)
         begun = {r.begins for r in done if r.kind == "base" and r.ends >= r.begins}
         with task.database.read() as session:
-            encoders = Encoders.of(session, task.row.table_id)
+            encoders = Encoders.of(session, task.row.table_id, task.paths)
         here = task.database.address.engine not in _SHARED or task.rate_limit > 0
         windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
         shares = cut(scan.rows, task.plan.batch_size, windows, begun)

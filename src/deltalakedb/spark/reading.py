@@ -12,7 +12,7 @@ from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
 from deltalakedb.table.arrow_schemas import arrow_schema
-from deltalakedb.table.scan import known
+from deltalakedb.table.scan import check_files, known
 from deltalakedb.table.source import LogSource
 from deltalakedb.table.sql_table import SqlDeltaTable
 
@@ -85,6 +85,8 @@ def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> Data
     snapshot = table._source.snapshot
     picked = _picked(spark, table, where)
     if picked is None and _is_published(table):
+        # delta-spark goes wherever the log sends it
+        check_files(table._source, table._root)
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
         if spark.conf.get("spark.delta.logStore.class", None) == CLASS:
             reader = reader.option(KNOWN, "true")  # it need not ask what the database has told already

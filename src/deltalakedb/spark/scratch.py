@@ -63,7 +63,7 @@ def frame_over(
     The log stays as long as the session: a DataFrame may be planned again at any time, and the same files may
     be asked for again, which Delta then knows already.
     """
-    lent = [_for_spark(add) for add in Absolute(root.location).lend(list(adds))]
+    lent = [_for_spark(add) for add in Absolute(root.paths).lend(list(adds))]
     state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
     known = _logs.setdefault(spark, {})
     key = hashlib.sha256(state).hexdigest()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Add, Metadata
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.paths import TablePaths
 
 #: bytes of files that one task reads, as Spark's own sources have it
 _TASK_BYTES: Final = 128 << 20
@@ -127,15 +128,19 @@ class _Files(InputPartition):
 
     snapshot: Snapshot
     adds: list[Add]
-    location: str
+    paths: TablePaths
     storage_options: Mapping[str, str] | None
 
     def __init__(
-        self, snapshot: Snapshot, adds: list[Add], location: str, storage_options: Mapping[str, str] | None
+        self,
+        snapshot: Snapshot,
+        adds: list[Add],
+        paths: TablePaths,
+        storage_options: Mapping[str, str] | None,
     ) -> None:
         super().__init__(None)
         self.snapshot, self.adds = snapshot, adds
-        self.location, self.storage_options = location, storage_options
+        self.paths, self.storage_options = paths, storage_options
 
 
 class _Reader(DataSourceReader):
@@ -148,7 +153,7 @@ class _Reader(DataSourceReader):
         table = _open(self._options)
         adds = table._source.adds(table._where(self._options.get("where")))
         root = table._root
-        return files_partitions(table._source.snapshot, adds, root.location, root.options)
+        return files_partitions(table._source.snapshot, adds, root.paths, root.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some files, by delta-rs."""
@@ -156,10 +161,10 @@ class _Reader(DataSourceReader):
 
 
 def files_partitions(
-    snapshot: Snapshot, adds: Iterable[Add], location: str, storage_options: Mapping[str, str] | None
+    snapshot: Snapshot, adds: Iterable[Add], paths: TablePaths, storage_options: Mapping[str, str] | None
 ) -> list[_Files]:
     """Files in groups for one task each."""
-    return [_Files(snapshot, group, location, storage_options) for group in _groups(adds, _TASK_BYTES)]
+    return [_Files(snapshot, group, paths, storage_options) for group in _groups(adds, _TASK_BYTES)]
 
 
 def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -168,8 +173,9 @@ def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.Rec
         return iter(())  # Spark asks for one where there are none
     whole = arrow_schema(partition.snapshot.metadata.schema_string)
     schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
-    check_here(partition.location)
-    root = root_at(partition.location, partition.storage_options)
+    paths = partition.paths
+    check_here(paths.root)
+    root = root_at(paths.root, partition.storage_options, table=paths.table, outside=paths.outside)
     table = raw_table(partition.snapshot, partition.adds, root)
     reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=None))
     return conformed(reader, schema, table)

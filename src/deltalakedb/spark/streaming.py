@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.table.change_files import Version
 
 #: files of one micro-batch, unless the options say otherwise
@@ -120,12 +121,12 @@ class Changes(InputPartition):
         self,
         snapshot: Snapshot,
         changes: list[Change],
-        location: str,
+        paths: TablePaths,
         storage_options: Mapping[str, str] | None,
     ) -> None:
         super().__init__(None)
         self.snapshot, self.changes = snapshot, changes
-        self.location, self.storage_options = location, storage_options
+        self.paths, self.storage_options = paths, storage_options
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -211,17 +212,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._rules.feed:
             by = self._rules.limit
             return [
-                Changes(snapshot, units[n : n + by], root.location, root.options)
+                Changes(snapshot, units[n : n + by], root.paths, root.options)
                 for n in range(0, len(units), by)
             ]
-        return files_partitions(snapshot, units, root.location, root.options)
+        return files_partitions(snapshot, units, root.paths, root.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some files, by delta-rs."""
         from deltalakedb.spark.source import read_files  # which knows this module
 
         if isinstance(partition, Changes):
-            root = root_at(partition.location, partition.storage_options)
+            paths = partition.paths
+            root = root_at(paths.root, partition.storage_options, table=paths.table, outside=paths.outside)
             return read_changes(partition.snapshot, partition.changes, root, self._columns)
         return read_files(partition, self._columns)
 
@@ -283,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(table, log, found)
         if self._rules.feed:
             log.check_enabled(version)
-            return list(log.changes(found, Vectors(table._row.location, table._root.options)))
+            return list(log.changes(found, Vectors(table._root)))
         adds = [a for a in found.actions if isinstance(a, Add) and a.data_change]
         removes = [a for a in found.actions if isinstance(a, Remove) and a.data_change]
         if removes and self._rules.skip_changes:

@@ -70,7 +70,7 @@ class TailJobs:
         encoders, group = self._encoders, self._group(start)
         if encoders is None:
             with self._task.database.read() as session:
-                encoders = self._encoders = Encoders.of(session, self._task.row.table_id)
+                encoders = self._encoders = Encoders.of(session, self._task.row.table_id, self._task.paths)
         coming, self._coming = self._coming, None
         made = coming[1].result() if coming and coming[0] == start else self._job(group, encoders)
         if None not in made.values() and (more := self._group(group[-1].stop)):

@@ -125,7 +125,7 @@ def _changes(table: SqlReads, wanted: Range) -> list[Change]:
     if wanted.starting_version is not None:
         log.check_enabled(first)
     out: list[Change] = []
-    vectors = Vectors(table._row.location, options)
+    vectors = Vectors(table._root)
     for version in log.versions(first, last):
         if (after is not None and version.timestamp < after) or (
             before is not None and version.timestamp > before

@@ -14,7 +14,7 @@ from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, Stor
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
-from deltalakedb.protocol.paths import decode_path, resolve
+from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -85,7 +85,7 @@ def dataset(
         paths = [root.arrow_path(path) for path in paths]
         files = root.arrow(dict(zip(paths, sizes, strict=True)))
     else:
-        paths = [_below(root.location, path) for path in paths]
+        paths = [_below(root, path) for path in paths]
         files = _native(filesystem)
     guarantee = _Guarantees(metadata, arrow, with_stats=found.num_rows <= _GUARANTEES_UPTO)
     fragments = [
@@ -100,9 +100,10 @@ def dataset(
     return ViewableDataset(fragments, _encoded(arrow, options), file_format, files)
 
 
-def guarantees(source: Source, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:
+def guarantees(source: Source, root: Root, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:
     """The candidate files below the root, each with what is certain about its rows."""
     found = source.scan(_COLUMNS, where)
+    root.paths.resolve_all(found.column("path").to_pylist())
     guarantee = _Guarantees(source.snapshot.metadata, schema, with_stats=found.num_rows <= _GUARANTEES_UPTO)
     return [
         (decode_path(path), guarantee.of(decode_json(values), stats))
@@ -132,8 +133,8 @@ def _encoded(schema: pa.Schema, options: ds.ParquetReadOptions) -> pa.Schema:
     )
 
 
-def _below(root: str, path: str) -> str:
-    return resolve(root, path).removeprefix(root).lstrip("/")
+def _below(root: Root, path: str) -> str:
+    return root.paths.resolve(path).removeprefix(root.location).lstrip("/")
 
 
 class _Guarantees:

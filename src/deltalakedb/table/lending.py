@@ -11,13 +11,14 @@ from urllib.parse import quote
 from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
-from deltalakedb.protocol.paths import encode_path, is_absolute, is_url, relative_to, resolve
+from deltalakedb.protocol.paths import encode_path, is_absolute, is_url, relative_to
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.storage.store import Store
 
 #: what lent files lie under inside a scratch folder; no partition folder or data file is called so
@@ -28,13 +29,13 @@ class Absolute:
     """Lends files for reading, by paths that stand for themselves.
 
     Args:
-        root: The table's root, a local path.
+        paths: Where the table's files may be; its root is a local path.
     """
 
     copies: Final = False
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, paths: TablePaths) -> None:
+        self._paths = paths
 
     def lend(self, adds: Sequence[Add]) -> list[Add]:
         """The adds with absolute paths, those of their deletion vectors included."""
@@ -42,10 +43,10 @@ class Absolute:
 
     def _placed(self, add: Add) -> Add:
         vector = add.deletion_vector
-        if vector is not None and vector.storage_type == "u":
-            place = resolve_dv(self._root, vector) or ""
+        place = None if vector is None else resolve_dv(self._paths, vector)
+        if vector is not None and place is not None and vector.storage_type == "u":
             vector = replace(vector, storage_type="p", path_or_inline_dv=_url(place))
-        return replace(add, path=_url(resolve(self._root, add.path)), deletion_vector=vector)
+        return replace(add, path=_url(self._paths.resolve(add.path)), deletion_vector=vector)
 
 
 def _url(place: str) -> str:
@@ -56,14 +57,15 @@ class Links:
     """Lends files by symbolic links to the folders that hold them.
 
     Args:
-        root: The table's root, a local path.
+        paths: Where the table's files may be; its root is a local path.
         folder: The scratch folder.
     """
 
     copies: Final = False
 
-    def __init__(self, root: str, folder: Path) -> None:
-        self._root = root
+    def __init__(self, paths: TablePaths, folder: Path) -> None:
+        self._paths = paths
+        self._root = paths.root
         self._folder = folder
         self._links: dict[str, str] = {}
 
@@ -72,12 +74,14 @@ class Links:
         return [self._linked(add) for add in adds]
 
     def _linked(self, add: Add) -> Add:
+        real = Path(self._paths.resolve(add.path))
         if is_absolute(add.path):
-            real = Path(resolve(self._root, add.path))
             path = f"{self._link(str(real.parent))}/{quote(real.name)}"
         else:
             path = f"{self._link(self._root)}/{add.path}"
         vector = add.deletion_vector
+        if vector is not None:
+            resolve_dv(self._paths, vector)
         if vector is not None and vector.storage_type == "u":
             prefix = f"{self._link(self._root)}/{vector.path_or_inline_dv[:-20]}".rstrip("/")
             vector = replace(vector, path_or_inline_dv=prefix + vector.path_or_inline_dv[-20:])
@@ -95,7 +99,7 @@ class Copies:
     """Lends files by fetching them, several at a time; deletion vectors travel inside the log.
 
     Args:
-        root: The table's root, a URL.
+        paths: Where the table's files may be; its root is a URL.
         store: The store at the root.
         folder: The scratch folder.
         options: Storage options for files that lie outside of the root.
@@ -107,7 +111,7 @@ class Copies:
 
     def __init__(
         self,
-        root: str,
+        paths: TablePaths,
         store: Store,
         folder: Path,
         *,
@@ -115,7 +119,8 @@ class Copies:
         limit: int,
         parallel: int,
     ) -> None:
-        self._root = root
+        self._paths = paths
+        self._root = paths.root
         self._store = store
         self._folder = folder / LENT
         self._options = options
@@ -143,7 +148,7 @@ class Copies:
     def _copied(self, number: int, add: Add) -> Add:
         # short names of our own: a key may be longer than a file name can be, or lie outside of the root
         name = f"{number}.parquet"
-        store, path = self._place(resolve(self._root, add.path))
+        store, path = self._place(self._paths.resolve(add.path))
         try:
             store.fetch(path, self._folder / name)
             vector = self._inline(add.deletion_vector)
@@ -156,7 +161,7 @@ class Copies:
 
     def _inline(self, vector: DeletionVector | None) -> DeletionVector | None:
         """The vector with its rows inside, so that its file is not needed."""
-        if vector is None or (url := resolve_dv(self._root, vector)) is None:
+        if vector is None or (url := resolve_dv(self._paths, vector)) is None:
             return vector
         store, path = self._place(url)
         block = store.get_range(path, *block_range(vector))

@@ -48,9 +48,8 @@ def generate(table: SqlDeltaTable) -> None:
     found = table._source.scan(("path", "dv_id"))
     paths, vectors = (c.to_pylist() for c in found.columns)
     write_manifests(
-        table._row.location,
+        table._root.paths,
         zip(paths, vectors, strict=True),
-        table=table.name,
         storage_options=table._root.options,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.protocol.paths import relative_to, resolve
+from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ def missing(root: Root, paths: Sequence[str]) -> list[str]:
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
     gone = []
     for path in paths:
+        place = root.paths.resolve(path)
         below = relative_to(root.location, path)
         if below is None:
-            folder, _, name = resolve(root.location, path).rpartition("/")
+            folder, _, name = place.rpartition("/")
             there = open_store(folder or "/", root.options).exists(name)
         else:
             there = root.store.exists(below) if listed is None else below in listed

@@ -119,7 +119,7 @@ class RawReads:
         from deltalakedb.table.dataset import guarantees
 
         where = self._owner._pruning(file_pruning_predicate)
-        return guarantees(self._owner._source, pa.schema(schema), where)
+        return guarantees(self._owner._source, self._owner._root, pa.schema(schema), where)
 
     def deletion_vectors(self) -> Any:
         """The files that have a deletion vector, with the rows that stay."""

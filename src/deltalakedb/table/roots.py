@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from deltalakedb.config import Config, get_config
 from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import LOG_FOLDER
-from deltalakedb.protocol.paths import decode_path, relative_to, resolve
+from deltalakedb.protocol.paths import TablePaths, decode_path, relative_to
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.lending import Absolute, Copies, Links, check_limit
@@ -81,6 +81,11 @@ class Root(Protocol):
         ...
 
     @property
+    def paths(self) -> TablePaths:
+        """Where files of the table may be."""
+        ...
+
+    @property
     def options(self) -> Mapping[str, str] | None:
         """Storage options; None leaves everything to the environment."""
         ...
@@ -138,9 +143,22 @@ class Root(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalRoot:
-    """A folder on a local or mounted disk."""
+    """A folder on a local or mounted disk.
+
+    Attributes:
+        location: Its path.
+        outside: Whether the table's log may name files elsewhere.
+        table: The table's name, for messages.
+    """
 
     location: str
+    outside: bool = False
+    table: str | None = None
+
+    @property
+    def paths(self) -> TablePaths:
+        """Where files of the table may be."""
+        return TablePaths(self.location, self.outside, self.table)
 
     @property
     def is_local(self) -> bool:
@@ -163,7 +181,7 @@ class LocalRoot:
 
     def lender(self, folder: Path, *, reading: bool = False) -> Lender:
         """Absolute paths for reading, else links: delta-rs rewrites only what lies below its folder."""
-        return Absolute(self.location) if reading else Links(self.location, folder)
+        return Absolute(self.paths) if reading else Links(self.paths, folder)
 
     def show(self, folder: Path) -> None:
         """Link what is here."""
@@ -205,7 +223,7 @@ class LocalRoot:
 
     def placed(self, paths: Iterable[str]) -> list[PlacedFile]:
         """Paths of files."""
-        return [Path(resolve(self.location, path)) for path in paths]
+        return [Path(self.paths.resolve(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:  # noqa: ARG002 - a disk knows them
         """The local file system."""
@@ -215,7 +233,7 @@ class LocalRoot:
 
     def arrow_path(self, path: str) -> str:
         """An absolute path."""
-        return resolve(self.location, path)
+        return self.paths.resolve(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +246,8 @@ class RemoteRoot:
         folder: Where fetched files lie for the time being; None for the system's temporary folder.
         limit: Bytes to fetch for one operation at most.
         parallel: Transfers at a time.
+        outside: Whether the table's log may name files elsewhere.
+        table: The table's name, for messages.
     """
 
     location: str
@@ -235,6 +255,13 @@ class RemoteRoot:
     folder: str | None
     limit: int
     parallel: int
+    outside: bool = False
+    table: str | None = None
+
+    @property
+    def paths(self) -> TablePaths:
+        """Where files of the table may be."""
+        return TablePaths(self.location, self.outside, self.table)
 
     @property
     def is_local(self) -> bool:
@@ -263,7 +290,7 @@ class RemoteRoot:
     def lender(self, folder: Path, *, reading: bool = False) -> Lender:  # noqa: ARG002 - both fetch
         """Copies."""
         return Copies(
-            self.location,
+            self.paths,
             self.store,
             folder,
             options=self.options,
@@ -327,7 +354,8 @@ class RemoteRoot:
 
     def arrow_path(self, path: str) -> str:
         """A path below the root, or the URL of a file outside of it."""
-        return relative_to(self.location, path) or resolve(self.location, path)
+        place = self.paths.resolve(path)
+        return relative_to(self.location, path) or place
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +374,12 @@ class _PlacedObject:
 
 
 def root_at(
-    location: str, storage_options: Mapping[str, str] | None = None, config: Config | None = None
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+    *,
+    table: str | None = None,
+    outside: bool | None = None,
 ) -> Root:
     """The root at a location.
 
@@ -354,10 +387,14 @@ def root_at(
         location: A path or URL, as the catalog keeps it.
         storage_options: Options for an object store; by default those of the settings, else the environment.
         config: The settings; by default those that hold here.
+        table: The table's name, for messages.
+        outside: Whether the table's log may name files elsewhere; by default as the settings say.
     """
-    if is_local(location):
-        return LocalRoot(location)
     config = config or get_config()
+    if outside is None:
+        outside = config.catalog.allow_outside_paths
+    if is_local(location):
+        return LocalRoot(location, outside, table)
     remote = config.remote
     return RemoteRoot(
         location,
@@ -365,6 +402,8 @@ def root_at(
         remote.folder,
         remote.fetch_limit_bytes,
         remote.parallel,
+        outside,
+        table,
     )
 
 

@@ -16,8 +16,8 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, Unsuppor
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
-from deltalakedb.protocol.paths import resolve, resolve_all
 from deltalakedb.protocol.properties import mapping_mode
+from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -194,15 +194,29 @@ def _there(batches: Iterator[pa.RecordBatch], adds: list[Add], root: Root) -> It
     try:
         yield from batches
     except pa.ArrowException as error:
-        paths = [Path(resolve(root.location, add.path)) for add in adds] if root.is_local else []
+        paths = [Path(root.paths.resolve(add.path)) for add in adds] if root.is_local else []
         if (gone := next((p for p in paths if not p.exists()), None)) is None:
             raise
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
 
 
-def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:
+def check_files(source: Source, root: Root) -> None:
+    """Check where the files of a version are, for a reader that opens what the log names by itself.
+
+    Raises:
+        OutsidePathError: One is outside of the table's root, and the settings do not allow that.
+    """
+    if root.paths.outside:
+        return
+    found = source.scan(("path", "dv_id"))
+    root.paths.resolve_all(found.column("path").to_pylist())
+    if any(found.column("dv_id").to_pylist()):
+        check_places(source.adds(), root.paths)
+
+
+def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
     """Absolute paths of the candidate files."""
-    return resolve_all(root, source.scan(("path",), where).column("path").to_pylist())
+    return root.paths.resolve_all(source.scan(("path",), where).column("path").to_pylist())
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:

@@ -80,7 +80,7 @@ class SqlReads(DeltaTable):
             file_pruning_predicate: A SQL predicate, or filters in disjunctive normal form.
         """
         where = self._pruning(merged(partition_filters, file_pruning_predicate, "partition_filters"))
-        return scan.file_uris(self._source, self._row.location, where)
+        return scan.file_uris(self._source, self._root, where)
 
     def partitions(
         self, partition_filters: Any = None, *, file_pruning_predicate: Any = None
@@ -147,7 +147,8 @@ class SqlReads(DeltaTable):
 
     def deletion_vectors(self) -> RecordBatchReader:
         """The files that have a deletion vector, each with the rows that stay (``True``) and go."""
-        vectors = Vectors(self._row.location, self._root.options)
+        scan.check_files(self._source, self._root)  # an error of the stream would lose its type
+        vectors = Vectors(self._root)
         reader = pa.RecordBatchReader.from_batches(VECTOR_SCHEMA, vectors.kept(self._source.adds()))
         return RecordBatchReader.from_arrow(reader)
 

@@ -26,7 +26,7 @@ from deltalakedb.table.outliving import Outliving
 from deltalakedb.table.places import normal_location, url_of
 from deltalakedb.table.raw import RawProxy
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scan import published_table, raw_table
+from deltalakedb.table.scan import check_files, published_table, raw_table
 from deltalakedb.table.shapes import MetadataView, instant_ms
 from deltalakedb.table.source import (
     LARGEST,
@@ -165,7 +165,10 @@ class SqlDeltaTable(Outliving, SqlReads):
         if not files:
             return raw_table(snapshot, (), self._root).raw
         if self._raw_found is None:
-            found = published_table(snapshot, self._root) if self._is_published() else None
+            found = None
+            if self._is_published():
+                check_files(self._source, self._root)
+                found = published_table(snapshot, self._root)
             self._raw_found = found or raw_table(snapshot, self._source.adds(), self._root)
         return self._raw_found.raw
 
@@ -187,7 +190,7 @@ class SqlDeltaTable(Outliving, SqlReads):
         """Where the table's files lie."""
         if self._at_root is None or self._at_root.location != self._row.location:
             config = self._database.engine.config
-            self._at_root = root_at(self._row.location, self._storage_options, config)
+            self._at_root = root_at(self._row.location, self._storage_options, config, table=self._row.name)
         return self._at_root
 
     def _use_options(self, storage_options: Mapping[str, str] | None) -> None:

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, dv_path
-from deltalakedb.protocol.paths import is_absolute, resolve
+from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, dv_path, resolve_dv
+from deltalakedb.protocol.paths import is_absolute
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from pyroaring import BitMap64
 
     from deltalakedb.protocol.actions import Add, DeletionVector
+    from deltalakedb.table.roots import Root
 
 #: as stock gives it
 VECTOR_SCHEMA = pa.schema(
@@ -32,20 +33,20 @@ class Vectors:
 
     Args:
         root: The table's root.
-        storage_options: Options for its store.
     """
 
-    def __init__(self, root: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self._root = root
-        self._options = storage_options
+    def __init__(self, root: Root) -> None:
+        self._root = root.location
+        self._paths = root.paths
+        self._options = root.options
 
     def rows(self, vector: DeletionVector) -> BitMap64:
         """The indexes of the rows that a vector takes out."""
-        path = dv_path(vector)
-        if path is None:
+        path, place = dv_path(vector), resolve_dv(self._paths, vector)
+        if path is None or place is None:
             return decode_inline(vector)
         if vector.storage_type == "p":
-            folder, _, path = resolve(self._root, vector.path_or_inline_dv).rpartition("/")
+            folder, _, path = place.rpartition("/")
         else:
             folder = self._root
         return decode_block(vector, open_store(folder, self._options).get_range(path, *block_range(vector)))
@@ -58,7 +59,7 @@ class Vectors:
             mask = [True] * self.num_rows(add)
             for row in self.rows(add.deletion_vector):
                 mask[row] = False
-            where = resolve(self._root, add.path)
+            where = self._paths.resolve(add.path)
             # not URL-encoded: readers join it with file_uris()
             uri = where if "://" in where else f"file://{where}"
             yield pa.RecordBatch.from_arrays(
@@ -73,7 +74,7 @@ class Vectors:
             return stats.num_records
         import pyarrow.parquet as pq
 
-        path = resolve(self._root, add.path)
+        path = self._paths.resolve(add.path)
         folder, name = self._root, path.removeprefix(self._root).lstrip("/")
         if is_absolute(add.path):
             folder, _, name = path.rpartition("/")

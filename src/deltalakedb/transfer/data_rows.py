@@ -121,7 +121,7 @@ def check_loaded_rows(
         table = Table(table_id, "", location, "importing", None, None, {}, {}, now, now, head)
         protocol, metadata = Protocol.from_dict(state["protocol"]), Metadata.from_dict(state["metaData"])
         snapshot = Snapshot(report.version, now, protocol, metadata)
-        root = root_at(location, storage_options, database.engine.config)
+        root = root_at(location, storage_options, database.engine.config, table=row.name)
         source = SqlSource(database, OpenTable(table, snapshot))
         rows: Iterable[pa.RecordBatch] = scan(source, root, where=None, columns=None, predicate=None)
         return rows

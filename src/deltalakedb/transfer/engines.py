@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from deltalakedb.protocol.paths import TablePaths
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,6 +44,12 @@ class LoadTask:
     tell: Callable[[ImportProgress], None]
     rate_limit: int = 0
     prove: bool = False
+
+    @property
+    def paths(self) -> TablePaths:
+        """Where the table's files may be."""
+        outside = self.database.engine.config.catalog.allow_outside_paths
+        return TablePaths(self.row.location, outside, self.row.name)
 
 
 class LoadEngine(Protocol):

@@ -17,6 +17,7 @@ from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.rules import check_one_vector, check_places
 from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.transfer.memory import memory_bound, peak_bytes
@@ -133,7 +134,7 @@ class _Load:
         while after in self._begun:
             after += size
         with self._task.database.read() as session:
-            encoders = Encoders.of(session, self._table_id)
+            encoders = Encoders.of(session, self._table_id, self._task.paths)
         try:
             missing = (w for w in self._windows(after) if w.begin not in self._begun)
             proof = self._new_proof()
@@ -253,6 +254,7 @@ class _Load:
             changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), set())
             for kind in (Remove, Add):
                 for piece in pieces(iter_actions(store, path), kind, state if kind is Remove else None):
+                    check_places(piece, self._task.paths)
                     changes.look_up(piece)
                     changes.apply(version, piece)
                     changes.rows.flush()
@@ -291,6 +293,8 @@ class _Load:
             if version > self._plan.first_version or self._plan.base == "none":
                 raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
+        check_places(actions, self._task.paths)
+        check_one_vector(actions, self._task.paths, version=version)
         return self._ratification(version, actions, data), actions
 
     def _ratification(self, version: int, actions: Sequence[Action], data: bytes | None) -> Ratification:

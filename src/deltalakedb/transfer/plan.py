@@ -24,7 +24,9 @@ from deltalakedb.log.large_commits import is_large
 from deltalakedb.log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable, reader_features
+from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
+from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
 from deltalakedb.uri import parse_uri
@@ -182,6 +184,7 @@ def plan_import(
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
     files = list(reader.files())
+    check_places(files, TablePaths(location, get_config().catalog.allow_outside_paths, address.table))
     return replace(made, num_files=len(files), size_bytes=sum(f.size for f in files), exact=True)
 
 

@@ -16,6 +16,7 @@ from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.replay import file_key
+from deltalakedb.protocol.rules import check_one_vector, check_places
 from deltalakedb.transfer.changes import STATE
 from deltalakedb.transfer.vectors import PlainFiles
 from deltalakedb.transfer.windows import block_of
@@ -82,6 +83,8 @@ def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail |
         path = commit_path(version)
         data = store.get(path)
         actions = decode_commit(data, source=path)
+        check_places(actions, encoders.paths)
+        check_one_vector(actions, encoders.paths, version=version)
         if any(isinstance(a, Metadata) for a in actions):
             return None
         adds = [a for a in actions if isinstance(a, Add)]

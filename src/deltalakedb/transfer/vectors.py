@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from deltalakedb.catalog.file_rows import path_hash, plain_path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
-from deltalakedb.protocol.paths import canonical_path, check_path
+from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from deltalakedb.protocol.digest import FileDigest, Numbers
+    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.replay import FileKey
 
 #: path hash, path, dv id, size, modification time, partition values, stats
@@ -103,16 +104,18 @@ def hashes_of(paths: pa.Array) -> Numbers:
     return plain_path_hashes(paths.cast(pa.binary()).to_pylist())
 
 
-def check_paths(paths: pa.Array) -> None:
+def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
     """See that paths may be those of data files; one look at all of them tells whether each must be checked.
 
     Raises:
+        OutsidePathError: One leads outside of the table's root, and the settings do not allow that.
         ProtocolError: One is not.
     """
-    odd = [pc.match_substring(paths, mark) for mark in ("..", "\0")] + [pc.equal(paths, "")]
+    odd = [pc.match_substring(paths, mark) for mark in ("..", "\0", "\\")]
+    odd += [pc.equal(paths, ""), pc.starts_with(paths, "/")]
     if may_be_spelled_otherwise(paths) or any(pc.any(found).as_py() for found in odd):
         for path in paths.to_pylist():
-            check_path(path)
+            allowed.resolve(path)
 
 
 def may_be_spelled_otherwise(paths: pa.Array) -> bool:

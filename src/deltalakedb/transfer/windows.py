@@ -16,6 +16,7 @@ from deltalakedb.catalog.ratify import Counts
 from deltalakedb.log.checkpoint import as_torn, column_actions
 from deltalakedb.log.checkpoint_scan import Piece
 from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.engines.base import Session
     from deltalakedb.log.checkpoint_scan import Window
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.slot_vectors import SlotVectors
     from deltalakedb.protocol.slots import Level, SlotEncoder
     from deltalakedb.transfer.vectors import PlainFiles
@@ -33,15 +35,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Encoders:
-    """The two ways in which files become slot rows; both give the same."""
+    """The two ways in which files become slot rows, both with the same result, and where files may be."""
 
     one: SlotEncoder
     many: SlotVectors
+    paths: TablePaths
 
     @classmethod
-    def of(cls, session: Session, table_id: int) -> Encoders:
+    def of(cls, session: Session, table_id: int, paths: TablePaths) -> Encoders:
         """Those of a table as it is now."""
-        return cls(slot_rows.encoder(session, table_id), slot_rows.vectors(session, table_id))
+        return cls(slot_rows.encoder(session, table_id), slot_rows.vectors(session, table_id), paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +70,25 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
     made = PreparedWindow(window.begin, window.end)
     for part in window.parts:
         if not isinstance(part, Piece):
+            check_places(part, encoders.paths)
             made.parts.append(part)
             continue
         with as_torn(part.path):
             files = plain_files(part.batch)
             block = None if files is None else block_of(files, encoders)
         if block is None:
-            made.parts.append(part.actions())
+            actions = part.actions()
+            with as_torn(part.path):
+                check_places(actions, encoders.paths)
+            made.parts.append(actions)
             continue
         made.parts.append(block)
         if (at := part.batch.schema.get_field_index("remove")) >= 0:
             # tombstones stand in rows of their own
-            made.parts.append(list(column_actions("remove", part.batch.column(at), part.utc)))
+            with as_torn(part.path):
+                removes = list(column_actions("remove", part.batch.column(at), part.utc))
+                check_places(removes, encoders.paths)
+            made.parts.append(removes)
     return made
 
 
@@ -86,9 +96,10 @@ def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
     """Files by columns; None where their statistics ask for the other way.
 
     Raises:
+        OutsidePathError: A file is outside of the table's root, and the settings do not allow that.
         ProtocolError: A path is none of a data file.
     """
-    check_paths(files.paths)
+    check_paths(files.paths, encoders.paths)
     made = encoders.many.columns(files.stats, files.partitions)
     if made is None:
         return None
