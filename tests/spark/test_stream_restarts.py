@@ -1,4 +1,4 @@
-"""Streams that are stopped in any batch, the first one too: a restart has every row, as with format("delta")."""
+"""Streams that stop in any batch, the first one too: a restart has every row, as with format("delta")."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,7 @@ from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -52,7 +51,7 @@ OPTIONS: Final = frozenset(
 _KEPT: Final = 64
 #: the offset that every query begins with, whatever the table holds. A restarted query asks for it again, so
 #: it says nothing of the table: the end of the first batch, which Spark logs, says where that batch began.
-_START: Final[Mapping[str, Any]] = {"start": True}
+_START: Final = {"start": True}
 _FIRST: Final = "first"
 
 
