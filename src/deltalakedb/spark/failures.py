@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.extras import require
 from deltalakedb.table.refusals import refusals
 
 if TYPE_CHECKING:
@@ -36,17 +35,16 @@ def own_words(about: Concerned) -> Iterator[None]:
     Raises:
         OperationError: With the message of delta-spark.
     """
-    java = require("py4j.protocol", "spark", "Spark").Py4JJavaError
-    spark = require("pyspark.errors", "spark", "Spark").PySparkException
     with refusals(about):
         try:
             yield
-        except java as error:
-            raise DeltaError(_words(error)) from error
-        except spark as error:
-            if not any(rule in str(error) for rule in _RULES):
-                raise
-            raise DeltaError(_shown(str(error).partition("\n\nJVM stacktrace")[0])) from error
+        except Exception as error:
+            # by its name: a client of Spark Connect has no py4j
+            if type(error).__name__ == "Py4JJavaError":
+                raise DeltaError(_words(error)) from error
+            if any(rule in str(error) for rule in _RULES):
+                raise DeltaError(_shown(str(error).partition("\n\nJVM stacktrace")[0])) from error
+            raise
 
 
 def _words(error: Any) -> str:
