@@ -27,6 +27,7 @@ from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
+from deltalakedb.table.work import tell_nothing_written
 from deltalakedb.table.writer import create_with, exists, known_mode, open_existing
 from deltalakedb.uri import Address, parse_uri
 
@@ -162,6 +163,7 @@ class Wish:
         if self.mode == "error":
             raise exists(table)
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
+            tell_nothing_written(table.name)
             return None
         more = {} if self.replace_where is None else {"replaceWhere": self.replace_where}
         if self.mode == "overwrite":
