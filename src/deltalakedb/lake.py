@@ -322,7 +322,12 @@ class Catalog:
         return Transaction(self._database, self._address, read_only=True)
 
     def run(
-        self, work: Callable[[Transaction], T], *, retries: int = 10, isolation: Isolation | None = None
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        retries: int = 10,
+        isolation: Isolation | None = None,
+        txn_uuid: str | None = None,
     ) -> T:
         """Run a function in a transaction, again where somebody else was first.
 
@@ -330,6 +335,7 @@ class Catalog:
             work: Called with a fresh transaction each time; what it does outside of it happens each time too.
             retries: How often it is repeated before the conflict is raised.
             isolation: As in ``transaction``.
+            txn_uuid: As in ``transaction``.
 
         Returns:
             What the function returned in the attempt that was committed.
@@ -337,7 +343,7 @@ class Catalog:
         attempts = Retries(retries)
         while True:
             try:
-                with self.transaction(isolation=isolation) as tx:
+                with self.transaction(isolation=isolation, txn_uuid=txn_uuid) as tx:
                     return work(tx)
             except RETRIED as error:
                 time.sleep(attempts.pause(error))

@@ -163,6 +163,21 @@ def test_run_repeats_until_it_succeeds(lake: Catalog) -> None:
     assert ids_of(lake.table("a")) == [1, 11, 21]
 
 
+def test_run_with_an_id_has_one_effect(lake: Catalog) -> None:
+    attempts = []
+
+    def work(tx: Any) -> None:
+        attempts.append(tx.uuid)
+        tx.table("a").update({"id": "id + 1"})
+        if len(attempts) == 1:
+            lake.write("a", ids(10), mode="append")
+
+    for _ in range(2):
+        lake.run(work, txn_uuid="once")
+    assert set(attempts) == {"once"}
+    assert ids_of(lake.table("a")) == [1, 11]
+
+
 def test_run_raises_the_conflict_when_its_retries_are_used_up(lake: Catalog) -> None:
     attempts = []
 

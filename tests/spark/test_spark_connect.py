@@ -12,7 +12,12 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, verify_table
 from deltalakedb.config import Config
-from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, UnsupportedOperationError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    MissingExtraError,
+    OperationError,
+    UnsupportedOperationError,
+)
 from deltalakedb.extras import available
 from deltalakedb.spark import (
     checkpoint,
@@ -87,6 +92,10 @@ def _on_connect(folder: str) -> Mapping[str, Any]:
         delete(spark, uri, "id = 40) OR (1 = 1")
     except InvalidArgumentError as error:
         told["two texts"] = str(error)
+    try:
+        write(spark.range(-1, 0), f"{catalog}?table=ruled", mode="append")
+    except OperationError as error:
+        told["broken rule"] = str(error)
     source = f"{catalog}?table=source"
     told["import"] = import_table(
         str(root / "source"), source, history="checkpoint", batch_size=10, engine="spark", spark=spark
@@ -104,6 +113,8 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
         pytest.skip("Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
         catalog.write("t", pa.table({"id": [0, 1]}), location=tmp_path / "t")
+        catalog.write("ruled", pa.table({"id": [1]}), location=tmp_path / "ruled")
+        catalog.table("ruled").alter.add_constraint({"positive": "id > 0"})
     many_files(tmp_path / "source")
     with socket.socket() as other:
         with suppress(OSError):  # where that fails, somebody has Spark's usual port already
@@ -128,6 +139,8 @@ def test_a_server_is_as_good_as_a_driver(tmp_path: Path) -> None:
     assert "Delta's own plugin" in told["column"]
     assert "SQL" in told["column"]
     assert "not one expression" in told["two texts"]
+    assert "CHECK constraint positive (id > 0) violated" in told["broken rule"]
+    assert "every row must meet positive: id > 0" in told["broken rule"]
     assert (told["import"]["engine"], told["import"]["num_files"]) == ("spark", 40)
     assert told["verify"]
     assert told["checkpoint"] == len(table.file_uris())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import (
     InvalidArgumentError,
+    NothingWrittenWarning,
+    OperationError,
     SchemaError,
     UnsupportedOperationError,
     VersionMissingError,
 )
-from deltalakedb.spark import foreach_batch
+from deltalakedb.spark import foreach_batch, merge, update, write
 from deltalakedb.spark.source import DeltaSqlSource
 from support.lake import ids
 from support.processes import Child
@@ -174,14 +177,14 @@ def test_a_schema_that_cannot_be_read_stops_a_stream(catalog: Catalog, tmp_path:
     catalog.write("t", ids(0), location=tmp_path / "t")
     source = DeltaSqlSource(CaseInsensitiveDict({"path": uri_of(tmp_path, "t"), "ignorechanges": "true"}))
     reader: Any = source.streamReader(source.schema())
-    at = reader.initialOffset()
+    at = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     catalog.write("t", ids(1), mode="append")
     other = pa.table({"id": pa.array(["2"]), "part": pa.array(["a"])})
     catalog.write("t", other, mode="overwrite", schema_mode="overwrite")
     end = reader.latestOffset(at, reader.getDefaultReadLimit())
     assert end["version"] == 2, "what came before is read"
     batches = [b for part in reader.partitions(at, end) for b in reader.read(part)]
-    assert found([row for b in batches for row in b.to_pylist()]) == [0, 1]
+    assert found([row for b in batches for row in b.to_pylist()]) == [1]
     with pytest.raises(SchemaError, match="schema changed at version 2") as caught:
         reader.latestOffset(end, reader.getDefaultReadLimit())
     assert "start the query again" in (caught.value.suggestion or "")
@@ -302,10 +305,137 @@ def test_several_tables_take_a_batch_together_and_once(spark: Any, catalog: Cata
     with pytest.raises(RuntimeError):
         batch(frame, 0)
     assert catalog.table("odd").version() == 0
-    for _ in range(2):  # the second time as after a crash between the commit and Spark's note of it
-        batch(frame, 0)
+    for again in (False, True):  # as after a crash between the commit and Spark's note of it
+        with pytest.warns(NothingWrittenWarning, match="new app_id") if again else nullcontext():
+            batch(frame, 0)
         found_ = {n: sorted(catalog.table(n).to_pyarrow_table()["id"].to_pylist()) for n in ("odd", "even")}
         assert found_ == {"odd": [0, 1, 3], "even": [2]}
     assert catalog.table("even").transaction_version("splitter") == 0
     batch(spark.createDataFrame(ids(4, 5)), 1)
     assert [catalog.table(n).version() for n in ("odd", "even")] == [2, 1]
+    # without a query that Spark knows only the last batch can be a repetition
+    with pytest.raises(InvalidArgumentError, match="another query has committed batch 1"):
+        batch(frame, 0)
+
+
+def test_a_replayed_batch_has_one_effect_whatever_it_does(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    catalog.write("a", ids(1), location=tmp_path / "a")
+    catalog.write("rows", ids(0), location=tmp_path / "rows")
+    catalog.write("sums", ids(0), location=tmp_path / "sums")
+    catalog.write("ours", ids(0, 1, 2), location=tmp_path / "ours")
+    calls: list[int] = []
+
+    def work(sinks: Any, df: Any, batch_id: int) -> None:
+        calls.append(batch_id)
+        on = sinks.transaction.spark(df.sparkSession)
+        if batch_id < 2:
+            sinks.write("rows", df)
+        on.update("sums", {"id": "id + 1"})
+        on.merge("sums", df, "target.id = source.id - 1000").whenNotMatchedInsert(
+            values={"id": "source.id + 100", "part": "'merged'"}
+        ).execute()
+        on.delete("ours", f"id = {batch_id}")
+        sinks.transaction.write("ours", ids(10 + batch_id))
+        sinks.transaction.table("ours").update(predicate="id >= 10", updates={"id": "id + 10"})
+
+    def run(app_id: str, checkpoint: str) -> None:
+        batch, failed = foreach_batch(catalog.uri, app_id, work), set[int]()
+
+        def dies_once(df: Any, number: int) -> None:
+            batch(df, number)
+            if number not in failed:
+                failed.add(number)
+                raise RuntimeError("after the commit")
+
+        while True:
+            query = (
+                spark.readStream.format("deltasql")
+                .load(uri_of(tmp_path, "a"))
+                .writeStream.foreachBatch(dies_once)
+                .option("checkpointLocation", str(tmp_path / checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            try:
+                return query.awaitTermination()
+            except StreamingQueryException as error:
+                if "after the commit" not in str(error):
+                    raise
+
+    def states() -> dict[str, list[int]]:
+        return {n: sorted(catalog.table(n).to_pyarrow_table()["id"].to_pylist()) for n in seen}
+
+    seen = ("rows", "sums", "ours")
+    run("app", "one")
+    assert states() == {"rows": [0, 1], "sums": [1, 101], "ours": [1, 2, 20]}
+    catalog.write("a", ids(2), mode="append")
+    run("app", "one")
+    after = {"rows": [0, 1, 2], "sums": [2, 102, 102], "ours": [2, 21, 30]}
+    assert states() == after
+    assert calls == [0, 1]
+    versions = {name: catalog.table(name).version() for name in seen}
+    with pytest.raises(StreamingQueryException, match="needs a new application id"):
+        run("app", "two")
+    assert (states(), {name: catalog.table(name).version() for name in seen}) == (after, versions)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_sink_with_a_new_checkpoint_needs_a_new_application_id(
+    catalog_uri: str, tmp_path: Path, readable: bool
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(0), location=tmp_path / "t")
+
+        def batch(query: str, number: int, value: int, app_id: str = "app") -> None:
+            place = tmp_path / query
+            if readable:
+                place.mkdir(exist_ok=True)
+                (place / "metadata").write_text(json.dumps({"id": query}))
+            given = {"path": f"{catalog_uri}?table=t", "appId": app_id, "checkpointLocation": str(place)}
+            writer: Any = DeltaSqlSource(CaseInsensitiveDict(given)).streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+            writer.commit([writer.write(iter(ids(value).to_batches()))], number)
+
+        for number in range(2):
+            batch("first", number, number + 1)
+        with nullcontext() if readable else pytest.warns(NothingWrittenWarning, match="new appId"):
+            batch("first", 1, 2)  # a replay
+        before = {f.name for f in (tmp_path / "t").glob("*.parquet")}
+        for number in (0, 1) if readable else (0,):
+            with pytest.raises(InvalidArgumentError, match="another query has committed batch 1") as caught:
+                batch("second", number, 7)
+            assert "new application id" in (caught.value.suggestion or "")
+        assert {f.name for f in (tmp_path / "t").glob("*.parquet")} == before
+        batch("second", 0, 3, "other")
+        assert sorted(catalog.table("t").to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_rows_that_break_a_rule_are_typed_errors(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
+    catalog.write("t", ids(1, 2), location=tmp_path / "t")
+    catalog.table("t").alter.add_constraint({"positive": "id > 0"})
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    catalog.write("n", pa.table({"id": [1]}, schema=schema), location=tmp_path / "n")
+    t, bad = uri_of(tmp_path, "t"), spark.createDataFrame(ids(-1))
+
+    def in_a_batch() -> None:
+        foreach_batch(catalog.uri, "app", lambda sinks, df, _: sinks.write("t", df))(bad, 0)
+
+    for broken in (
+        lambda: write(bad, t, mode="append"),
+        lambda: update(spark, t, {"id": "-id"}),
+        lambda: merge(spark, t, bad, "target.id = source.id").whenNotMatchedInsertAll().execute(),
+        in_a_batch,
+    ):
+        with pytest.raises(OperationError, match=r"CHECK constraint positive \(id > 0\) violated") as caught:
+            broken()
+        assert (caught.value.table, "\n" in caught.value.message) == ("t", False)
+        assert "every row must meet positive: id > 0" in (caught.value.suggestion or "")
+    with pytest.raises(OperationError, match="NOT NULL constraint violated for column: id"):
+        write(spark.sql("SELECT CAST(NULL AS BIGINT) AS id"), uri_of(tmp_path, "n"), mode="append")
+    # what fails inside of a task is told by its own words too, without a scratch folder or a stack
+    wrong = spark.sql("SELECT CAST(raise_error('no such day') AS BIGINT) AS id, 'a' AS part")
+    with pytest.raises(OperationError, match="no such day") as caught:
+        write(wrong, t, mode="append")
+    assert "_deltasql" not in str(caught.value)
+    assert catalog.table("t").version() == 1

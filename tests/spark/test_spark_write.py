@@ -12,6 +12,7 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import (
     ConflictError,
     InvalidArgumentError,
+    NothingWrittenWarning,
     TableExistsError,
     TableMissingError,
     UnsupportedOperationError,
@@ -124,9 +125,11 @@ def test_schemas_grow_and_are_replaced_only_when_asked(
 
 def test_an_application_writes_each_of_its_versions_once(spark: Any, catalog: Catalog, uri: str) -> None:
     assert write(numbers(spark, 1), uri, mode="append", app_id="job", version=1) == 0
-    assert write(numbers(spark, 1), uri, mode="append", app_id="job", version=1) is None
+    with pytest.warns(NothingWrittenWarning, match="nothing was written to t"):
+        assert write(numbers(spark, 1), uri, mode="append", app_id="job", version=1) is None
     assert write(numbers(spark, 2), uri, mode="append", app_id="job", version=2) == 1
-    assert write(numbers(spark, 1), uri, mode="append", app_id="job", version=1) is None
+    with pytest.warns(NothingWrittenWarning):
+        assert write(numbers(spark, 1), uri, mode="append", app_id="job", version=1) is None
     assert catalog.table("t").transaction_version("job") == 2
     assert catalog.table("t").count() == 2
 

@@ -185,6 +185,7 @@ class Catalog(Wrapped[SyncCatalog]):
         *,
         retries: int = 10,
         isolation: Isolation | None = None,
+        txn_uuid: str | None = None,
     ) -> T:
         """Run an asynchronous function in a transaction, again where somebody else was first.
 
@@ -192,11 +193,12 @@ class Catalog(Wrapped[SyncCatalog]):
             work: Called with a fresh transaction each time; what it does outside of it happens each time too.
             retries: How often it is repeated before the conflict is raised.
             isolation: As in ``transaction``.
+            txn_uuid: As in ``transaction``.
         """
         attempts = Retries(retries)
         while True:
             try:
-                async with self.transaction(isolation=isolation) as tx:
+                async with self.transaction(isolation=isolation, txn_uuid=txn_uuid) as tx:
                     return await work(tx)
             except RETRIED as error:
                 await asyncio.sleep(attempts.pause(error))

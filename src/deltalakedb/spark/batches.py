@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.catalog.commits import by_transaction
+from deltalakedb.catalog.outbox import group
+from deltalakedb.exceptions import TableMissingError
 from deltalakedb.lake import Catalog
+from deltalakedb.spark.sinks import other_query
+from deltalakedb.table.overlay import committed_version
+from deltalakedb.table.work import tell_nothing_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.table.transaction import Transaction
+
+#: where Spark tells the thread of a query which query it runs
+_QUERY: Final = "sql.streaming.queryId"
+_NAMES: Final = uuid.UUID("9b1c9e3e-6f0d-4a52-8a3f-0d5f7e0c6b1a")
 
 
 class BatchSinks:
@@ -27,7 +39,19 @@ class BatchSinks:
         self._app_id, self._batch_id = app_id, batch_id
 
     def write(self, name: str, df: DataFrame, **options: Any) -> None:
-        """Write rows to a table, with the options of ``tx.spark(spark).write``."""
+        """Write rows to a table, with the options of ``tx.spark(spark).write``.
+
+        Raises:
+            InvalidArgumentError: Another query has written such a batch under the same application id.
+        """
+        try:
+            table = self.transaction.table(name)
+        except TableMissingError:
+            pass  # it is created
+        else:
+            recorded = committed_version(table._source, self._app_id)
+            if recorded is not None and recorded >= self._batch_id:
+                raise other_query(self._app_id, self._batch_id, recorded, table=name)
         self._spark.write(name, df, app_id=self._app_id, version=self._batch_id, **options)
 
 
@@ -36,13 +60,18 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``writeStream.foreachBatch``: it writes a batch to several tables, in one transaction.
 
-    A batch that was committed before Spark could note that has no second effect: the query's id and the
-    batch's number are recorded with each table that it writes.
+    A batch has one effect, whatever it does in its transaction: if it was committed before Spark could note
+    that, ``work`` is not called again. The batch is known by the application id, the query (which lives as
+    long as its checkpoint location) and the batch's number. Over Spark Connect the query is not known: there
+    a batch that was committed before is passed over with a `NothingWrittenWarning`.
 
     Args:
         catalog: The catalog's address.
-        app_id: A name for the query that no other has.
+        app_id: A name for the query that no other has; one with a new checkpoint location needs a new name.
         work: Called with the sinks, the batch and its number; it may be called again after a conflict.
+
+    Raises:
+        InvalidArgumentError: By the function: another query has written batches under the same ``app_id``.
 
     Example:
         >>> def split(sinks, df, batch_id):
@@ -52,12 +81,46 @@ def foreach_batch(
     """
 
     def run(df: DataFrame, batch_id: int) -> None:
+        query = _query_of(df.sparkSession)
+
+        def once(tx: Transaction) -> None:
+            if not tx._repeats:
+                work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id)
+            elif query is None:
+                _check_last(tx, app_id, batch_id)
+
         # the rows are used more than once, and a source may not give them twice
         rows = df.persist()
         try:
             with Catalog(catalog) as opened:
-                opened.run(lambda tx: work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id))
+                opened.run(once, txn_uuid=_id(app_id, query, batch_id))
         finally:
             rows.unpersist()
 
     return run
+
+
+def _id(app_id: str, query: str | None, batch_id: int) -> str:
+    """The id of a batch's transaction, by which a replayed batch is known again."""
+    return f"spark-batch-{uuid.uuid5(_NAMES, json.dumps([app_id, query, batch_id]))}"
+
+
+def _query_of(spark: SparkSession) -> str | None:
+    """The id of the query that calls; None over Spark Connect, or if no query calls."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None
+    found: str | None = spark.sparkContext.getLocalProperty(_QUERY)
+    return found
+
+
+def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
+    """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
+    with tx._database.read() as session:
+        later = by_transaction(tx._database, session, _id(app_id, None, batch_id + 1))
+    if later is not None:
+        raise other_query(app_id, batch_id, batch_id + 1)
+    tell_nothing_written(
+        ", ".join(m.table for m in group(tx._database, tx.uuid)),
+        f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
+        "location, it needs a new app_id",
+    )

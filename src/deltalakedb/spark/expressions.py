@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.extras import require
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
@@ -53,13 +55,18 @@ def check_frame(what: str, value: object) -> None:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep PySpark from writing pages about columns that this frame does not have."""
+    """Keep PySpark from writing pages about columns that this frame does not have, in this thread only."""
     logger = require("pyspark.logger", "spark", "Spark").PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    mine = threading.get_ident()
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    logger.addFilter(others)
     try:
         yield
     finally:
-        logger.disabled = before
+        logger.removeFilter(others)
 
 
 def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:

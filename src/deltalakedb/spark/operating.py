@@ -18,6 +18,7 @@ from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.operations import submit
 from deltalakedb.table.overlay import unread
+from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.sql_table import SqlDeltaTable
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def operate(
 
     Raises:
         ConflictError: Somebody else changed what the operation depends on.
-        OperationError: delta-spark refused it in words that PySpark cannot tell.
+        OperationError: delta-spark refused it, for example for a row that a constraint forbids.
     """
     snapshot = table._source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
@@ -100,7 +101,7 @@ def operate(
     failpoint("data.before")
     with SparkScratch.at(table._root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
-        with own_words(table.name):
+        with own_words(Concerned.at(table)):
             run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):

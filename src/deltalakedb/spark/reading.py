@@ -92,7 +92,7 @@ def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> Data
             reader = reader.option(KNOWN, "true")  # it need not ask what the database has told already
         location = table._row.location
         check_seen(spark, location, f"{location}/{commit_path(snapshot.version)}", table=table.name)
-        return reader.load(spark_path(location))
+        return reader.load(spark_path(location, table._root.options))
     adds = table._source.adds() if picked is None else picked
     return frame_over(spark, snapshot, adds, table._root, table=table.name)
 

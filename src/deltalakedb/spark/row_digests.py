@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from deltalakedb.config import get_config
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.transfer.data_rows import RowDigest
@@ -23,7 +24,8 @@ def plain_rows(spark: SparkSession, location: str, version: int) -> RowDigest:
         SparkSetupError: The session has no Delta.
     """
     check_delta(spark)
-    frame = spark.read.format("delta").option("versionAsOf", version).load(spark_path(location))
+    place = spark_path(location, get_config().storage_options_for(location))
+    frame = spark.read.format("delta").option("versionAsOf", version).load(place)
     whole = RowDigest()
     for row in frame.mapInArrow(_summed, "count bigint, lane binary").collect():
         whole.join(row["count"], int.from_bytes(row["lane"], "big"))

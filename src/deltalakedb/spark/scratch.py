@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
+import threading
 import time
 import weakref
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo
@@ -46,13 +48,48 @@ _MOST_PARTS: Final = 50
 _NONE_DELETED: Final = {"deletedRecordCounts": [0] * 10}
 #: logs that a session has for its reads, by what they say
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
+#: our schemes of URLs, and Hadoop's
+_HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+_ABFS: Final = ("abfs", "abfss")
+_AZURE: Final = ("az", "adl", "azure", *_ABFS)
+#: storage options that name an account, and an endpoint other than that of Azure's public cloud
+_ACCOUNT: Final = ("azure_storage_account_name", "account_name")
+_ENDPOINT: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
+#: by session, how many parts the operations under way have asked for
+_asked: dict[str, list[int]] = {}
+_asking = threading.Lock()
 #: delta-spark begins every log at version 0
 _FIRST: Final = commit_path(0)
 
 
-def spark_path(location: str) -> str:
-    """A table's location as Spark's file systems call it."""
-    return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
+def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
+    """A location as Spark's file systems call it.
+
+    Args:
+        location: A path or URL.
+        options: Storage options, which name the account if a URL of Azure does not; by default those of the
+            environment.
+
+    Raises:
+        InvalidArgumentError: Nothing names the account, or the endpoint is not that of Azure's public cloud.
+    """
+    scheme, _, rest = location.partition("://")
+    if scheme not in _AZURE:
+        return f"{_HADOOP[scheme]}://{rest}" if scheme in _HADOOP else location
+    container, _, path = rest.partition("/")
+    if "@" in container:
+        return location if scheme in _ABFS else f"abfss://{rest}"
+    around = {key: value for key, value in os.environ.items() if key.startswith("AZURE_")}
+    given = {key.lower(): value for key, value in {**around, **(options or {})}.items()}
+    account = next((given[name] for name in _ACCOUNT if given.get(name)), None)
+    if account is None or any(given.get(name) for name in _ENDPOINT):
+        raise InvalidArgumentError(
+            f"Spark reads {location} by a URL with the storage account in it, "
+            + ("and none is named" if account is None else "and the endpoint is not the default one"),
+            suggestion="set the storage option azure_storage_account_name, or give the table a location such "
+            "as abfss://container@account.dfs.core.windows.net/path",
+        )
+    return f"abfss://{container}@{account}.dfs.core.windows.net/{path}"
 
 
 def frame_over(
@@ -63,7 +100,7 @@ def frame_over(
     The log stays as long as the session: a DataFrame may be planned again at any time, and the same files may
     be asked for again, which Delta then knows already.
     """
-    lent = [_for_spark(add) for add in Absolute(root.paths).lend(list(adds))]
+    lent = [_for_spark(add, root.options) for add in Absolute(root.paths).lend(list(adds))]
     state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
     known = _logs.setdefault(spark, {})
     key = hashlib.sha256(state).hexdigest()
@@ -87,7 +124,7 @@ def _lay(spark: SparkSession, log: bytes, root: Root, table: str) -> str:
     folder = Path(place) if root.is_local or here else None
     weakref.finalize(spark, _clear, store, folder, Path(above) if here else None)
     check_seen(spark, root.location, f"{place}/{_FIRST}", table=table)
-    return spark_path(place)
+    return spark_path(place, None if here else root.options)
 
 
 def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
@@ -100,16 +137,16 @@ def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
             return
 
 
-def _for_spark(add: Add) -> Add:
+def _for_spark(add: Add, options: Mapping[str, str] | None) -> Add:
     """Hadoop spells local files with one slash; its own paths never have three."""
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "p":
-        vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv))
-    return replace(add, path=_hadoop(add.path), deletion_vector=vector)
+        vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv, options))
+    return replace(add, path=_hadoop(add.path, options), deletion_vector=vector)
 
 
-def _hadoop(url: str) -> str:
-    return f"file:/{url.removeprefix('file:///')}" if url.startswith("file:///") else spark_path(url)
+def _hadoop(url: str, options: Mapping[str, str] | None) -> str:
+    return f"file:/{url.removeprefix('file:///')}" if url.startswith("file:///") else spark_path(url, options)
 
 
 def _opening(snapshot: Snapshot) -> CommitInfo:
@@ -205,12 +242,42 @@ def check_shared(root: Root, spark: SparkSession, *, table: str) -> None:
 
 @contextmanager
 def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
-    """A scratch log is short: fifty tasks to read it would take longer than the rest."""
-    if spark.conf.get(_PARTS, None) is not None:
-        yield
-        return
-    spark.conf.set(_PARTS, str(min(_MOST_PARTS, 1 + files // _FILES_A_PART)))
+    """A scratch log is short: fifty tasks to read it would take longer than the rest.
+
+    The setting is the session's, and several threads may be here at once: it goes with the last of them. What
+    the session's user has set stays.
+    """
+    key, wanted = _session_id(spark), min(_MOST_PARTS, 1 + files // _FILES_A_PART)
+    with _asking:
+        asked = _asked.get(key, [])
+        ours = spark.conf.get(_PARTS, None) == (str(max(asked)) if asked else None)
+        if ours:
+            spark.conf.set(_PARTS, str(max([*asked, wanted])))
+            _asked.setdefault(key, []).append(wanted)
     try:
         yield
     finally:
-        spark.conf.unset(_PARTS)
+        if ours:
+            _leave(spark, key, wanted)
+
+
+def _leave(spark: SparkSession, key: str, wanted: int) -> None:
+    """Take back what one thread has asked for."""
+    with _asking:
+        asked = _asked[key]
+        before = str(max(asked))
+        asked.remove(wanted)
+        if not asked:
+            del _asked[key]
+        if spark.conf.get(_PARTS, None) != before:
+            return  # the session's user has set it meanwhile
+        if asked:
+            spark.conf.set(_PARTS, str(max(asked)))
+        else:
+            spark.conf.unset(_PARTS)
+
+
+def _session_id(spark: SparkSession) -> str:
+    """The id of a session, which several objects may stand for."""
+    found = getattr(spark, "_jsparkSession", None)
+    return str(spark.session_id if found is None else found.sessionUUID())  # type: ignore[attr-defined]

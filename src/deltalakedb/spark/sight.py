@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationError
 from deltalakedb.extras import require
+from deltalakedb.protocol.dv import dv_path
 from deltalakedb.table.places import is_local
+from deltalakedb.table.presence import missing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.table.roots import Root
 
 #: places that a session's executors have been asked about
 _seen: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
@@ -73,6 +81,41 @@ def unseen(location: str, *, table: str | None = None) -> UnsupportedOperationEr
         f"executors do not see {location}, where the driver has the table",
         table=table,
         suggestion="mount it on all machines under the same path, or keep the table on an object store",
+    )
+
+
+def read_present(
+    read: Callable[[], Iterator[pa.RecordBatch]], root: Root, adds: Sequence[Add]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files; if reading fails because one of them was deleted, the error says so.
+
+    Args:
+        read: Starts to read.
+        root: The table's root.
+        adds: The files.
+
+    Raises:
+        StorageMissingError: A file is not there any more.
+    """
+    try:
+        yield from read()
+    except Exception as error:
+        vectors = (dv_path(add.deletion_vector) for add in adds if add.deletion_vector is not None)
+        paths = [*(add.path for add in adds), *(path for path in vectors if path is not None)]
+        if not (gone := missing(root, paths)):
+            raise
+        raise vacuumed(f"{gone[0]} under {root.location}") from error
+
+
+def vacuumed(what: str, *, table: str | None = None, version: int | None = None) -> StorageMissingError:
+    """The error for a file that a version needs and that was deleted, most likely by a vacuum."""
+    return StorageMissingError(
+        f"a data file of the version to read was deleted, most likely by a vacuum: {what}",
+        table=table,
+        version=version,
+        suggestion="read a newer version; a stream goes on with a new checkpoint location and "
+        "startingVersion=latest, or begins anew without startingVersion; to give streams more time, raise "
+        "the table's delta.deletedFileRetentionDuration",
     )
 
 

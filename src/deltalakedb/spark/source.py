@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.spark.sight import check_here
+from deltalakedb.spark.sight import check_here, read_present
 from deltalakedb.spark.source_writer import BATCH, SINK, StreamWriter, Writer, write_options
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -176,9 +176,13 @@ def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.Rec
     paths = partition.paths
     check_here(paths.root)
     root = root_at(paths.root, partition.storage_options, table=paths.table, outside=paths.outside)
-    table = raw_table(partition.snapshot, partition.adds, root)
-    reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=None))
-    return conformed(reader, schema, table)
+
+    def read() -> Iterator[pa.RecordBatch]:
+        table = raw_table(partition.snapshot, partition.adds, root)
+        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=None))
+        return conformed(reader, schema, table)
+
+    return read_present(read, root, partition.adds)
 
 
 def _open(options: Mapping[str, str]) -> SqlDeltaTable:

@@ -20,17 +20,17 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.spark.sight import check_here, unseen
-from deltalakedb.spark.sinks import query_id
+from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.operations import removes
 from deltalakedb.table.parquet import not_direct, write_files
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.sql_table import SqlDeltaTable
-from deltalakedb.table.work import Work
+from deltalakedb.table.work import Work, tell_nothing_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Snapshot
@@ -95,23 +95,54 @@ class Writer(DataSourceArrowWriter):
         if app_id is None:
             self.settle(messages, "WRITE")
         else:
-            self.settle_once(messages, "WRITE", app_id, int(self.options["txnversion"]))
+            self.settle_once(messages, "WRITE", app_id, int(self.options["txnversion"]), own=app_id)
 
     def settle_once(
-        self, messages: list[WriterCommitMessage | None], operation: str, app_id: str, version: int
+        self,
+        messages: list[WriterCommitMessage | None],
+        operation: str,
+        app_id: str,
+        version: int,
+        *,
+        own: str | None,
     ) -> None:
-        """Commit what all tasks wrote, unless an application's version was committed before."""
-        recorded = SqlDeltaTable(self.options["path"]).transaction_version(app_id)
+        """Commit what all tasks wrote, unless the same writer has committed an application's version before.
+
+        Args:
+            messages: What the tasks wrote.
+            operation: What the history calls it.
+            app_id: The application.
+            version: Its version, such as the number of a batch.
+            own: The id of this writer alone, which may be the application's; None if it is not known.
+
+        Raises:
+            InvalidArgumentError: Another writer has committed that version of the application.
+        """
+        table = SqlDeltaTable(self.options["path"])
+        recorded = table.transaction_version(app_id)
         if recorded is not None and recorded >= version:
             self.drop(messages)
+            mine = recorded if own in (None, app_id) else table.transaction_version(own)
+            # a query replays its last batch, and none before it
+            if mine is None or mine < version or (own is None and mine > version):
+                raise other_query(app_id, version, recorded, table=table.name)
+            if own is None:
+                tell_nothing_written(
+                    table.name,
+                    f"batch {version} of application {app_id!r} was committed before; if the query has a new "
+                    "checkpoint location, it needs a new appId",
+                )
             return
         now = time.time_ns() // 1_000_000
-        self.settle(messages, operation, Txn(app_id=app_id, version=version, last_updated=now))
+        notes = [
+            Txn(app_id=name, version=version, last_updated=now) for name in {app_id: 0, own or app_id: 0}
+        ]
+        self.settle(messages, operation, notes)
 
     def settle(
-        self, messages: list[WriterCommitMessage | None], operation: str, txn: Txn | None = None
+        self, messages: list[WriterCommitMessage | None], operation: str, notes: Sequence[Txn] = ()
     ) -> None:
-        """Commit what all tasks wrote, with a note of the application's version that it is."""
+        """Commit what all tasks wrote, with notes of the application's version that it is."""
         adds = _written(messages)
         table = SqlDeltaTable(self.options["path"], version=self.snapshot.version)
         gone = self._replaced(table, adds)
@@ -124,7 +155,7 @@ class Writer(DataSourceArrowWriter):
         files = table._root.placed(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise unseen(self.location, table=table.name)  # written on disks of other machines
-        actions = (info, *(() if txn is None else (txn,)), *gone, *adds)
+        actions = (info, *notes, *gone, *adds)
         table._hand_on(Work(table._row, actions, self.snapshot, reads, files, fresh=True, root=table._root))
 
     def _replaced(self, table: SqlDeltaTable, adds: list[Add]) -> list[Action]:
@@ -164,7 +195,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a batch, unless it was committed before Spark could note that."""
-        self.writer.settle_once(messages, "STREAMING UPDATE", query_id(self.writer.options), batchId)
+        app_id, own = query_id(self.writer.options)
+        self.writer.settle_once(messages, "STREAMING UPDATE", app_id, batchId, own=own)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Delete what the tasks of a failed batch wrote."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -11,12 +11,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Sup
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     SchemaError,
+    StorageMissingError,
     UnsupportedOperationError,
     VersionMissingError,
 )
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.spark.sight import read_present, vacuumed
 from deltalakedb.table.change_feed import read_changes
 from deltalakedb.table.change_files import Change, ChangeLog
 from deltalakedb.table.roots import root_at
@@ -48,6 +50,10 @@ OPTIONS: Final = frozenset(
     }
 )
 _KEPT: Final = 64
+#: the offset that every query begins with, whatever the table holds. A restarted query asks for it again, so
+#: it says nothing of the table: the end of the first batch, which Spark logs, says where that batch began.
+_START: Final = {"start": True}
+_FIRST: Final = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,15 @@ class Position:
     index: int = 0
     initial: bool = False
 
-    def to_offset(self, table: str) -> dict[str, Any]:
-        """As Spark keeps it, with the id of the table that it is in."""
-        return {"version": self.version, "index": self.index, "initial": self.initial, "table": table}
+    def to_offset(self, table: str, first: Position | None = None) -> dict[str, Any]:
+        """As Spark keeps it, with the id of the table that it is in.
+
+        Args:
+            table: The id.
+            first: Where the query begins, if this is the end of its first batch.
+        """
+        begun = {} if first is None else {_FIRST: asdict(first)}
+        return {**asdict(self), "table": table, **begun}
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Position:
@@ -157,9 +169,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- what Spark asks for ----
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
-        table = self._table()
-        return self._first(table).to_offset(_id(table))
+        """The same for every query: a restart before the first batch is committed asks again."""
+        return dict(_START)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Files of one micro-batch."""
@@ -170,11 +181,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._table().version()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next micro-batch goes."""
-        at, left = Position.of(start), None if isinstance(limit, ReadAllAvailable) else self._most(limit)
-        table, begin = self._table(), at
-        _check_offset(table, start)
+        """How far the next micro-batch goes; for the first one also where it begins.
+
+        Spark logs the answer before the batch runs. So the beginning is fixed by the first request.
+        """
+        left = None if isinstance(limit, ReadAllAvailable) else self._most(limit)
+        table = self._table()
         last = table.version() if self._until is None else min(self._until, table.version())
+        first = self._first(table, last) if start == _START else None
+        if first is None:
+            _check_offset(table, start)
+        begin = at = Position.of(start) if first is None else first
         while at.version <= last:
             try:
                 files = len(self._files(table, at)) - at.index
@@ -183,24 +200,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 break  # what came before the change is read first
             if left is not None and files > left:
-                return Position(at.version, at.index + left, at.initial).to_offset(_id(table))
+                if at.initial or not self._rules.feed:
+                    return Position(at.version, at.index + left, at.initial).to_offset(_id(table), first)
+                if at != begin:
+                    break  # the changes of a commit belong together: they are the next batch
             at = Position(at.version + 1)
             left = None if left is None else left - files
-            if left == 0:
+            if left is not None and left <= 0:
                 break
         # an offset of older releases has no id: without news it stays what Spark knows
-        return dict(start) if at == begin else at.to_offset(_id(table))
+        return dict(start) if at == begin and first is None else at.to_offset(_id(table), first)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a micro-batch, in groups for one task each."""
         from deltalakedb.spark.source import files_partitions  # which knows this module
 
-        at, stop = Position.of(start), Position.of(end)
+        table, stop = self._table(), Position.of(end)
+        for offset in (start, end):
+            if offset != _START:
+                _check_offset(table, offset)
+        at = self._begun_at(table, end) if start == _START else Position.of(start)
         if at == stop:
             return []
-        table, units, newest = self._table(), list[Any](), at.version
-        for offset in (start, end):
-            _check_offset(table, offset)
+        units, newest = list[Any](), at.version
         while (at.version, at.index) < (stop.version, stop.index):
             found = self._files(table, at)
             whole = at.version < stop.version
@@ -224,7 +246,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, Changes):
             paths = partition.paths
             root = root_at(paths.root, partition.storage_options, table=paths.table, outside=paths.outside)
-            return read_changes(partition.snapshot, partition.changes, root, self._columns)
+            adds = [change.add for change in partition.changes]
+            return read_present(
+                lambda: read_changes(partition.snapshot, partition.changes, root, self._columns), root, adds
+            )
         return read_files(partition, self._columns)
 
     # ---- how it is found ----
@@ -238,13 +263,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _at(self, version: int) -> SqlDeltaTable:
         return SqlDeltaTable(self._options["path"], version=version)
 
-    def _first(self, table: SqlDeltaTable) -> Position:
+    def _begun_at(self, table: SqlDeltaTable, end: Mapping[str, Any]) -> Position:
+        """Where the first batch begins, by its end."""
+        if _FIRST in end:
+            return Position.of(end[_FIRST])
+        # older releases did not log it: the newest beginning from which the batch has the same rows
+        stop = Position.of(end)
+        if self._options.get("startingversion") == "latest":
+            return stop
+        if {"startingversion", "startingtimestamp"} & self._options.keys():
+            return self._first(table, table.version())
+        return Position(stop.version if stop.initial else stop.version - 1, initial=True)
+
+    def _first(self, table: SqlDeltaTable, newest: int) -> Position:
+        """Where a query begins whose newest version is this one."""
         version, moment = self._options.get("startingversion"), self._options.get("startingtimestamp")
         if version is not None and moment is not None:
             raise InvalidArgumentError(
                 "startingVersion and startingTimestamp exclude each other", suggestion="give one"
             )
-        newest = table.version()
         if version == "latest":
             return Position(newest + 1)
         if version is not None:
@@ -267,7 +304,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if key not in self._units:
             if len(self._units) >= _KEPT:
                 self._units.clear()
-            self._units[key] = self._whole(at.version) if at.initial else self._added(table, at.version)
+            try:
+                self._units[key] = self._whole(at.version) if at.initial else self._added(table, at.version)
+            except StorageMissingError as error:  # a deletion vector that tells what a commit changed
+                raise vacuumed(error.message, table=table.name, version=at.version) from error
         return self._units[key]
 
     def _whole(self, version: int) -> list[Any]:

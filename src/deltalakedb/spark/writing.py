@@ -16,6 +16,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_frame
+from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, check_shared, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
@@ -24,7 +25,9 @@ from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import removes, submit
 from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
+from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
+from deltalakedb.table.work import tell_nothing_written
 from deltalakedb.table.writer import create_with, exists, known_mode, open_existing
 from deltalakedb.uri import Address, parse_uri
 
@@ -79,6 +82,7 @@ def write(
     Raises:
         TableExistsError: The table exists, and the mode is ``error``.
         ConflictError: Somebody else changed what this write depends on.
+        OperationError: delta-spark refused a row, for example by a constraint of the table.
 
     Example:
         >>> write(df, "deltasql://sqlite//lake/meta.db?table=orders", mode="append")
@@ -149,7 +153,8 @@ class Wish:
     def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
         """Have delta-spark make a table of the rows at a path."""
         check_seen(self.df.sparkSession, str(Path(folder).parents[1]), folder, table=table)
-        self.save(folder, more=properties)
+        with own_words(Concerned(table)):
+            self.save(folder, more=properties)
 
     def fulfil(self, table: SqlDeltaTable) -> int | None:
         """Write to a table that exists; its new version, None where there was nothing to do or not yet."""
@@ -158,6 +163,7 @@ class Wish:
         if self.mode == "error":
             raise exists(table)
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
+            tell_nothing_written(table.name)
             return None
         more = {} if self.replace_where is None else {"replaceWhere": self.replace_where}
         if self.mode == "overwrite":
@@ -246,7 +252,8 @@ def _write_to(
         log_parts(spark, len(candidates)),
     ):
         scratch.lay_all(snapshot, candidates, domains)
-        save(str(scratch.folder))
+        with own_words(Concerned.at(table)):
+            save(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         more: list[Action] = removes(table._source.adds()) if replaces_all else []
         if not more and all(isinstance(action, CommitInfo) for action in harvest.actions):

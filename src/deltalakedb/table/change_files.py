@@ -88,9 +88,27 @@ class ChangeLog:
     def _logged(self, version: int, timestamp: int = 0) -> Version:
         try:
             actions = self._log.actions(version)
-        except (LogError, VersionMissingError):
-            raise snapshots.missing_version(self._table, version) from None
+        except (LogError, VersionMissingError) as error:
+            raise self._lost(version) from error
         return Version(version, _moment(actions, timestamp), actions)
+
+    def _lost(self, version: int) -> VersionMissingError:
+        """The error for a version whose commit neither SQL nor the log has."""
+        if version < self._table.head.first_version:
+            return snapshots.missing_version(self._table, version)
+        try:
+            logged = set(self._log.commit_versions())
+        except LogError:
+            logged = set()
+        gone = (v for v in commits.without_bytes(self._database, self._table) if v not in logged)
+        return VersionMissingError(
+            f"the changes of version {version} are no longer kept: its commit was pruned from the catalog "
+            "and deleted from _delta_log by log cleanup",
+            table=self._table.name,
+            version=version,
+            suggestion=f"begin at version {next(gone, version) + 1} or later; to keep changes for longer, "
+            "raise the table's delta.logRetentionDuration",
+        )
 
     def metadata(self, version: int) -> Metadata:
         """The metadata that hold at a version.
