@@ -240,6 +240,12 @@ def tombstones(database: Database, table: Table, version: int) -> Iterator[Remov
         yield Remove.from_dict(decode_json(action))
 
 
+def some_live(database: Database, table: Table) -> list[str]:
+    """The paths of a few live files of the newest version, as the log spells them."""
+    with database.read() as session:
+        return [path for (path,) in session.rows(database.sql("files", "some live"), (table.table_id,))]
+
+
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
     """A file that some version removed; ``removed_at`` is the later of its writer's and its commit's time."""

@@ -17,6 +17,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, Protocol
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.our_commits import Fitness, Ours, Shape, foresee, parts_of
 from deltalakedb.mirror.outside import adopt
 from deltalakedb.mirror.publisher import publish
@@ -88,6 +89,7 @@ def resolve(
         ours = _noted(database, table) or _waiting(database, table, storage_options)
         seen = foresee(database, name, ours, FileTxnLogReader(table.location, storage_options))
         return Resolved(seen.theirs, dict(seen.ours), dict(seen.lost), _told(ours), dry_run=True)
+    require_folder(database, table, open_store(table.location, storage_options))
     with mending(database, table) as lease:
         # asked inside every transaction: two resolutions at once would mix
         table = registry.find(database, name)

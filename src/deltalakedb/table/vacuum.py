@@ -102,6 +102,7 @@ def vacuum(
     if dry_run:
         return list(found.files)
     registry.refuse_followed(table._row)
+    table._require_folder()
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if full:
         refuse_strangers(table._database, table._row, table._root.options)

@@ -5,6 +5,10 @@
 SELECT file_id, path, dv_id, size, num_records, path_hash FROM dl_files
 WHERE table_id = ? AND remove_version IS NULL AND path_hash IN (??);
 
+-- name: some live
+-- a few live files of the newest version
+SELECT path FROM dl_files WHERE table_id = ? AND remove_version IS NULL LIMIT 20;
+
 -- name: tombstones at
 -- removed files that no newer row of the same identity has brought back
 SELECT j.remove_action FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
