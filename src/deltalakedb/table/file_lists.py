@@ -103,7 +103,8 @@ class FileLists:
 
 def held_bytes(found: pa.Table) -> int:
     """The memory that a list takes: of a short one, the objects around the values are most of it."""
-    return int(found.nbytes) + sum(column.num_chunks for column in found.columns) * _CHUNK_BYTES
+    chunks: int = sum(column.num_chunks for column in found.columns)
+    return int(found.nbytes) + chunks * _CHUNK_BYTES
 
 
 _of_databases: WeakKeyDictionary[Database, FileLists] = WeakKeyDictionary()
