@@ -39,6 +39,7 @@
         ├── VerificationError             log and catalog do not say the same
         ├── StorageError                  a file or an object store said no                (OSError)
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
+        │   │   └── TableFolderMissingError  a published table's folder or log is gone
         │   └── StorageUnavailableError   and may say yes later                            (transient)
         └── CommitError                   a commit that did not happen                     (CommitFailedError)
             ├── ConflictError             somebody else was first                          (transient)
@@ -102,6 +103,7 @@ __all__ = [
     "StorageMissingError",
     "StorageUnavailableError",
     "TableExistsError",
+    "TableFolderMissingError",
     "TableFollowedError",
     "TableFrozenError",
     "TableMissingError",
@@ -345,6 +347,10 @@ class StorageError(DeltaSqlError, OSError):
 
 class StorageMissingError(StorageError, FileNotFoundError):
     """There is no such file or object."""
+
+
+class TableFolderMissingError(StorageMissingError):
+    """The folder of a table with published versions, or its log on an object store, is gone."""
 
 
 class StorageUnavailableError(StorageError):

@@ -179,18 +179,3 @@ def test_a_file_that_does_not_fit_leaves_nothing_half_written(catalog_uri: str, 
     assert quiet.mirror.publish("t").published == 1
     assert commit_file(root, 1).read_bytes() == quiet.log("t").commit_bytes(1)
     assert lag(quiet) == (0, 0)
-
-
-@pytest.mark.parametrize("engine_name", ["sqlite"])
-def test_a_table_whose_folder_is_gone_takes_appends_again_once_it_is_back(
-    catalog: Catalog, root: Path
-) -> None:
-    aside = root.parent / "aside"
-    root.rename(aside)
-    catalog.write("t", ids(1), mode="append")
-    assert catalog.table("t").version() == 1
-    shutil.copytree(root, aside, dirs_exist_ok=True)
-    shutil.rmtree(root)
-    aside.rename(root)
-    append(catalog, 2)
-    same_everywhere(catalog, root)

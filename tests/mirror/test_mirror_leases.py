@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,10 +13,12 @@ from deltalakedb import Catalog
 from deltalakedb.catalog import leases
 from deltalakedb.catalog.holders import Holder
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
+from deltalakedb.mirror.checkpointer import tending
 from support.mirrors import append
 from support.processes import Child, until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from deltalakedb.catalog.database import Database
@@ -132,6 +135,61 @@ def test_what_is_taken_from_the_dead_is_ours_and_nobody_elses(database: Database
     assert leases.acquire_from_dead(database, "x") is None, "we live"
     assert leases.acquire(database, "x", over=old.token) is None, "a rival who saw the dead one comes late"
     assert held(database, mine)
+
+
+def rename(database: Database, old: str, new: str) -> None:
+    with database.write() as session:
+        session.run(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+def test_a_process_takes_a_lease_again_that_it_could_not_release(
+    catalog: Catalog, database: Database
+) -> None:
+    append(catalog, 1)
+    table = catalog.describe("t")
+    with tending(database, table) as lost:
+        rename(database, "dl_leases", "away")  # as if the server were gone
+    rename(database, "away", "dl_leases")
+    assert held(database, lost), "the database knows nothing of it"
+    assert catalog.mirror.checkpoint("t").version == 1
+    with tending(database, table), pytest.raises(CatalogBusyError):
+        catalog.mirror.checkpoint("t")
+
+
+def test_an_interrupt_while_a_lease_is_released_blocks_nobody_here(
+    catalog: Catalog, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "release", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.mirror.checkpoint("t")
+    assert catalog.mirror.checkpoint("t").version == 0
+
+
+def test_an_interrupt_while_a_lease_is_taken_blocks_nobody_here(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        # the answer of the commit is lost to a Ctrl-C
+        patch.setattr(type(database), "write", answered_by_an_interrupt(type(database).write))
+        with pytest.raises(KeyboardInterrupt):
+            leases.acquire(database, "x")
+    assert leases.holding(database, "x") is not None
+    assert leases.acquire(database, "x") is None
+    assert leases.acquire_from_dead(database, "x") is not None
+
+
+def answered_by_an_interrupt(write: Any) -> Any:
+    @contextmanager
+    def committed(*arguments: Any, **options: Any) -> Iterator[Any]:
+        with write(*arguments, **options) as session:
+            yield session
+        raise KeyboardInterrupt
+
+    return committed
 
 
 def test_of_many_contenders_one_wins(database: Database) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog import files
@@ -19,10 +23,6 @@ from support.feeds import remove_all
 from table.test_statement_counts import statements
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
     from conftest import TableUri
 
 
@@ -146,7 +146,7 @@ def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Pa
 
 def test_the_bound_holds_and_the_oldest_go_first() -> None:
     one = pa.table({"path": ["x" * 1_000]})
-    kept = FileLists(4 * one.nbytes)
+    kept = FileLists(4 * file_lists.held_bytes(one))
     which = _Which(1, 0, "id", 0)
     keys = [_Key(which, ("path",), version, version) for version in range(10)]
     for key in keys[:4]:
@@ -155,10 +155,10 @@ def test_the_bound_holds_and_the_oldest_go_first() -> None:
     kept.put(keys[4], one)
     assert kept.get(keys[1]) is None, "the least recently used"
     assert kept.get(keys[0]) is one
-    assert kept.size_bytes <= 4 * one.nbytes
+    assert kept.size_bytes <= 4 * file_lists.held_bytes(one)
     assert kept.newest_before(_Key(which, ("path",), 4, 4)) == keys[3]
     assert kept.newest_before(_Key(which, ("size",), 4, 4)) is None
-    kept.put(keys[9], pa.table({"path": ["x" * 3_000]}))
+    kept.put(keys[9], pa.table({"path": ["x" * 12_000]}))
     assert kept.get(keys[9]) is None, "one list must not push all others out"
     kept.clear()
     assert kept.size_bytes == 0
@@ -183,3 +183,34 @@ def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytes
     other: Any = DeltaTable(uri)
     assert sorted(str(a) for a in other._source.adds()) == short
     assert file_lists.STREAMED_FROM > 2
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux reports a process's pages so")
+@pytest.mark.parametrize("engine_name", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("appends", [0, 9])
+def test_the_memory_of_short_lists_is_counted_as_it_is(table_uri: TableUri, appends: int) -> None:
+    uri = table_uri("t")
+    write_deltalake(uri, rows(1))
+    for number in range(appends):
+        write_deltalake(uri, rows(number), mode="append")
+    source = DeltaTable(uri)._source
+    assert isinstance(source, SqlSource)
+    columns = file_lists.with_order(files.ADD_COLUMNS)
+
+    def read(times: int) -> list[pa.Table]:
+        found = (files.scan_files(source.database, source.opened, columns) for _ in range(times))
+        return [file_lists.newest_first(one) for one in found]
+
+    kept = read(100)
+    gc.collect()
+    before = resident_bytes()
+    kept += (more := read(1500))
+    gc.collect()
+    used = (resident_bytes() - before) / len(more)
+    counted = file_lists.held_bytes(kept[-1])
+    assert kept[-1].num_rows == appends + 1
+    assert 0.5 < counted / used < 3, f"counted {counted}, used {used:.0f}, values alone {kept[-1].nbytes}"

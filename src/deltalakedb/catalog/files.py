@@ -243,9 +243,16 @@ def files_since(
 def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:
     """Removed files that the catalog remembers at a version."""
     with database.read() as session:
-        rows = session.rows(database.sql("files", "tombstones at"), (table.table_id, version, version))
+        values = (table.table_id, version, version, table.table_id, version)
+        rows = session.rows(database.sql("files", "tombstones at"), values)
     for (action,) in rows:
         yield Remove.from_dict(decode_json(action))
+
+
+def some_live(database: Database, table: Table) -> list[str]:
+    """The paths of a few live files of the newest version, as the log spells them."""
+    with database.read() as session:
+        return [path for (path,) in session.rows(database.sql("files", "some live"), (table.table_id,))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 #: the part of a lease's time after which it is renewed: two renewals may fail
 _RENEWED_AT = 0.3
 
+#: holders of this process whose work has ended, and whose lease the database may still have
+_abandoned: set[str] = set()
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -44,6 +47,14 @@ def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, over: int | 
         over: The token of a holder that is no more: the lease is taken from it, and from nobody else.
     """
     me = str(Holder.me())
+    try:
+        return _acquire(database, name, me, ttl_ms, over)
+    except BaseException:
+        _abandoned.add(me)  # it may have been taken all the same
+        raise
+
+
+def _acquire(database: Database, name: str, me: str, ttl_ms: int, over: int | None) -> Lease | None:
     with database.write() as session:
         now = session.now_ms()
         row = session.row(database.sql("leases", "one"), (name,))
@@ -63,7 +74,10 @@ def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, over: int | 
 
 
 def acquire_from_dead(database: Database, name: str, *, ttl_ms: int = 60_000) -> Lease | None:
-    """Take a lease that is free or expired, or whose holder was a process of this machine that is no more."""
+    """Take a lease that is free or expired, or that nobody relies on any more.
+
+    Its holder was a process of this machine that has ended, or this process, which could not release it.
+    """
     lease = acquire(database, name, ttl_ms=ttl_ms)
     if lease is None and (held := holding(database, name)) is not None and held.is_dead:
         # under a name of our own: whoever comes next sees that we live
@@ -92,7 +106,9 @@ class Holding:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the holder was a process on this machine that has ended."""
+        """Whether nobody relies on it: its process has ended, or is this one and could not release it."""
+        if self.holder in _abandoned:
+            return True
         holder = Holder.parse(self.holder)
         return holder is not None and holder.is_dead
 
@@ -119,6 +135,7 @@ def release(database: Database, lease: Lease) -> None:
     """Give a lease back; nothing happens where it was lost already."""
     with database.write() as session:
         session.run(database.sql("leases", "extend"), (0, lease.name, lease.token, lease.holder))
+    _abandoned.discard(lease.holder)
 
 
 def still_held(database: Database, session: Session, lease: Lease) -> bool:
@@ -155,7 +172,7 @@ def leased(
     """Hold a lease for a piece of work; CatalogBusyError where somebody else has it.
 
     It is renewed for as long as the process runs and the work takes. A lease whose holder was a process of
-    this machine that is no more is taken over at once.
+    this machine that is no more is taken over at once, and so is one that this process could not release.
 
     Args:
         database: The catalog.
@@ -178,17 +195,20 @@ def leased(
     beat = threading.Thread(
         target=_renew_until, args=(done, database, lease, ttl_ms), name="deltasql-lease", daemon=True
     )
-    beat.start()
     try:
+        beat.start()
         yield lease
     finally:
+        # first of all: from here on nobody relies on it, whatever interrupts its release
+        _abandoned.add(lease.holder)
         done.set()
-        beat.join()
+        if beat.ident is not None:
+            beat.join()
         try:
             release(database, lease)
         except DeltaSqlError as error:
-            # what was done under it stands, and an error of its own is the one to tell
-            logger.info("the lease %s runs out by itself: %s", name, error.message)
+            # what was done under it stands, and an error of its own is the one to report
+            logger.info("the lease %s could not be released: %s", name, error.message)
 
 
 def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms: int) -> None:

@@ -10,15 +10,25 @@ from typing import Protocol as TypingProtocol
 from deltalakedb import telemetry
 from deltalakedb.catalog import commits, files, outbox, registry, snapshots
 from deltalakedb.catalog.leases import leased, still_held
-from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError, InvalidArgumentError, TableFrozenError
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    LogGapError,
+    StorageMissingError,
+    TableFrozenError,
+)
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
+from deltalakedb.log.compaction import write_compaction
 from deltalakedb.log.crc import VersionChecksum, write_checksum
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
+from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.clocks import checked_clock, database_now
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import whole_number
@@ -104,6 +114,7 @@ def checkpoint(
             suggestion="publish it first, with `deltasql mirror run`",
         )
     store = open_store(table.location, storage_options)
+    require_folder(database, table, store)
     with tending(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
@@ -181,6 +192,7 @@ def clean(
         )
     opened = snapshots.open_table(database, name)
     store = open_store(table.location, storage_options)
+    require_folder(database, table, store)
     rows = commits.history(database, table)
     with tending(database, table):
         refuse_strangers(database, table, storage_options)
@@ -199,6 +211,58 @@ def clean(
         if not dry_run:
             store.delete_all(meta.path for meta in old)
     return replace(plan, delete=plan.delete + old)
+
+
+def compact(
+    database: Database,
+    name: str,
+    start: int,
+    end: int,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> str | None:
+    """Write a log compaction file over published versions, while nobody cleans the log up.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        start: The first version.
+        end: The last version, above the first.
+        storage_options: Options for the object store.
+        dry_run: Write nothing.
+
+    Returns:
+        Its path, or None if it was there.
+
+    Raises:
+        LogGapError: The log no longer has one of the versions.
+        CatalogBusyError: The log is being cleaned up, or a checkpoint written.
+    """
+    table = registry.find(database, name)
+    registry.refuse_followed(table)
+    newest = table.published_version
+    if not 0 <= start < end <= newest:
+        raise InvalidArgumentError(
+            f"versions {start} to {end} are not a range of published versions",
+            table=name,
+            suggestion=f"give two versions from 0 to {newest}, the first below the last",
+        )
+    store = open_store(table.location, storage_options)
+    require_folder(database, table, store)
+    with tending(database, table):
+        try:
+            return write_compaction(store, start, end, dry_run=dry_run)
+        except StorageMissingError as error:
+            kept = [v for v in list_log(store).commits if start <= v <= end]
+            raise LogGapError(
+                f"the log no longer has all commits from version {start} to {end}: it was cleaned up",
+                table=name,
+                version=start,
+                suggestion=f"compact versions {min(kept)} to {end}"
+                if len(kept) > 1 and kept == list(range(min(kept), end + 1))
+                else "compact newer versions; `deltasql mirror verify` reports what must not be missing",
+            ) from error
 
 
 def write_checkpoint_of(

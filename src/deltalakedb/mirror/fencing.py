@@ -8,6 +8,7 @@ from deltalakedb.catalog import snapshots
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.actions import CommitInfo
@@ -15,6 +16,7 @@ from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_writer_feature
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
@@ -45,6 +47,7 @@ def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
     for attempt in range(_ATTEMPTS):
         opened = snapshots.open_table(database, name)
         options = database.engine.config.storage_options_for(opened.table.location)
+        require_folder(database, opened.table, open_store(opened.table.location, options))
         if look_ahead(database, opened.table, options):
             opened = snapshots.open_table(database, name)
         before = opened.snapshot.protocol

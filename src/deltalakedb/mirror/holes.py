@@ -11,6 +11,7 @@ from deltalakedb.exceptions import LogGapError, StorageMissingError, VersionMiss
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -47,9 +48,11 @@ def fill(database: Database, table: Table, store: Store, version: int) -> tuple[
 
     Raises:
         LogGapError: Others cleaned them up, and went on beyond the head.
+        TableFolderMissingError: The table's folder is gone.
     """
-    if version <= table.head.first_version or not is_hole(database, table.table_id, store, version):
+    if version <= table.head.first_version or _is_there(store, version - 1):
         return ()
+    require_folder(database, table, store)
     listing = list_log(store)
     _refuse_overtaken(database, table, max((*listing.commits, *listing.checkpoints), default=-1))
     covered = max((v for v in listing.checkpoints if v < version), default=-1)

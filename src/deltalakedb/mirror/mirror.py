@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
-from deltalakedb.log.compaction import write_compaction
 from deltalakedb.mirror import checkpointer, drift, fencing, groups, outside, reconciler, repair
 from deltalakedb.mirror.pruning import Pruned, prune
 from deltalakedb.mirror.resolve import resolve
-from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     import threading
@@ -127,21 +125,26 @@ class Mirror:
         for version in (start, end):
             if isinstance(version, bool) or not isinstance(version, int):
                 raise ArgumentTypeError(f"a version must be a whole number, not {version!r}", table=name)
-        if not 0 <= start < end <= table.published_version:
-            raise InvalidArgumentError(
-                f"versions {start} to {end} are not a range of published versions",
-                table=name,
-                suggestion=f"give two versions from 0 to {table.published_version}, the first below the last",
-            )
-        return write_compaction(open_store(table.location, self._options(name)), start, end, dry_run=dry_run)
+        return checkpointer.compact(
+            self._database, name, start, end, storage_options=self._options(name), dry_run=dry_run
+        )
 
     def verify(self, name: str, *, replay: bool = True) -> DriftReport:
         """Compare a table's log with the catalog at every version."""
         return drift.verify(self._database, name, storage_options=self._options(name), replay=replay)
 
-    def repair(self, name: str, *, dry_run: bool = False) -> Repaired:
-        """Rewrite commit files and checkpoints that are missing or damaged from the catalog."""
-        return repair.repair(self._database, name, storage_options=self._options(name), dry_run=dry_run)
+    def repair(self, name: str, *, dry_run: bool = False, create_folder: bool = False) -> Repaired:
+        """Rewrite commit files and checkpoints that are missing or damaged from the catalog.
+
+        Args:
+            name: The table.
+            dry_run: Change nothing, and report what would be rewritten.
+            create_folder: Write the log even if nothing of the table is at its location.
+        """
+        options = self._options(name)
+        return repair.repair(
+            self._database, name, storage_options=options, dry_run=dry_run, create_folder=create_folder
+        )
 
     def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
         """Make the whole log of a table from the catalog into an empty place."""

@@ -15,6 +15,7 @@ from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
+from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.outside import Adopted, adopt
 from deltalakedb.mirror.resolve import mending
 from deltalakedb.protocol.actions import CommitInfo
@@ -65,6 +66,7 @@ def repair(
     *,
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    create_folder: bool = False,
 ) -> Repaired:
     """Rewrite commit files that are missing or damaged, and checkpoints that are broken, from SQL.
 
@@ -72,8 +74,21 @@ def repair(
     waits: it is left alone, and reported. Where the log lost commits whose bytes were pruned, readers begin
     at a checkpoint of the oldest version from which on the catalog has them. A frozen table whose log says
     afterwards what the catalog says may be written again.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        dry_run: Change nothing, and report what would be rewritten.
+        create_folder: Write the log even if nothing of the table is at its location.
+
+    Raises:
+        TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
     """
-    registry.refuse_followed(registry.find(database, name))
+    table = registry.find(database, name)
+    registry.refuse_followed(table)
+    if not create_folder:
+        require_data(database, table, open_store(table.location, storage_options))
     report = verify(database, name, storage_options=storage_options, replay=False)
     broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
     left = [f for f in report.findings if f not in broken]
@@ -191,6 +206,9 @@ def rebuild(
 
     At the table's own place only published versions are written. One that was interrupted goes on when it is
     repeated: a place is empty also where it holds nothing but the first half of the same log.
+
+    Raises:
+        TableFolderMissingError: It is the table's own place, and nothing of the table is there.
     """
     table = registry.find(database, name)
     store = open_store(location, storage_options)
@@ -202,6 +220,8 @@ def rebuild(
     last = table.published_version if own else table.head.version
     if last < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
+    if own:
+        require_data(database, table, home)
     first = min(commits.tail_start(database, table), last)
     anew = first > 0 or commits.kept_bytes(database, table.table_id, first) is None
     there = frozenset(meta.path for meta in store.list("_delta_log"))

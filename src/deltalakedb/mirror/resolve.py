@@ -30,6 +30,7 @@ from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
 from deltalakedb.mirror.outside import copied
 from deltalakedb.mirror.publisher import publish
@@ -222,6 +223,7 @@ def _diverged(database: Database, name: str, storage_options: Mapping[str, str] 
 
 
 def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Side:
+    require_folder(database, table, open_store(table.location, options))
     published, waiting = _waiting(database, table, options)
     ours = []
     for version in waiting:

@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.log.names import commit_path
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
@@ -147,6 +148,8 @@ class Ratifier:
             return self._taken(table, version, data)
         if (held := self._held(table)) is not None:
             return held
+        # other engines write their data first, and make a missing folder by that
+        require_folder(self._database, table, open_store(table.location, self._options(table)), log=True)
         actions = decode_commit(data, source=f"version {version}")
         if version > table.head.version + 1:
             # only a log that somebody else wrote to can be further than the catalog

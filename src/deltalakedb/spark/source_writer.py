@@ -71,6 +71,7 @@ class Writer(DataSourceArrowWriter):
         reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=OURS)
         if reason is not None:
             raise not_direct(reason)
+        table._require_folder()
         fsync = table._database.engine.config.publish.fsync
         return cls(options, overwrite, snapshot, root.location, root.options, fsync)
 

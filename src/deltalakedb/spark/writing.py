@@ -96,6 +96,8 @@ def write(
         _create(address, wish, configuration or {}, storage_options)
         return 0
     table._check_location(address.location)
+    if wish.mode not in ("error", "ignore"):
+        table._require_folder()
     return wish.fulfil(table)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from deltalake import Transaction
@@ -17,10 +19,11 @@ from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import in_flight
 from deltalakedb.table.parquet import arrow_source, write_files
+from deltalakedb.table.roots import undo
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalake import CommitProperties
 
@@ -29,7 +32,14 @@ if TYPE_CHECKING:
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 
-def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: Hooks = DEFAULT) -> Any | None:
+def append(
+    table: SqlDeltaTable,
+    data: Any,
+    options: dict[str, Any],
+    *,
+    hooks: Hooks = DEFAULT,
+    check: Callable[[], None] | None = None,
+) -> Any | None:
     """Append directly where that is certain to give what delta-rs would.
 
     Args:
@@ -37,6 +47,7 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
         data: Arrow data of any kind.
         options: The arguments of ``write_deltalake``.
         hooks: What is to follow the commit.
+        check: Called while the files are written; if it raises, they are deleted and nothing is committed.
 
     Returns:
         None where it was done, else the data, unread, for delta-rs to write.
@@ -51,7 +62,8 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
     root = table._root
     begun = time.monotonic()
     failpoint("data.before")
-    with in_flight(root.location):
+    with in_flight(root.location), ExitStack() as stack:
+        checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
         adds = write_files(
             source,
             root=root,
@@ -69,6 +81,9 @@ def append(table: SqlDeltaTable, data: Any, options: dict[str, Any], *, hooks: H
         ]
         actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
         files = root.placed(a.path for a in adds)
+        if checking is not None and (failure := checking.exception()) is not None:
+            undo(files)
+            raise failure
         table._hand_on(
             Work(
                 table._row,

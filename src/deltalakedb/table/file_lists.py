@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: files from which on a list of whole actions is read in pages and not kept
 STREAMED_FROM: Final = 100_000
+#: memory of one column of one chunk beside its values, as measured: Arrow's objects, and buffers' rounding
+_CHUNK_BYTES: Final = 1_800
 #: pieces of a list that is made from older ones before they are laid together
 _MOST_CHUNKS: Final = 64
 
@@ -78,14 +80,14 @@ class FileLists:
 
     def put(self, key: _Key, found: pa.Table) -> None:
         """Keep a list, where it leaves room for others."""
-        size = found.nbytes
+        size = held_bytes(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
                 return
             self._lists[key] = found
             self._size += size
             while self._size > self._limit:
-                self._size -= self._lists.popitem(last=False)[1].nbytes
+                self._size -= held_bytes(self._lists.popitem(last=False)[1])
 
     @property
     def size_bytes(self) -> int:
@@ -97,6 +99,12 @@ class FileLists:
         with self._lock:
             self._lists.clear()
             self._size = 0
+
+
+def held_bytes(found: pa.Table) -> int:
+    """The memory that a list takes: of a short one, the objects around the values are most of it."""
+    chunks: int = sum(column.num_chunks for column in found.columns)
+    return int(found.nbytes) + chunks * _CHUNK_BYTES
 
 
 _of_databases: WeakKeyDictionary[Database, FileLists] = WeakKeyDictionary()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog import registry
-from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.log.compaction import write_compaction
+from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.manifests import write_manifests
 from deltalakedb.mirror.reconciler import reconcile
@@ -32,19 +31,13 @@ def cleanup_metadata(table: SqlDeltaTable) -> None:
 def compact_logs(table: SqlDeltaTable, start: int, end: int) -> None:
     """Write a log compaction file over some versions."""
     _published(table, "the log is compacted")
-    newest = registry.find(table._database, table.name).published_version
-    if not 0 <= start < end <= newest:
-        raise InvalidArgumentError(
-            f"versions {start} to {end} are not a range of versions up to {newest}, the newest in the log",
-            table=table.name,
-            version=newest,
-        )
-    write_compaction(table._root.store, start, end)
+    checkpointer.compact(table._database, table.name, start, end, storage_options=table._root.options)
 
 
 def generate(table: SqlDeltaTable) -> None:
     """Write symlink manifests of the open version."""
     _outside(table, "manifests are written")
+    table._require_folder()
     found = table._source.scan(("path", "dv_id"))
     paths, vectors = (c.to_pylist() for c in found.columns)
     write_manifests(

@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
@@ -209,6 +210,11 @@ class SqlDeltaTable(Outliving, SqlReads):
         registry.refuse_followed(self._row)
         if self._moves and not self._chosen:
             self._advance()
+        self._require_folder()
+
+    def _require_folder(self) -> None:
+        """Refuse to write where the folder of a published table is gone."""
+        require_folder(self._database, self._row, self._root.store)
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""

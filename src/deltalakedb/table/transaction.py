@@ -135,6 +135,8 @@ class Transaction(TransactionView):
                 wishes=wishes,
             )
         else:
+            if mode not in ("error", "ignore"):
+                table._require_folder()
             write_to(table, data, mode=mode, **options)
 
     def create_table(

@@ -107,6 +107,7 @@ def vacuum(
         )
     table.update_incremental()
     registry.refuse_followed(table._row)
+    table._require_folder()
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if not dry_run and table._row.settings.get(POLICY) == ADOPT:
         look_ahead(table._database, table._row, table._root.options)

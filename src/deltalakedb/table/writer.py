@@ -135,6 +135,7 @@ def write_deltalake(
     if table is not None:
         if mode != "error":
             table._check_location(address.location)
+            table._require_folder()
         write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
         if mode == "append" and isinstance(table._source, SqlSource):
             _remember(table, table._source.opened)
@@ -167,7 +168,11 @@ def _append_remembered(
         memory.forget(database, address.table)  # the name may belong to another table by now
         return False
     try:
-        rest = append(table, data, options, hooks=wishes.hooks)
+        # an object store takes a request for it, which need not wait for the upload
+        check = None if table._root.is_local else table._require_folder
+        if check is None:
+            table._require_folder()
+        rest = append(table, data, options, hooks=wishes.hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         memory.forget(database, address.table)
         if error.context.get("dropped"):
@@ -289,6 +294,7 @@ def create_or_replace(
         raise exists(table)
     elif mode == "overwrite":
         table._check_location(address.location)
+        table._require_folder()
         _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,8 @@ DIALECT = Dialect(
 
 #: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
 _CACHE_KB = 16_384
+#: the longest pause before a refused switch to WAL is tried again
+_WAL_RETRY_S = 0.01
 #: from here on an image beats a prepared statement
 _IMAGE_FROM = 64
 _INCOMING = "dl_incoming"
@@ -226,12 +230,28 @@ class SqliteEngine(Engine):
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
             connection.execute("PRAGMA temp_store=MEMORY")
             connection.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode=WAL")
+            self._use_wal(connection)
         except sqlite3.Error as error:
             connection.close()
             raise translate(error, self) from error
         return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switch a new file to WAL.
+
+        SQLite does not wait here: of two processes that do this at the same moment, each has a lock that the
+        other needs, and one is refused at once.
+        """
+        until = time.monotonic() + self._wait
+        while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(random.uniform(0, _WAL_RETRY_S))  # noqa: S311 - so that they do not meet again
+            else:
+                return  # a file system without shared memory keeps its mode
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -305,7 +325,7 @@ class SqliteEngine(Engine):
 
     def _busy(self) -> CatalogBusyError:
         return CatalogBusyError(
-            f"{self.path} stayed locked by another writer for {self._wait:g} s",
+            f"{self.path} is locked by another writer; waited up to {self._wait:g} s",
             suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
         )
 

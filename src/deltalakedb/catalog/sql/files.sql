@@ -5,13 +5,22 @@
 SELECT file_id, path, dv_id, size, num_records, path_hash FROM dl_files
 WHERE table_id = ? AND remove_version IS NULL AND path_hash IN (??);
 
+-- name: some live
+-- a few live files of the newest version
+SELECT path FROM dl_files WHERE table_id = ? AND remove_version IS NULL LIMIT 20;
+
 -- name: tombstones at
--- removed files that no newer row of the same identity has brought back
-SELECT j.remove_action FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
-WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? AND f.tombstone
+-- removed files that no newer row of the same identity has brought back; of newer rows, those that were removed too are
+-- found in one pass, live ones by the index of paths (the signs keep SQLite from choosing another): linear in removed files
+SELECT j.remove_action FROM (
+  SELECT file_id, path_hash, dv_id, remove_version, tombstone,
+    max(add_version) OVER (PARTITION BY path_hash, dv_id ORDER BY file_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again
+  FROM dl_files WHERE table_id = ? AND remove_version IS NOT NULL AND +add_version <= ?
+) f JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.remove_version <= ? AND f.tombstone AND (f.again IS NULL OR f.again < f.remove_version)
   AND NOT EXISTS (
-    SELECT 1 FROM dl_files g WHERE g.table_id = f.table_id AND g.path_hash = f.path_hash AND g.dv_id = f.dv_id
-      AND g.file_id > f.file_id AND g.add_version <= ? AND g.add_version >= f.remove_version
+    SELECT 1 FROM dl_files g WHERE g.table_id = ? AND g.remove_version IS NULL AND g.path_hash = f.path_hash AND g.dv_id = f.dv_id
+      AND +g.file_id > f.file_id AND +g.add_version <= ? AND +g.add_version >= f.remove_version
   );
 
 -- name: removed

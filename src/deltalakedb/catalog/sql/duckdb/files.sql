@@ -1,11 +1,15 @@
 -- DuckDB keeps everything of a file in one row.
 
 -- name: tombstones at
-SELECT f.remove_action FROM dl_files f
-WHERE f.table_id = ? AND f.remove_version IS NOT NULL AND f.remove_version <= ? AND f.tombstone
+SELECT f.remove_action FROM (
+  SELECT file_id, path_hash, dv_id, remove_version, tombstone, remove_action,
+    max(add_version) OVER (PARTITION BY path_hash, dv_id ORDER BY file_id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again
+  FROM dl_files WHERE table_id = ? AND remove_version IS NOT NULL AND +add_version <= ?
+) f
+WHERE f.remove_version <= ? AND f.tombstone AND (f.again IS NULL OR f.again < f.remove_version)
   AND NOT EXISTS (
-    SELECT 1 FROM dl_files g WHERE g.table_id = f.table_id AND g.path_hash = f.path_hash AND g.dv_id = f.dv_id
-      AND g.file_id > f.file_id AND g.add_version <= ? AND g.add_version >= f.remove_version
+    SELECT 1 FROM dl_files g WHERE g.table_id = ? AND g.remove_version IS NULL AND g.path_hash = f.path_hash AND g.dv_id = f.dv_id
+      AND +g.file_id > f.file_id AND +g.add_version <= ? AND +g.add_version >= f.remove_version
   );
 
 -- name: gone between

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 @click.command("repair", short_help="Rewrite lost or damaged log files.")
 @click.argument("table")
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option(
+    "--create-folder",
+    is_flag=True,
+    help="Write the log even if the table's folder is missing or empty; without it that is an error.",
+)
 @common
 @click.pass_obj
-def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
+def repair(invocation: Invocation, table: str, dry_run: bool, create_folder: bool) -> int:
     """Rewrite commit files that are missing or damaged, and broken checkpoints, from the catalog.
 
     Commits of others are left alone: exit code 5 where one stands in the place of ours, 3 where other drift
@@ -35,7 +40,7 @@ def repair(invocation: Invocation, table: str, dry_run: bool) -> int:
       deltasql mirror repair sales.orders
     """
     with invocation.open_table(table) as (catalog, name):
-        done = catalog.mirror.repair(name, dry_run=dry_run)
+        done = catalog.mirror.repair(name, dry_run=dry_run, create_folder=create_folder)
 
     def view(screen: Screen) -> None:
         verb = "would be rewritten" if dry_run else "rewritten"
