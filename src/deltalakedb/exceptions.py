@@ -402,6 +402,25 @@ class ConflictError(CommitError):
 
 
 class CommitUnknownError(CommitError):
-    """The outcome of a commit is unknown; asking again with the same id gives the answer."""
+    """The outcome of a commit is unknown; asking again with the same id gives the answer.
+
+    ``context["interrupted"]`` is True if a signal or an unexpected error cut the commit off, rather than the
+    database: then it is not repeated by itself.
+    """
 
     transient = True
+
+
+def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:
+    """What to raise if an exception that says nothing about the outcome came while a commit was ending.
+
+    Args:
+        error: The exception.
+        by_database: The database raised it; False for a signal or an unexpected error.
+    """
+    return CommitUnknownError(
+        f"the commit was interrupted ({type(error).__name__}: {error}): it may stand",
+        suggestion="look at the table's history, or repeat a transaction with the same txn_uuid; "
+        "the new data files were kept, and `deltasql gc` removes them if no version needs them",
+        interrupted=not by_database,
+    )

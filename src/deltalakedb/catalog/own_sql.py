@@ -1,40 +1,105 @@
-"""Statements that users run beside ours, checked so that they cannot disturb the transaction."""
+"""Statements and queries that users run beside ours: what they may be, by their text.
+
+The text is only looked at to refuse the obvious early. What may happen is enforced by the database itself:
+see ``run_own`` and ``query`` of each engine's session.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import CatalogError, InvalidArgumentError
 
 #: string literals, quoted names and comments: what is inside them is not SQL
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
-_FIRST_WORD = re.compile(r"\s*(\w+)")
+_QUOTED = re.compile(
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
 _OUR_TABLE = re.compile(r"(?<!\w)[\"`\[]?dl_\w", re.IGNORECASE)
 _CONTROL = {
     "abort", "attach", "begin", "checkpoint", "commit", "detach", "end", "lock", "pragma", "prepare",
     "release", "reset", "rollback", "savepoint", "set", "start", "use", "vacuum",
 }  # fmt: skip
+#: what a user's own query may begin with
+QUESTIONS: Final = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
+_WORD = re.compile(r"[A-Za-z]+")
+_LINE_END = re.compile(r"[\r\n]|\Z")
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+
+
+def first_word(sql: str) -> str:
+    """The word that a statement begins with, in lower case; empty if it begins with something else.
+
+    White space, parentheses, empty statements and comments before it do not count. Comments nest, as Postgres
+    has it: the server takes only one statement at a time from us, so this word decides what it is.
+    """
+    at = 0
+    while at < len(sql):
+        if sql[at] in " \t\n\r\f\v(;":
+            at += 1
+        elif sql.startswith("--", at):
+            end = _LINE_END.search(sql, at)
+            at = len(sql) if end is None else end.end()
+        elif sql.startswith("/*", at):
+            at = _after_comment(sql, at)
+        else:
+            break
+    word = _WORD.match(sql, at)
+    return "" if word is None else word[0].lower()
+
+
+def _after_comment(sql: str, at: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(sql, at):
+        depth += 1 if mark[0] == "/*" else -1
+        if not depth:
+            return mark.end()
+    return len(sql)
+
+
+def is_ours(name: str | None) -> bool:
+    """Whether a name is one of the catalog's own tables, views or indexes."""
+    return name is not None and name.lower().startswith("dl_")
+
+
+def no_question() -> CatalogError:
+    """What to raise if a user's query is something else."""
+    return CatalogError(
+        "only queries can be asked here: they cannot change data or settings, or read files",
+        suggestion=f"begin with one of {', '.join(sorted(QUESTIONS)).upper()}; change tables of your own "
+        "with execute() in a transaction",
+    )
+
+
+def disturbing(what: str) -> InvalidArgumentError:
+    """What to raise if a statement would interfere with the transaction that it runs in."""
+    return InvalidArgumentError(
+        f"{what} would interfere with the transaction",
+        suggestion="leave the with block to commit, raise an exception to roll back; other statements "
+        "belong on a connection of your own",
+    )
+
+
+def not_theirs() -> InvalidArgumentError:
+    """What to raise if a statement would change the catalog's own tables."""
+    return InvalidArgumentError(
+        "the catalog's own tables (dl_…) change through its functions only",
+        suggestion="read them with query(); the dl_v_… views are documented",
+    )
 
 
 def checked_statement(sql: str) -> str:
     """One statement of the user's own, without its trailing semicolon; InvalidArgumentError otherwise."""
     text = sql.strip().rstrip(";").rstrip()
     plain = _QUOTED.sub(_plain, text)
-    word = _FIRST_WORD.match(plain)
-    if word is None:
+    if not (word := first_word(text)):
         raise InvalidArgumentError("the statement is empty")
     if ";" in plain:
         raise InvalidArgumentError("one statement at a time", suggestion="call execute once for each")
-    if word[1].lower() in _CONTROL:
-        raise InvalidArgumentError(
-            f"{word[1].upper()} would interfere with the transaction",
-            suggestion="leave the with block to commit, raise an exception to roll back",
-        )
+    if word in _CONTROL:
+        raise disturbing(word.upper())
     if _OUR_TABLE.search(plain):
-        raise InvalidArgumentError(
-            "the catalog's own tables (dl_…) change through its functions only",
-            suggestion="read them with query(); the dl_v_… views are documented",
-        )
+        raise not_theirs()
     return text
 
 
@@ -43,4 +108,4 @@ def _plain(found: re.Match[str]) -> str:
     text = found[0]
     if text.startswith('"'):
         return text.replace(";", "")  # which table it is counts
-    return "''" if text.startswith("'") else " "
+    return "''" if text.startswith(("'", "$")) else " "

@@ -25,8 +25,10 @@ from deltalakedb.exceptions import (
     CatalogBusyError,
     CatalogUnavailableError,
     CommitUnknownError,
+    DeltaSqlError,
     InvalidArgumentError,
     TableFrozenError,
+    commit_interrupted,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.log import Committed, Conflict
@@ -142,7 +144,9 @@ def _until_answered(
             busy = error.context if isinstance(error, CatalogBusyError) else {}
             waits += bool(busy.get("waited"))
             again = busy.get("again") and waits < _WAITS
-            reachable = isinstance(error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError)
+            reachable = isinstance(
+                error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError
+            ) and not error.context.get("interrupted")
             if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
                 if lost is None or lost is error:
                     raise
@@ -175,6 +179,7 @@ def _attempt(
         if done_at_once is not None:
             _answer()
             return done_at_once
+    ending = False
     try:
         with database.write() as session:
             held = _hold(session, changes, names)
@@ -208,8 +213,15 @@ def _attempt(
             for work in own:
                 work(session)
             failpoint("commit.before_commit")
+            ending = True
     except _Stop as stop:
         return stop.outcome
+    except DeltaSqlError:
+        raise  # the engine knows what became of its transaction
+    except Exception as error:
+        if ending:
+            raise commit_interrupted(error) from error
+        raise
     _answer()
     return results
 

@@ -198,15 +198,19 @@ def settle(
     names: Sequence[NameChange] = (),
     own: Sequence[OwnWork] = (),
 ) -> list[Committed]:
-    """Commit changes; where they certainly did not happen, their files are deleted and an error says why."""
+    """Commit changes; if they certainly did not happen, their files are deleted and an error says why.
+
+    Only our own errors are certain. Whatever else comes out of a commit, such as an interrupt or the
+    exception of a signal handler, may have come after it: the files stay, and `gc` finds those that no
+    version needs.
+    """
     try:
         outcome = _commit(
             database, changes, roots, txn_uuid=txn_uuid, repeated=repeated, names=names, own=own
         )
     except CommitUnknownError:
-        # it may have happened: its files must stay. So too after an interrupt, which can come with the answer
         raise
-    except Exception:
+    except DeltaSqlError:
         undo(files)
         raise
     if isinstance(outcome, Conflict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import re
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CatalogError
+from deltalakedb.catalog.own_sql import QUESTIONS, first_word, no_question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
-
-#: what a user's own query may begin with, after comments and parentheses
-_QUESTIONS = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
-_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?P<word>[A-Za-z]+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +106,17 @@ class Session(abc.ABC):
         return pa.table([pa.array(c) for c in columns], names=names)
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a user's own statement; none of ours may follow it in the same transaction."""
+        """Run a user's own statement; none of ours may follow it in the same transaction.
+
+        The database refuses what would end the transaction, change its settings or change our tables. What
+        else it leaves behind on the connection ends with the transaction.
+        """
         self.run(sql, params)
 
     def _check_query(self, sql: str) -> None:
         """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
-        word = _FIRST_WORD.match(sql)
-        if word is None or word["word"].lower() not in _QUESTIONS:
-            raise CatalogError(
-                "only queries can be asked here",
-                suggestion=f"begin with one of {', '.join(sorted(_QUESTIONS)).upper()}",
-            )
+        if first_word(sql) not in QUESTIONS:
+            raise no_question()
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many parameter sets."""

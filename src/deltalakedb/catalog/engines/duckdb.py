@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
     CatalogFullError,
     CatalogNotFoundError,
     DeltaSqlError,
+    commit_interrupted,
 )
 
 if TYPE_CHECKING:
@@ -87,6 +88,18 @@ _DAMAGE = (
     "database has been invalidated",
 )
 _POLL = 0.05
+#: of DuckDB's table functions and those with side effects, the ones that only look
+_LOOKING = frozenset(
+    {
+        "current_connection_id", "current_query", "current_query_id", "current_transaction_id",
+        "database_list", "database_size", "error", "gen_random_uuid", "generate_series", "histogram",
+        "histogram_values", "json_each", "json_tree", "pragma_database_size", "pragma_show",
+        "pragma_table_info", "pragma_version", "random", "range", "repeat", "repeat_row", "show",
+        "show_databases", "show_tables", "show_tables_expanded", "stats", "summary", "table_info",
+        "unnest", "uuid", "uuidv4", "uuidv7", "vector_type", "version",
+    }
+)  # fmt: skip
+_READ_ONLY = "BEGIN TRANSACTION READ ONLY"
 
 
 class DuckdbEngine(Engine):
@@ -108,11 +121,16 @@ class DuckdbEngine(Engine):
             for k, v in {
                 "memory_limit": options.get("memory_limit", config.duckdb.memory_limit),
                 "threads": options.get("threads", config.duckdb.threads),
+                # nothing but the catalog is to be read or written: users' own SQL runs here, too
+                "enable_external_access": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
             }.items()
             if v is not None
         }
         self._wait = float(options.get("wait", config.duckdb.wait_s))
         self._idle = float(options.get("idle_release", config.duckdb.idle_release_s))
+        self._acting: frozenset[str] | None = None
         self._forget()
         self._gate = ForkGate(self.close, str(self.path))
 
@@ -233,7 +251,7 @@ class DuckdbEngine(Engine):
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A transaction that DuckDB keeps read-only."""
-        with self._cursor() as cursor, self._transaction(cursor, "BEGIN TRANSACTION READ ONLY"):
+        with self._cursor() as cursor, self._transaction(cursor, _READ_ONLY):
             session = DuckdbSession(self, cursor)
             if not asking:
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
@@ -273,13 +291,33 @@ class DuckdbEngine(Engine):
             raise
         try:
             cursor.execute("COMMIT")
-        except self.driver.Error as error:
-            with suppress(self.driver.Error):
+        except Exception as error:
+            with suppress(self.driver.Error, RuntimeError):
                 cursor.execute("ROLLBACK")
-            raise self.translate(error) from error
+            if not isinstance(error, self.driver.Error):
+                if begin == _READ_ONLY:
+                    raise
+                # after Ctrl-C DuckDB raises a RuntimeError, although the commit stands
+                raise commit_interrupted(error) from error
+            ours = self.translate(error)
+            if begin == _READ_ONLY or isinstance(ours, CatalogBusyError | CatalogFullError):
+                raise ours from error
+            raise commit_interrupted(error, by_database=True) from error
 
     def prepare(self, session: Session) -> None:
         """Nothing to do: the file is the schema."""
+
+    def acting_functions(self) -> frozenset[str]:
+        """Functions that do something, or read something else than the catalog; queries only look."""
+        if self._acting is None:
+            with self._cursor() as cursor:
+                rows = cursor.execute(
+                    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+                    "WHERE function_type IN ('table', 'pragma', 'table_macro') OR has_side_effects"
+                ).fetchall()
+            names = {row[0] for row in rows}
+            self._acting = frozenset(n for n in names if n not in _LOOKING and not n.startswith("duckdb_"))
+        return self._acting
 
     def has_schema_table(self, session: Session) -> bool:
         """Asks DuckDB's list of tables."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from deltalakedb.catalog.engines.base import literal
 from deltalakedb.catalog.engines.gathered import GatheredSession
+from deltalakedb.catalog.own_sql import disturbing, is_ours, no_question, not_theirs
 from deltalakedb.exceptions import CatalogError
 
 if TYPE_CHECKING:
@@ -21,6 +23,39 @@ if TYPE_CHECKING:
 
 #: from here on an Arrow scan beats prepared INSERTs
 _ARROW_FROM = 32
+_EXPLAIN = re.compile(r"explain\b(?:\s+analyze\b)?(?:\s*\([^()]*\))?", re.IGNORECASE)
+#: kinds of statements that users may run on tables of their own
+_OWN = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "ALTER", "DROP"})
+#: tokens after which a text is the name of a table
+_BEFORE_NAMES = frozenset(
+    {
+        "from",
+        "into",
+        "update",
+        "table",
+        "join",
+        "using",
+        "truncate",
+        "exists",
+        "on",
+        "view",
+        "index",
+        "to",
+        ".",
+    }
+)
+#: what names may be quoted by
+_QUOTES = '"`'
+#: functions that change a sequence
+_COUNTING = frozenset({"nextval", "setval", "currval"})
+
+
+def _calls(tokens: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
+    """The functions that are called, by name, each with the first token of its arguments."""
+    for at, (text, _) in enumerate(tokens):
+        if text.startswith("(") and at:
+            argument = tokens[at + 1][0] if at + 1 < len(tokens) else ""
+            yield tokens[at - 1][0].strip(_QUOTES).lower(), argument
 
 
 class DuckdbSession(GatheredSession):
@@ -40,14 +75,65 @@ class DuckdbSession(GatheredSession):
             raise self.engine.translate(error) from error
 
     def _check_query(self, sql: str) -> None:
-        """DuckDB would run a second statement after a COMMIT of the first."""
+        """Only what DuckDB itself takes for one SELECT: EXPLAIN ANALYZE would run anything, COMMIT too."""
         super()._check_query(sql)
+        kind = self._kind(sql)
+        if kind == "EXPLAIN":
+            kind = self._kind(_EXPLAIN.sub("", sql, count=1))
+        if kind != "SELECT":
+            raise no_question()
+        refused = self.engine.acting_functions()
+        if any(name in refused for name, _ in _calls(self._tokens(sql))):
+            raise no_question()
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """A user's statement, judged by the kind and the tokens that DuckDB itself sees in it."""
+        if (kind := self._kind(sql)) not in _OWN:
+            raise disturbing(kind.replace("_", " "))
+        tokens = self._tokens(sql)
+        words = [text.lower() for text, is_text in tokens if not is_text]
+        if kind == "CREATE" and not {"macro", "function", "trigger"}.isdisjoint(words[:6]):
+            # they would stand in front of DuckDB's own in our statements
+            raise disturbing("a function, macro or trigger")
+        if any(is_ours(word.strip(_QUOTES)) for word in words):
+            raise not_theirs()
+        before = ""
+        for text, is_text in tokens:
+            # DuckDB takes a text for a table's name
+            if is_text and (before in _BEFORE_NAMES or (kind == "DROP")):
+                raise not_theirs()
+            before = text.lower()
+        refused = self.engine.acting_functions() - _COUNTING
+        for name, argument in _calls(tokens):
+            if name in refused:
+                raise disturbing(f"{name}()")
+            if name in _COUNTING and (not argument.startswith("'") or "dl_" in argument.lower()):
+                raise not_theirs()
+        self.run(sql, params)
+
+    def _kind(self, sql: str) -> str:
+        """The type of the one statement in a text."""
         try:
-            count = len(self.engine.driver.extract_statements(sql))
+            found = self.engine.driver.extract_statements(sql)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
-        if count != 1:
-            raise CatalogError("one query at a time", suggestion="ask the queries one after the other")
+        except ValueError as error:  # a kind of statement that the driver has no name for
+            raise disturbing("this statement") from error
+        if len(found) != 1:
+            raise CatalogError("one statement at a time", suggestion="run them one after the other")
+        name: str = found[0].type.name
+        return name
+
+    def _tokens(self, sql: str) -> list[tuple[str, bool]]:
+        """The tokens of a text without its comments, and whether each is a text."""
+        data, kinds = sql.encode(), self.engine.driver.token_type
+        found = self.engine.driver.tokenize(sql)
+        ends = [at for at, _ in found[1:]] + [len(data)]
+        return [
+            (data[at:end].decode("utf-8", "replace").strip(), kind == kinds.string_const)
+            for (at, kind), end in zip(found, ends, strict=True)
+            if kind != kinds.comment
+        ]
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
         """Run a statement; DuckDB answers changes with their count as a row."""

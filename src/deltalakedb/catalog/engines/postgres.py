@@ -260,6 +260,7 @@ class PostgresEngine(Engine):
         try:
             try:
                 yield session
+                session.end_own()
             except BaseException:
                 if session.begun:
                     with suppress(self.driver.Error):
@@ -268,15 +269,16 @@ class PostgresEngine(Engine):
             if asking:
                 # Whatever a user's question set for its session, set_config() for one, is undone. After our
                 # own there is nothing to undo, and the driver would forget all prepared statements with it.
+                end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.questioned else "END"
                 with suppress(self.driver.Error):
-                    session.connection.execute("ROLLBACK" if session.questioned else "END")
+                    session.connection.execute(end, prepare=False)
             else:
                 session.send("COMMIT")
         finally:
-            self._give(session.connection)
+            self._give(session.connection, used_by_others=session.used_by_others)
 
-    def _give(self, connection: psycopg.Connection[Row]) -> None:
-        if connection.closed or connection.info.transaction_status != 0:
+    def _give(self, connection: psycopg.Connection[Row], *, used_by_others: bool = False) -> None:
+        if used_by_others or connection.closed or connection.info.transaction_status != 0:
             self._pool.discard(connection)
         else:
             self._pool.give(connection)

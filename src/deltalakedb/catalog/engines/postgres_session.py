@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.engines.base import Row, Session, rows_to_arrow, update_by_key
-from deltalakedb.exceptions import CommitUnknownError
+from deltalakedb.catalog.own_sql import disturbing, first_word, not_theirs
+from deltalakedb.exceptions import CatalogError, CommitUnknownError, DeltaSqlError, commit_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +26,35 @@ if TYPE_CHECKING:
 _COPY_FROM = 64
 #: changes that become one statement at the most
 _MOST_TOGETHER = 16
+
+
+#: what a user's own statement may begin with: nothing of it ends a transaction or moves data past the server
+_OWN = frozenset(
+    {
+        "alter", "analyze", "call", "comment", "create", "delete", "do", "drop", "explain", "grant", "insert",
+        "merge", "notify", "refresh", "revoke", "select", "table", "truncate", "update", "values", "with",
+    }
+)  # fmt: skip
+# What the server has counted in this transaction, the definitions of our tables and views, and the settings
+# that our commit relies on.
+_STATE_OF_OURS = """
+WITH ours AS MATERIALIZED (
+  SELECT c.oid, c.relname, c.relfilenode, c.xmin FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = ? AND c.relname LIKE 'dl\\_%'
+)
+SELECT current_setting('track_counts'), current_setting('synchronous_commit'),
+  current_setting('session_replication_role'), current_setting('role'), session_user::text,
+  (SELECT string_agg(concat_ws(' ', oid, relname, relfilenode, xmin,
+     pg_stat_get_xact_tuples_inserted(oid), pg_stat_get_xact_tuples_updated(oid), pg_stat_get_xact_tuples_deleted(oid)), ';' ORDER BY oid) FROM ours),
+  (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
+   FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid),
+  (SELECT string_agg(concat_ws(' ', t.oid, t.xmin), ';' ORDER BY t.oid)
+   FROM pg_trigger t JOIN ours ON ours.oid = t.tgrelid),
+  (SELECT string_agg(concat_ws(' ', r.oid, r.xmin), ';' ORDER BY r.oid)
+   FROM pg_rewrite r JOIN ours ON ours.oid = r.ev_class),
+  (SELECT string_agg(concat_ws(' ', i.indexrelid, i.xmin), ';' ORDER BY i.indexrelid)
+   FROM pg_index i JOIN ours ON ours.oid = i.indrelid)
+"""
 
 
 class PostgresSession(Session):
@@ -52,8 +83,8 @@ class PostgresSession(Session):
         self._begin = begin
         #: doing everything twice does no harm
         self._repeatable = repeatable
-        #: a user's own statements have begun
-        self._theirs = False
+        #: how our tables were before the first of a user's own statements
+        self._ours: Row | None = None
         #: a user's own question was asked
         self.questioned = False
         # a prepared statement is one statement: the server refuses a second one after a semicolon
@@ -113,11 +144,44 @@ class PostgresSession(Session):
         return self.connection.info.transaction_status != 0
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a user's statement: plain names are found as in the user's other sessions."""
-        if not self._theirs:
-            self._theirs = True
-            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+        """Run a user's statement: plain names are found as in the user's other sessions.
+
+        The server takes it as a prepared statement, which is one statement, so its first word tells what it
+        is. What it does to our tables, by functions and rules too, shows in what the server counts.
+        """
+        if (word := first_word(sql)) not in _OWN:
+            raise disturbing(word.upper() or "this statement")
+        if self._ours is None:
+            self._ours = self._state_of_ours()
+            self._prepare = True
+        self.row("SELECT pg_catalog.set_config('search_path', ?, true)", (self._users_path(),))
         self.run(sql, params)
+
+    def end_own(self) -> None:
+        """Refuse the commit if the user's statements changed our tables, or how it is made safe."""
+        if self._ours is None:
+            return
+        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # triggers that were put off run now
+        if self._state_of_ours() != self._ours:
+            raise not_theirs()
+
+    @property
+    def used_by_others(self) -> bool:
+        """Whether a user's own statements ran: settings, locks and temporary tables of theirs may be left."""
+        return self._ours is not None
+
+    def _state_of_ours(self) -> Row | None:
+        self.row("SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)")
+        state = self.row(_STATE_OF_OURS, (self.engine.schema,))
+        if state is not None and state[0] != "on":
+            raise CatalogError(
+                "statements of your own cannot be watched over while track_counts is off",
+                suggestion="set track_counts=on in the server's configuration",
+            )
+        return state
+
+    def _users_path(self) -> str:
+        return self.engine.users_path(self.connection)
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
         """A user's question: names are found as in ``run_own``, and whatever it does is undone at once.
@@ -128,7 +192,7 @@ class PostgresSession(Session):
         self.questioned = True
         self._control("SAVEPOINT dl_question")
         try:
-            self.row("SELECT set_config('search_path', ?, true)", (self.engine.users_path(self.connection),))
+            self.row("SELECT set_config('search_path', ?, true)", (self._users_path(),))
             return super().query(sql, params)
         finally:
             if not self.connection.closed:
@@ -261,10 +325,13 @@ class PostgresSession(Session):
             self.begin()
         elif self._begin and len(groups) == 1 and end is not None:
             self._begin, end = (), None  # one statement is a transaction by itself
+        handled = sys.exc_info()[1]
         try:
             try:
                 self._send(groups, end)
-            except self.engine.driver.Error:
+            except self.engine.driver.Error as error:
+                if end is not None:
+                    self._refuse_interrupted(error, handled)
                 if not (self._begin and self.connection.closed):
                     raise
                 # it died while it rested, or the note was made: then it is made again
@@ -274,6 +341,12 @@ class PostgresSession(Session):
             if end is not None and (self.connection.closed or _lost(error)):
                 raise _unknown() from error
             raise self.engine.translate(error) from error
+        except DeltaSqlError:
+            raise
+        except Exception as error:
+            if end is None:
+                raise
+            raise commit_interrupted(error) from error
         self._begin = ()
 
     def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
@@ -301,6 +374,7 @@ class PostgresSession(Session):
             CommitUnknownError: The connection broke, and it may have happened or happen yet.
         """
         self._count(statement)
+        handled = sys.exc_info()[1]
         try:
             cursor = self.engine.changes(self.connection)
             with self.connection.pipeline():
@@ -309,6 +383,7 @@ class PostgresSession(Session):
             # only now it is committed, and its rows tell what happened
             return cursor.fetchall(), asked.fetchall()
         except self.engine.driver.Error as failure:
+            self._refuse_interrupted(failure, handled)
             # of an aborted pipeline the reason counts
             cause, aborted = failure.__context__, self.engine.driver.errors.PipelineAborted
             known = isinstance(failure, aborted) and isinstance(cause, self.engine.driver.Error)
@@ -316,6 +391,24 @@ class PostgresSession(Session):
             if self.connection.closed or _lost(error):
                 raise _unknown() from error
             raise self.engine.translate(error) from error
+        except Exception as error:
+            # raised by a signal handler, for one: the statement may be on its way
+            raise commit_interrupted(error) from error
+
+    def _refuse_interrupted(self, error: BaseException, handled: BaseException | None) -> None:
+        """Raise the exception of a signal's handler that cut the driver off: it only shows as the context.
+
+        Args:
+            error: The driver's own error, which came of it.
+            handled: What was being handled before; it has nothing to do with this.
+        """
+        cause = error.__context__
+        while cause is not None and cause is not handled:
+            if not isinstance(cause, self.engine.driver.Error):
+                if isinstance(cause, Exception):
+                    raise commit_interrupted(cause) from cause
+                raise cause
+            cause = cause.__context__
 
     def take_time(self, now_ms: int) -> None:
         """The server's clock, told by another answer."""

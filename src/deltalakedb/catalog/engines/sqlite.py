@@ -16,6 +16,7 @@ from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.gathered import GatheredSession
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.turn import Turn
+from deltalakedb.catalog.own_sql import disturbing, is_ours, no_question, not_theirs
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -24,10 +25,11 @@ from deltalakedb.exceptions import (
     CatalogFullError,
     CatalogNotFoundError,
     DeltaSqlError,
+    commit_interrupted,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -87,6 +89,68 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
 
 
+#: what a statement may do to read
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+#: pragmas that only tell something; they are tables too, as pragma_table_info('t')
+_TELLING = {
+    "foreign_key_list", "function_list", "index_info", "index_list", "index_xinfo", "table_info",
+    "table_list", "table_xinfo",
+}  # fmt: skip
+_OUTSIDE = {
+    sqlite3.SQLITE_ATTACH,
+    sqlite3.SQLITE_DETACH,
+    sqlite3.SQLITE_TRANSACTION,
+    sqlite3.SQLITE_SAVEPOINT,
+    sqlite3.SQLITE_ANALYZE,
+}
+_ROWS = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+
+
+class _Reading:
+    """SQLite's authorizer while a user's question is prepared and run."""
+
+    def __init__(self) -> None:
+        self.denied = False
+
+    def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        allowed = self._allows(action, first, second)
+        self.denied = self.denied or not allowed
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    def _allows(self, action: int, first: str | None, second: str | None) -> bool:
+        if action == sqlite3.SQLITE_PRAGMA:
+            return (first or "").lower() in _TELLING
+        return action in _READING and (second or "").lower() != "load_extension"
+
+
+class _Changing(_Reading):
+    """SQLite's authorizer while a user's own statement runs inside a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: what was denied is one of our tables
+        self.ours = False
+        self._drops = False
+
+    def _allows(self, action: int, first: str | None, second: str | None) -> bool:
+        if action == sqlite3.SQLITE_PRAGMA or action in _READING:
+            return super()._allows(action, first, second)
+        if action in _OUTSIDE:
+            return False
+        # names come first, or second for indexes and triggers and what ALTER TABLE renames
+        if is_ours(first) or is_ours(second) or (action == sqlite3.SQLITE_CREATE_VTABLE):
+            self.ours = True
+            return False
+        self._drops = self._drops or action == sqlite3.SQLITE_DROP_TABLE
+        if action in _ROWS and (first or "").lower().startswith("sqlite_"):
+            # SQLite's own lists: the schema, which it guards itself, and counters of ours too, from which
+            # DROP TABLE takes one
+            schema = first in ("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema")
+            self.ours = not (schema or self._drops)
+            return not self.ours
+        return True
+
+
 class SqliteSession(GatheredSession):
     """A connection to the file."""
 
@@ -98,12 +162,36 @@ class SqliteSession(GatheredSession):
         self._connection = connection
         #: an image is attached, which can be taken away only after the transaction
         self.attached = False
+        #: a user's own statements ran: temporary tables of theirs may be left
+        self.used_by_others = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, params)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, sqlite3.Warning) as error:  # a second statement is a warning to Python 3.11
             raise translate(error, self.engine) from error
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """A user's question, of which SQLite itself refuses whatever is not reading."""
+        with self._watched(_Reading(), no_question):
+            return super().query(sql, params)
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """A user's statement; SQLite itself refuses to touch our tables, settings or the transaction."""
+        self.used_by_others = True
+        rules = _Changing()
+        with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
+            self.run(sql, params)
+
+    @contextmanager
+    def _watched(self, rules: _Reading, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
+        self._connection.set_authorizer(rules)
+        try:
+            yield
+        except CatalogError as error:
+            raise refusal() if rules.denied else error from error.__cause__
+        finally:
+            self._connection.set_authorizer(None)
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Rows fetched by the driver, then turned into columns."""
@@ -301,7 +389,7 @@ class SqliteEngine(Engine):
                     with suppress(sqlite3.Error):
                         connection.execute(f"PRAGMA synchronous={self._synchronous}")
                         as_lent = True
-                if connection.in_transaction or not as_lent or not session.detach():
+                if connection.in_transaction or not as_lent or session.used_by_others or not session.detach():
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)
@@ -368,10 +456,16 @@ def _transaction(engine: SqliteEngine, connection: sqlite3.Connection) -> Iterat
         raise
     try:
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
+    except Exception as error:
+        still_open = connection.in_transaction
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
-        raise translate(error, engine) from error
+        if not isinstance(error, sqlite3.Error):
+            raise commit_interrupted(error) from error
+        if still_open or _code(error) in {*_BUSY, sqlite3.SQLITE_FULL}:
+            raise translate(error, engine) from error
+        # after a failed flush the commit may be in the file, and come back when it is opened again
+        raise commit_interrupted(error, by_database=True) from error
 
 
 def _answers(connection: sqlite3.Connection) -> bool:
@@ -405,9 +499,14 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def translate(error: sqlite3.Error, engine: SqliteEngine) -> DeltaSqlError:
+def _code(error: sqlite3.Error | sqlite3.Warning) -> int:
+    """The primary result code."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def translate(error: sqlite3.Error | sqlite3.Warning, engine: SqliteEngine) -> DeltaSqlError:
     """The driver's error as ours."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _code(error)
     if code in _BUSY:
         return engine._busy()  # noqa: SLF001 - same module
     if code in _CORRUPT:
