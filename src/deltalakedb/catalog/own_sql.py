@@ -7,7 +7,7 @@ import re
 from deltalakedb.exceptions import InvalidArgumentError
 
 #: string literals, quoted names and comments: what is inside them is not SQL
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FIRST_WORD = re.compile(r"\s*(\w+)")
 _OUR_TABLE = re.compile(r"(?<!\w)[\"`\[]?dl_\w", re.IGNORECASE)
 _CONTROL = {

@@ -34,6 +34,8 @@ _DRAINED: Final = 1024**2
 _PATIENCE_S: Final = 60.0
 #: seconds until a stop is noticed
 _LOOK_S: Final = 0.1
+#: characters of a request that are logged
+_LINE: Final = 1000
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -294,4 +296,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._tell(status, "malformed", message or status.phrase)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's own name
-        logger.debug("%s", redact(format % args).encode("ascii", "backslashreplace").decode())
+        if logger.isEnabledFor(logging.DEBUG):
+            line = redact((format % args)[:_LINE])
+            logger.debug("%s", line.encode("ascii", "backslashreplace").decode())

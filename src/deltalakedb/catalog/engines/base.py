@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 #: what a user's own query may begin with, after comments and parentheses
 _QUESTIONS = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
-_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?P<word>[A-Za-z]+)", re.DOTALL)
+_FIRST_WORD = re.compile(r"(?>\s|\(|--[^\n]*|/\*.*?\*/)*+(?P<word>[A-Za-z]+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

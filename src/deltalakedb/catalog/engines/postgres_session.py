@@ -343,7 +343,7 @@ def _lost(error: psycopg.Error) -> bool:
     return state is None or state.startswith(("08", "57P"))
 
 
-_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)|\?", re.DOTALL)
 
 
 @lru_cache(maxsize=512)
