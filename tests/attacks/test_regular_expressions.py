@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SRC = Path(deltalakedb.__file__).parent
 SIZE = 100_000
-#: Processor time for one text. Linear work takes milliseconds, quadratic work at least five seconds
+#: Processor time for one text. Linear work takes milliseconds, quadratic work at least five seconds.
 #: A child counts its own processor time, so a busy machine changes nothing.
 LIMIT_S = 2.5
 METHODS = ("search", "match", "fullmatch", "sub", "findall", "finditer", "split")
