@@ -124,7 +124,8 @@ class Config(BaseSettings):
 
         Args:
             path: A ``.toml``, ``.yaml`` or ``.yml`` file; by default that of ``DELTASQL_CONFIG``, else
-                ``deltasql.toml`` or ``.yaml`` in the current folder, ``~/.config/deltasql/config.toml``.
+                ``deltasql.toml`` or ``.yaml`` in the current folder, ``~/.config/deltasql/config.toml``. One
+                that is found in the current folder must belong to the user, and cannot refer to variables.
             **overrides: Sections as dicts or section objects: ``pool={"max_size": 2}``.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from deltalakedb.exceptions import ConfigError
+from deltalakedb.redaction import redact
 
 __all__ = ["Layer", "arguments", "environment", "explain", "file_layer", "variable"]
 
@@ -107,14 +109,23 @@ def environment(known: Known) -> Layer:
 
 
 def file_layer(path: str | os.PathLike[str] | None) -> Layer:
-    """The layer of a file: the given one, that of ``DELTASQL_CONFIG``, or the first of the usual ones."""
+    """The layer of a file: the given one, that of ``DELTASQL_CONFIG``, or the first of the usual ones.
+
+    A file that is only found in the current folder may be anybody's: it must belong to the user, and it
+    cannot refer to environment variables, which would send them to a server of its choice.
+    """
     named_by = "" if path is not None else f"{PREFIX}CONFIG: "
-    chosen = path if path is not None else os.environ.get(f"{PREFIX}CONFIG") or _usual_file()
+    named = path if path is not None else os.environ.get(f"{PREFIX}CONFIG") or None
+    chosen = named if named is not None else _usual_file()
     if chosen is None:
         return Layer({}, "")
     file = Path(chosen).expanduser()
+    found_here = named is None and not file.is_absolute()
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:
+            if found_here:
+                _check_owner(file, os.fstat(stream.fileno()))
+            text = stream.read()
     except UnicodeDecodeError:
         raise ConfigError(f"{named_by}{file} is not UTF-8 text", suggestion="save it as UTF-8") from None
     except OSError as error:
@@ -126,7 +137,40 @@ def file_layer(path: str | os.PathLike[str] | None) -> Layer:
         values = {}
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds no sections", suggestion="write [pool] and below it max_size = 8")
-    return Layer({str(name): _spread(str(name), section) for name, section in values.items()}, str(file))
+    sections = {str(name): _spread(str(name), section) for name, section in values.items()}
+    if found_here:
+        _refuse_references(file, sections.get("catalog"))
+    return Layer(sections, str(file))
+
+
+def _check_owner(file: Path, status: os.stat_result) -> None:
+    """Refuse a file in the current folder that another user may have put there or changed."""
+    trusted = (0, os.geteuid())
+    link, folder = file.lstat(), Path.cwd().stat()
+    if status.st_uid not in trusted or link.st_uid not in trusted:
+        fault = "belongs to another user"
+    elif status.st_mode & 0o022:
+        fault = "can be changed by other users"
+    elif folder.st_uid not in trusted or (folder.st_mode & 0o002 and not folder.st_mode & stat.S_ISVTX):
+        fault = "is in a folder of another user, or one that every user can change"
+    else:
+        return
+    raise ConfigError(
+        f"{file.absolute()} {fault}, so it is not read",
+        suggestion=f"if you trust it: chown it to yourself and `chmod go-w {file}`, or name it: "
+        f"`--config {file}` or {PREFIX}CONFIG={file}; else delete it or work in another folder",
+    )
+
+
+def _refuse_references(file: Path, catalog: Any) -> None:
+    uri = catalog.get("uri") if isinstance(catalog, Mapping) else None
+    if isinstance(uri, str) and "${" in uri:
+        raise ConfigError(
+            f"{file}: catalog.uri refers to an environment variable, and a file that is found in the current "
+            "folder may not",
+            suggestion=f"name the file: `--config {file}` or {PREFIX}CONFIG={file}; or put the address into "
+            f"{PREFIX}CATALOG or ~/.config/deltasql/config.toml",
+        )
 
 
 def explain(errors: list[Any], layers: tuple[Layer, ...], known: Known) -> ConfigError:
@@ -142,11 +186,17 @@ def explain(errors: list[Any], layers: tuple[Layer, ...], known: Known) -> Confi
             continue
         reason = str(error.get("ctx", {}).get("error", "")) or error["msg"]
         shown = ""
-        if layer and len(path) > 1 and path not in _SECRET_PLACES and path[0] != "storage":
-            shown = f", not {layer.value_of(path)!r:.80}"
+        if layer and len(path) > 1 and not _is_secret(path):
+            shown = f", not {redact(repr(layer.value_of(path)))[:80]}"
         faults.append(f"{place}: {reason[:1].lower()}{reason[1:]}{shown}")
     hint = "; ".join(dict.fromkeys(hints)) or "correct it; docs/reference/configuration.md lists all settings"
     return ConfigError("\n".join(faults), suggestion=hint)
+
+
+def _is_secret(path: tuple[str, ...]) -> bool:
+    """Whether the value of a setting may be a secret, whatever its type: then errors do not show it."""
+    pair = f"{path[-1]}=value"
+    return path in _SECRET_PLACES or path[0] == "storage" or redact(pair) != pair
 
 
 def _spread(name: str, section: Any) -> Any:

@@ -184,3 +184,7 @@ class ServiceConfig(Section):
     token: SecretStr | None = Field(default=None, description="the token that callers have to know")
     token_file: str | None = Field(default=None, description="a file with the token")
     max_bytes: int = Field(default=256 * 1024**2, ge=1, description="bytes of the longest commit it takes")
+    max_connections: int = Field(default=128, ge=1, description="connections to it at a time")
+    allowed_hosts: str = Field(
+        default="", description="names, joined by commas, by which callers reach it through DNS or a proxy"
+    )

@@ -9,11 +9,23 @@ __all__ = ["MASK", "Secret", "redact"]
 
 MASK: Final = "***"
 
-_SECRET_IN_URL: Final = re.compile(r"([/@][^/:@\s]*:)\S+(?=@)")
-_SECRET_IN_PAIR: Final = re.compile(
-    r"(?i)\b(\w*(?:password|passwd|pwd|secret|token|signature|credential|access_key|account_key)\w*"
-    r"[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s&,;}\])]+)"
+# Requests and messages from other machines pass through these patterns, so each is linear: quantifiers are
+# possessive, and no attempt to match can begin inside what an earlier attempt has read.
+_RUN: Final = re.compile(r"\S++")
+_USER: Final = re.compile(r"[/@][^/:@]*+:")
+_PAIR: Final = re.compile(
+    r"""(?<![\w.-])(
+      (?=[\w.-]*?(?:pass(?:word|wd|phrase)|pwd|secret|token|signature|credential|authorization
+                    |(?:access|account|api|private)[_.-]?key)
+        |sig(?![\w.-]))
+      [\w.-]++[\\"']{0,9}+\s*+[=:]\s*+)
+    (?:(?:bearer|basic|digest|negotiate)\s++)?+
+    (?:[bru]{0,2}(?:"(?:[^"\\]|\\.|"")*+"?+|'(?:[^'\\]|\\.|'')*+'?+)
+      |(\\{1,9}+)(["'])(?:(?!(?<!\\)\2\3).)*+(?:\2\3)?+
+      |[^\s&,;}\])]++)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
+_BEARER: Final = re.compile(r"(?<!\w)(bearer\s++)[\w.~+/=-]{8,}+", re.IGNORECASE)
 
 
 class Secret:
@@ -45,5 +57,14 @@ class Secret:
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a password, key or token: for messages of drivers and stores."""
-    return _SECRET_IN_PAIR.sub(rf"\g<1>{MASK}", _SECRET_IN_URL.sub(rf"\g<1>{MASK}", text))
+    """The text without what looks like a password, key or token, in time linear to its length."""
+    without_users = _RUN.sub(_without_password, text) if "@" in text else text
+    return _BEARER.sub(rf"\g<1>{MASK}", _PAIR.sub(rf"\g<1>{MASK}", without_users))
+
+
+def _without_password(run: re.Match[str]) -> str:
+    """A run of characters without spaces, with ``user:password@`` masked up to its last ``@``."""
+    text = run[0]
+    end = text.rfind("@")
+    user = _USER.search(text, 0, end) if end > 0 else None
+    return text if user is None or user.end() == end else f"{text[: user.end()]}{MASK}{text[end:]}"

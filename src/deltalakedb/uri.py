@@ -38,6 +38,8 @@ _REFERENCE: Final = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+_SLASHES: Final = re.compile("/{2,}")
+_BRACKETED: Final = re.compile(r"\[([^\]]+)\](?:(:)(.*))?")
 _HOSTNAME: Final = re.compile(r"[\w.-]{1,253}(,[\w.-]{1,253})*")
 
 
@@ -261,7 +263,7 @@ class _Parser:
         return text
 
     def _file(self, rest: str) -> Address:
-        path = re.sub("/{2,}", "/", self._decode(rest))
+        path = _SLASHES.sub("/", self._decode(rest))
         if not path or path.endswith("/"):
             raise wrong("the path of the database file is missing or ends with a slash", self.engine)
         if "\\" in path or WINDOWS_PATH.match(path):
@@ -315,7 +317,7 @@ class _Parser:
         return replace(address, user=user, password=secret, host=host, port=port)
 
     def _host_and_port(self, hostport: str) -> tuple[str | None, int | None]:
-        bracketed = re.fullmatch(r"\[([^\]]+)\](?:(:)(.*))?", hostport)
+        bracketed = _BRACKETED.fullmatch(hostport)
         if bracketed:
             host, colon, digits = (
                 self._decode(bracketed[1]),

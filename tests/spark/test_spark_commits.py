@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
+from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table
@@ -57,7 +58,7 @@ def catalog(uri: str, root: Path) -> Iterator[Catalog]:
 
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
-    (tmp_path / "token").write_text(TOKEN)
+    write_token(tmp_path / "token", Secret(TOKEN))
     return tmp_path / "token"
 
 

@@ -12,6 +12,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
+from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import configure, merge, optimize, session, write
 from deltalakedb.uri import parse_uri
 from support.callers import TOKEN
@@ -167,7 +168,7 @@ def test_a_driver_that_dies_with_its_service_is_begun_again(
     # the database has it, the log does not, and nobody was told
     assert catalog.describe("t").head.version == 1
     assert not (root / "_delta_log" / f"{1:020}.json").exists()
-    (tmp_path / "token").write_text(TOKEN)
+    write_token(tmp_path / "token", Secret(TOKEN))
     with (
         commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server,
         committing(spark, server.url, tmp_path / "token"),

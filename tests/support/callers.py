@@ -15,6 +15,8 @@ from urllib.parse import quote, urlsplit
 
 from deltalakedb.failpoints import VARIABLE
 from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.redaction import Secret
+from deltalakedb.service.tokens import write_token
 from support.actions import add, info, metadata, protocol
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class ServiceProcess:
     def __init__(self, catalog: str, folder: Path, *words: str, port: int = 0, points: str = "") -> None:
         self.token_file = folder / "token"
         if not self.token_file.exists():
-            self.token_file.write_text(TOKEN)
+            write_token(self.token_file, Secret(TOKEN))
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-c", "from deltalakedb.cli.main import main; main()"),

@@ -13,7 +13,8 @@ from deltalakedb.exceptions import CatalogError, InvalidArgumentError
 
 #: string literals, quoted names and comments: what is inside them is not SQL
 _QUOTED = re.compile(
-    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/", re.DOTALL
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)",
+    re.DOTALL,
 )
 _OUR_TABLE = re.compile(r"(?<!\w)[\"`\[]?dl_\w", re.IGNORECASE)
 _CONTROL = {

@@ -159,7 +159,17 @@ class Counts:
         self.files_without_count += other.files_without_count
 
     def head(self, version: int, timestamp: int, first_version: int) -> Head:
-        """The head that these counters belong to."""
+        """The head that these counters belong to.
+
+        Raises:
+            ProtocolError: They do not fit 64 bits, so some file has a size that no file can have.
+        """
+        if not -(2**63) <= self.size_bytes < 2**63:
+            raise ProtocolError(
+                f"version {version} makes the table {self.size_bytes} bytes large, which no table can be",
+                version=version,
+                suggestion="have the writer of the commit correct the sizes of its files",
+            )
         return Head(
             version,
             timestamp,

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["LiteralValue", "as_partition_value", "compare", "member", "parse_date", "parse_timestamp"]
+__all__ = ["LiteralValue", "as_partition_value", "compare", "is_oversized", "member", "parse_date"]
+__all__ += ["parse_timestamp"]
 
 #: what a query may say; typed by its own form, not yet by the column
 LiteralValue: TypeAlias = Value | None
@@ -61,6 +62,7 @@ _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _EXACT_INT: Final = 2**53  # a double holds every integer up to here
 _EXACT_DIGITS: Final = 15  # a double tells all decimals of so many digits apart
 _SLACK: Final = Fraction(1, 2**50)  # wider than any rounding of a double
+_LONGEST: Final = 400  # digits and exponent of a number; exact arithmetic on larger ones takes unbounded time
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP: Final = re.compile(
@@ -111,6 +113,11 @@ def as_partition_value(kind: DataType, value: LiteralValue) -> LiteralValue:
     if name in _INTEGERS and isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
     return value
+
+
+def is_oversized(value: Decimal) -> bool:
+    """Whether a number has more digits, or a larger exponent, than any column can hold."""
+    return abs(value.adjusted()) > _LONGEST or len(value.as_tuple().digits) > _LONGEST
 
 
 def parse_timestamp(text: str) -> datetime | None:
@@ -179,6 +186,8 @@ def _timestamp(kind: str, value: str | date) -> datetime | None:
 def _compare_number(
     column: Path, kind: PrimitiveType, op: Op, value: float | Decimal, unknown: Unknown
 ) -> Expr:
+    if isinstance(value, Decimal) and is_oversized(value):
+        return unknown
     if kind.name in ("float", "double"):
         try:
             return Compare(column, op, float(value))

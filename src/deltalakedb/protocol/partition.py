@@ -34,7 +34,7 @@ PartitionValue: TypeAlias = str | int | float | bool | bytes | Decimal | date | 
 
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER: Final = re.compile(r"[+-]?\d{1,40}", re.ASCII)
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _DATE: Final = re.compile(r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _TIME: Final = re.compile(
     r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})"

@@ -147,7 +147,7 @@ class OperandParser:
         """A literal, a column, a function call or something in parentheses."""
         token = self.advance()
         if token.kind == "number":
-            return Literal(int(token.text) if token.text.isdigit() else Decimal(token.text))
+            return _number(token.text)
         if token.kind == "string":
             return Literal(token.text)
         if token.kind == "bytes":
@@ -255,7 +255,8 @@ class OperandParser:
             self.skip_to_close()
             inside = self.tokens[first : self.at - 1]
             plain = kind.upper in _DECIMALS and [t.kind for t in inside] == ["number", "op", "number"]
-            scale = int(inside[2].text) if plain and inside[2].text.isdigit() else None
+            digits = inside[2].text if plain else ""
+            scale = int(digits) if digits.isdigit() and len(digits) <= 2 else None
         if not isinstance(node, Literal) or not plain:
             return OPAQUE
         value = _cast(kind.upper, node.value, scale)
@@ -306,6 +307,17 @@ class OperandParser:
         raise self.error(f"the table has no column {name!r}", parts[0], hint)
 
 
+def _number(text: str) -> Node:
+    """A number as the text spells it, or something opaque if it is larger than any column can hold."""
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return OPAQUE
+    if literals.is_oversized(number):
+        return OPAQUE
+    return Literal(int(text) if text.isdigit() else number)
+
+
 def _minus(value: float | Decimal) -> LiteralValue:
     # Decimal's own minus rounds to the context's precision
     return value.copy_negate() if isinstance(value, Decimal) else -value
@@ -328,6 +340,8 @@ def _cast(kind: str, value: LiteralValue, scale: int | None = None) -> LiteralVa
         if kind == "DOUBLE":
             return float(value)
         number = Decimal(value)
+        if literals.is_oversized(number):
+            return None
         if kind in _INTEGERS and number == int(number):
             return int(number)
         if kind in _DECIMALS and scale is not None and number == round(number, scale):

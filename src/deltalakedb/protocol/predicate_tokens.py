@@ -15,10 +15,11 @@ Kind: TypeAlias = Literal["word", "quoted", "number", "string", "bytes", "op", "
 _TOKEN: Final = re.compile(
     r"""
     (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+  | (?P<open>/\*)
   | (?P<bytes>[xX]'[^']*')
   | (?P<string>'(?:[^']|'')*')
   | (?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)
-  | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
   | (?P<word>[^\W\d][\w$]*)
   | (?P<op><=>|<>|!=|<=|>=|==|::|\|\||->>?|!~\*?|~\*?|[=<>()+\-*/%,.\[\]&|^\#@])
     """,
@@ -51,7 +52,7 @@ def tokenize(text: str) -> list[Token]:
     """The tokens of a predicate, with an end token last.
 
     Raises:
-        PredicateError: A character that SQL does not have, or a quote that is never closed.
+        PredicateError: A character that SQL does not have, or a quote or comment that is never closed.
     """
     tokens: list[Token] = []
     at = 0
@@ -60,6 +61,8 @@ def tokenize(text: str) -> list[Token]:
             open_quote = text[at] in "'\"`"
             raise fail(text, at, "a quote that is never closed" if open_quote else "unexpected character")
         kind, piece = match.lastgroup, match[0]
+        if kind == "open":
+            raise fail(text, at, "a comment that is never closed")
         if kind == "word":
             tokens.append(Token("word", piece, at, match.end(), piece.upper()))
         elif kind == "string":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -30,7 +31,10 @@ _UNITS: Final = {
     "day": DAY_MS,
     "week": 7 * DAY_MS,
 }
-_INTERVAL: Final = re.compile(r"(\d+(?:\.\d+)?)\s+([a-z]+?)s?\b", re.ASCII)
+_INTERVAL: Final = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?+)\s++([a-z]+?)s?\b", re.ASCII)
+_LONGEST_DURATION: Final = 1000
+#: digits of the largest 64-bit integer
+_LONGEST_COUNT: Final = 19
 
 
 def mapping_mode(metadata: Metadata) -> str:
@@ -40,11 +44,14 @@ def mapping_mode(metadata: Metadata) -> str:
 
 def duration_ms(text: str) -> int | None:
     """A duration such as ``interval 30 days`` in milliseconds; None where the text is none."""
+    if len(text) > _LONGEST_DURATION:
+        return None
     plain = text.strip().lower().removeprefix("interval").strip()
     parts = _INTERVAL.findall(plain)
     if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
-    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return int(total) if math.isfinite(total) else None
 
 
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
@@ -70,7 +77,7 @@ class _Rule:
 
 def _is_count(text: str) -> bool:
     plain = text.strip()
-    return plain.isascii() and plain.isdigit() and int(plain) > 0
+    return plain.isascii() and plain.isdigit() and len(plain) <= _LONGEST_COUNT and int(plain) > 0
 
 
 def _one_of(*values: str, exact: bool = False) -> _Rule:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+from deltalakedb.address_checks import BAD_CHARACTER
 from deltalakedb.catalog import registry
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.log.names import LOG_FOLDER, parse_name
@@ -51,6 +52,8 @@ def parse_path(text: str) -> LogPath:
     Raises:
         InvalidArgumentError: It is not one.
     """
+    if BAD_CHARACTER.search(unquote(text)):
+        raise InvalidArgumentError("the path holds a control character")
     try:
         parts = urlsplit(text)
     except ValueError as error:

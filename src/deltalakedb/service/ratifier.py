@@ -27,9 +27,9 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.received import decode_received
 from deltalakedb.service.places import Places, parse_path
 from deltalakedb.storage.store import open_store
 
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 #: how often a commit is looked at anew because somebody else was faster
 _ATTEMPTS: Final = 6
+#: characters of an answer: a commit's own text may be part of it
+_LONGEST_LINE: Final = 4000
 #: commits that are published at a time
 _AT_ONCE: Final = 200
 
@@ -150,7 +152,6 @@ class Ratifier:
             return held
         # other engines write their data first, and make a missing folder by that
         require_folder(self._database, table, open_store(table.location, self._options(table)), log=True)
-        actions = decode_commit(data, source=f"version {version}")
         if version > table.head.version + 1:
             # only a log that somebody else wrote to can be further than the catalog
             if look_ahead(self._database, table, self._options(table)):
@@ -162,6 +163,7 @@ class Ratifier:
             return None
         if opened.snapshot.version != version - 1:
             return None
+        actions = decode_received(data, version=version, metadata=opened.snapshot.metadata)
         change = TableChange(
             opened.table,
             actions,
@@ -183,7 +185,7 @@ class Ratifier:
             return Answer(
                 "held", "publishing stands still for the whole catalog; `deltasql mirror resume` ends that"
             )
-        actions = decode_commit(data, source="version 0")
+        actions = decode_received(data, version=0, metadata=None)
         change = TableChange(NewTable(name, location), actions, exact=True, received=Received(data))
         try:
             done = self._ratify(change)
@@ -318,5 +320,5 @@ def _left(answer: Answer) -> Answer:
 
 
 def _line(error: DeltaSqlError) -> str:
-    """An error in one line."""
-    return " ".join(str(error).replace("\n  → ", "; ").split())
+    """An error in one line of a bounded length."""
+    return " ".join(str(error).replace("\n  → ", "; ").split())[:_LONGEST_LINE]

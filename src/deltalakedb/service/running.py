@@ -51,4 +51,6 @@ def commit_server(
         host=service.host if host is None else host,
         port=service.port if port is None else port,
         max_bytes=service.max_bytes if max_bytes is None else max_bytes,
+        max_connections=service.max_connections,
+        names=[name for part in service.allowed_hosts.split(",") if (name := part.strip())],
     )

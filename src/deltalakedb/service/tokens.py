@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,16 +36,23 @@ def read_token(path: str | os.PathLike[str]) -> Secret:
     """The token in a file.
 
     Raises:
-        ConfigError: There is none, or it is too short.
+        ConfigError: There is none, it is too short, or other users may read or change the file.
     """
     try:
         with Path(path).open(encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
             text = file.read(_LONGEST + 1).strip()
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"the token file {os.fspath(path)} cannot be read: {error}",
             suggestion="check the path and its rights",
         ) from error
+    if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(
+            f"the token file {os.fspath(path)} is open to other users: its mode is "
+            f"{stat.S_IMODE(status.st_mode):04o} and its owner has the id {status.st_uid}",
+            suggestion=f"put a new token into a file of your own and run: chmod 600 {os.fspath(path)}",
+        )
     return _checked(text, f"the token file {os.fspath(path)}")
 
 

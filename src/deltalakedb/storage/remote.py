@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from datetime import timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import urlsplit
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
-_QUERY = re.compile(r"(https?://[^\s?\"')]+)\?[^\s\"')]*", re.ASCII)
-_DEBUG = re.compile(r"\s*\n\s*Debug source:.*", re.DOTALL)
+_URL = re.compile(r"https?://[^\s\"')]+", re.ASCII)
+_DEBUG = "Debug source:"
 _READ_AHEAD = 1 << 20
 #: S3 answers 409 when two creations race: neither "there" nor "not there", so ask again
 _CREATE_ATTEMPTS = 5
@@ -386,10 +387,11 @@ def _typed(error: BaseException, text: str, *, writing: bool = False) -> Storage
 def _cleaned(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]:
     """The error's text without secrets, and whether it had none."""
     full = str(error)
-    text = _QUERY.sub(r"\1", full)
+    text = _URL.sub(lambda url: url[0].partition("?")[0], full)
     for secret in secrets:
         text = text.replace(secret, "***")
-    return _DEBUG.sub("", text).strip(), text == full
+    shown = takewhile(lambda line: not line.lstrip().startswith(_DEBUG), text.split("\n"))
+    return "\n".join(shown).strip(), text == full
 
 
 def _public(location: str) -> str:

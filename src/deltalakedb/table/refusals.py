@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,7 +45,8 @@ _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
 }
 _LENT = rf"(?:/{LENT}\d*)?"
 _BESIDE = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
-_ELSEWHERE = re.compile(rf"(?:file://)?[^\s'\"(]*\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
+_PATH = re.compile(r"[^\s'\"(]+")
+_ELSEWHERE = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 #: how delta-rs tells that a stream of data raised an error itself
 _DATA_BROKE = "Python exception:"
@@ -102,8 +104,13 @@ def refusals(about: Concerned) -> Iterator[None]:
 
 def without_scratch(text: str, location: str | None) -> str:
     """A message with the table's own paths instead of those of a scratch table."""
-    text = _ELSEWHERE.sub(location or "…", _BESIDE.sub("", text))
-    return _COLOUR.sub("", text)
+
+    def rebased(path: re.Match[str]) -> str:
+        # the last one counts: a temporary folder may itself be inside another
+        found = deque(_ELSEWHERE.finditer(path[0]), maxlen=1)
+        return (location or "…") + path[0][found[0].end() :] if found else path[0]
+
+    return _COLOUR.sub("", _PATH.sub(rebased, _BESIDE.sub("", text)))
 
 
 def _suggestion(kind: type[DeltaSqlError], about: Concerned, text: str) -> str | None:

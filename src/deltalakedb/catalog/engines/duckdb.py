@@ -337,7 +337,7 @@ class DuckdbEngine(Engine):
         """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""
         text = " ".join(str(error).split())
         if "Could not set lock" in text or "Conflicting lock" in text:
-            holder = _HOLDER.search(text)
+            holder = _HOLDER.search(text[:2000])
             who = f"process {holder['pid']} ({holder['program']})" if holder else "another process"
             return CatalogBusyError(
                 f"{self.path} is held by {who}: DuckDB lets only one process at a time in",

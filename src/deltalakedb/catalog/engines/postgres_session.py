@@ -45,7 +45,8 @@ WITH ours AS MATERIALIZED (
 SELECT current_setting('track_counts'), current_setting('synchronous_commit'),
   current_setting('session_replication_role'), current_setting('role'), session_user::text,
   (SELECT string_agg(concat_ws(' ', oid, relname, relfilenode, xmin,
-     pg_stat_get_xact_tuples_inserted(oid), pg_stat_get_xact_tuples_updated(oid), pg_stat_get_xact_tuples_deleted(oid)), ';' ORDER BY oid) FROM ours),
+     pg_stat_get_xact_tuples_inserted(oid), pg_stat_get_xact_tuples_updated(oid),
+     pg_stat_get_xact_tuples_deleted(oid)), ';' ORDER BY oid) FROM ours),
   (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
    FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid),
   (SELECT string_agg(concat_ws(' ', t.oid, t.xmin), ';' ORDER BY t.oid)
@@ -436,7 +437,7 @@ def _lost(error: psycopg.Error) -> bool:
     return state is None or state.startswith(("08", "57P"))
 
 
-_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)|\?", re.DOTALL)
 
 
 @lru_cache(maxsize=512)
