@@ -34,12 +34,16 @@ def query_id(options: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def _checkpoint_id(place: str | None) -> str | None:
-    """The id that Spark keeps in a checkpoint; None if it cannot be read here."""
+    """The id that Spark keeps in a checkpoint; None if it cannot be read here, now or later."""
     if place is None:
         return None
     try:
         return str(decode_json(open_store(place.replace("s3a://", "s3://", 1)).get("metadata"))["id"])
-    except (DeltaSqlError, KeyError, TypeError):
+    except DeltaSqlError as error:
+        if error.transient:
+            raise  # the batch is tried again, as the same query
+        return None
+    except (KeyError, TypeError):
         return None
 
 

@@ -135,9 +135,8 @@ class Writer(DataSourceArrowWriter):
                 )
             return
         now = time.time_ns() // 1_000_000
-        notes = [
-            Txn(app_id=name, version=version, last_updated=now) for name in {app_id: 0, own or app_id: 0}
-        ]
+        names = dict.fromkeys((app_id, own or app_id))
+        notes = [Txn(app_id=name, version=version, last_updated=now) for name in names]
         self.settle(messages, operation, notes)
 
     def settle(
