@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb import Catalog, CommitProperties, Transaction, export_table, rollback_import
+from deltalakedb import (
+    Catalog,
+    CommitProperties,
+    Transaction,
+    export_table,
+    follow_table,
+    rollback_import,
+)
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -21,6 +28,7 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.reads import NOTHING
 from support.lake import files_below, ids, ids_of
 from support.mirrors import append, append_outside, back_up, commit_file, logged, outside_ids, same_everywhere
+from support.processes import Child, arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +131,42 @@ def test_a_transaction_whose_other_half_was_never_published_is_not_answered_as_d
     with pytest.raises(CommitError, match="u does not have it"):
         write(catalog, "t", "u")
     assert (ids_of(catalog.table("t")), ids_of(catalog.table("u"))) == ([0, 1], [0])
+
+
+def test_transactions_of_a_followed_table_are_its_owners(
+    catalog: Catalog, root: Path, tmp_path: Path
+) -> None:
+    uri = f"deltasql://sqlite/{tmp_path / 'follower.db'}"
+    follow_table(str(root), f"{uri}?table=copy", once=True)
+    write(catalog, "t")
+    assert follow_table(str(root), f"{uri}?table=copy", once=True).action == "caught up"
+    with Catalog(uri) as follower:
+        follower.write("t", ids(0), location=tmp_path / "summary")
+        assert write(follower, "t").replayed is False, "the same id in another catalog is another transaction"
+        assert ids_of(follower.table("t")) == [0, 1]
+
+
+def recover_in_child(uri: str, points: str) -> None:
+    catalog = Catalog(uri)
+    arm(points)
+    catalog.mirror.recover("t")
+
+
+@pytest.mark.parametrize("point", ["commit.before_commit", "commit.after"])
+def test_a_recovery_that_is_killed_goes_on_and_notes_what_is_published(
+    catalog: Catalog, root: Path, tmp_path: Path, point: str
+) -> None:
+    restore = back_up(catalog, tmp_path / "backup")
+    write(catalog, "t")
+    append(catalog, 2)
+    restore()
+    Child(recover_in_child, catalog.uri, f"{point}=kill@1", folder=tmp_path).died()
+    status = catalog.mirror.status("t")[0]
+    stands = 1 if point == "commit.after" else 0
+    assert (status.version, status.published_version) == (stands, stands)
+    assert catalog.mirror.recover("t").versions == tuple(range(stands + 1, 3))
+    assert write(catalog, "t").replayed
+    same_everywhere(catalog, root)
 
 
 # ---- commands while the log is ahead ---------------------------------------------------------------------

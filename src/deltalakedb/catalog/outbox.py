@@ -129,11 +129,10 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
                 session.run(advance, (newest, now, table_id, newest))
 
 
-def advance(database: Database, table_id: int, version: int) -> None:
-    """Note that everything up to a version is in the log."""
-    with database.relaxed_write() as session:
-        now = session.now_ms()
-        session.run(database.sql("outbox", "advance"), (version, now, table_id, version))
+def advance(session: Session, table_id: int, version: int) -> None:
+    """Note that everything up to a version is in the log, in the transaction that makes it so."""
+    sql = statements("outbox", session.engine.dialect.name)["advance"]
+    session.run(sql, (version, session.now_ms(), table_id, version))
 
 
 def mark_failed(database: Database, table_id: int, version: int, error: str, *, retry_in_ms: int) -> None:

@@ -310,12 +310,14 @@ def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version:
     # a copy is committed on top of what was opened: on anything else it would become another version
     if opened.snapshot.version == version - 1:
         actions, copy = copied(reader, version, origin)
+        if opened.table.state == registry.FOLLOWING:
+            copy = replace(copy, txn_uuid=None)  # its owners' transactions are not this catalog's
         for protocol in (a for a in actions if isinstance(a, Protocol)):
             check_readable(protocol, table=name)
         change = TableChange(opened.table, actions, opened.snapshot, exact=True, copy=copy)
-        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()))
+        noted = partial(outbox.advance, table_id=opened.table.table_id, version=version)
+        outcome = commit(database, [change], txn_uuid=str(uuid.uuid4()), own=[noted])
         if not isinstance(outcome, Conflict):
-            outbox.advance(database, opened.table.table_id, version)
             return True
     ours = commits.one(database, opened.table, version)
     if ours is None or ours.sha256 != commit_digest(reader.store, commit_path(version)).sha256:

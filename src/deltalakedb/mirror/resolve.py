@@ -155,7 +155,8 @@ def resolve(
         name: The table.
         storage_options: Options for the object store.
         allow_split: Lose the part of a transaction here although its other parts stand in other tables.
-        dry_run: Change nothing, and report what would become of each commit.
+        dry_run: Change nothing, and report what would become of each commit. The transaction is made and
+            taken back, so this needs the same rights.
 
     Raises:
         InvalidArgumentError: There is nothing to resolve, or their commits cannot be read.
@@ -400,11 +401,10 @@ def _rebase(
     unratify.take_back(database, session, locked, first)
     for one in side.theirs:
         _take_over(database, session, name, one)
-    newest, now = side.theirs[-1].version, session.now_ms()
     if side.published:
-        span = (side.published[0], side.published[-1])
-        session.run(database.sql("outbox", "published range"), (now, table_id, *span))
-    session.run(database.sql("outbox", "advance"), (newest, now, table_id, newest))
+        noted = (session.now_ms(), table_id, side.published[0], side.published[-1])
+        session.run(database.sql("outbox", "published range"), noted)
+    outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
     parts = parts_of(side.ours)
     after = snapshots.open_in(database, session, name).snapshot

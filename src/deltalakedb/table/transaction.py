@@ -394,7 +394,11 @@ class Transaction(TransactionView):
     def __enter__(self) -> Self:
         session = self._begin(likely=not self._read_only)
         if self._given_uuid and session is not None:
-            self._repeats = by_transaction(self._database, session, self.uuid) is not None
+            try:
+                self._repeats = by_transaction(self._database, session, self.uuid) is not None
+            except Exception:
+                self.rollback()  # nobody calls __exit__
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
