@@ -87,7 +87,7 @@ def test_bounds_of_long_strings_span_all_row_groups(tmp_path: Path) -> None:
     ("key", "value", "columns"),
     [
         ("delta.dataSkippingNumIndexedCols", "0", set()),
-        ("delta.dataSkippingNumIndexedCols", "2", {"a", "s"}),
+        ("delta.dataSkippingNumIndexedCols", "1", {"a"}),
         ("delta.dataSkippingNumIndexedCols", "-1", {"a", "s", "z"}),
         ("delta.dataSkippingNumIndexedCols", "nonsense", {"a", "s", "z"}),
         ("delta.dataSkippingStatsColumns", "z", {"z"}),
@@ -106,6 +106,17 @@ def test_the_same_columns_as_by_delta_rs_have_statistics(
     found = stats_of(direct_append(tmp_path / "ours", snapshot, data))
     assert trimmed(found) == trimmed(wanted)
     assert found["nullCount"].keys() == columns
+
+
+def test_leaf_columns_are_counted_as_delta_spark_counts_them(tmp_path: Path) -> None:
+    data = pa.table({"p": [1], "a": [1], "s": [{"x": 1, "y": 2}], "z": [9]})
+    options: dict[str, Any] = {
+        "partition_by": ["p"],
+        "configuration": {"delta.dataSkippingNumIndexedCols": "2"},
+    }
+    snapshot = empty_table(tmp_path / "t", data.schema, **options)
+    found = stats_of(direct_append(tmp_path / "t", snapshot, data))
+    assert found["nullCount"] == {"a": 0, "s": {"x": 0}}
 
 
 def test_nested_statistics_columns_are_found_by_their_path(tmp_path: Path) -> None:
