@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -27,8 +27,10 @@ __all__ = [
     "StatValue",
     "column_names",
     "encode_stats",
+    "float_paths",
     "parse_stats",
     "stats_leaves",
+    "without_highest",
 ]
 
 #: the table properties that say which columns have statistics
@@ -157,6 +159,45 @@ def stats_leaves(
     except ValueError:
         count = _DEFAULT_INDEXED
     return leaves if count < 0 else leaves[:count]
+
+
+def without_highest(
+    text: str | None, columns: Collection[Sequence[str]], *, if_equal: bool = False
+) -> str | None:
+    """Statistics without the maxima of columns of floating point, which may leave NaN out.
+
+    delta-rs takes a column whose minimum and maximum are equal for a constant, and reads NaN as that value.
+
+    Args:
+        text: The statistics in an ``add``.
+        columns: The physical paths of those columns.
+        if_equal: Drop a maximum only if it equals the minimum.
+    """
+    stats = parse_stats(text) if text and columns else None
+    if stats is None:
+        return text
+    kept = dict(stats.max_values)
+    for path in columns:
+        high = _at(kept, path)
+        if high is not None and not (if_equal and high != _at(stats.min_values, path)):
+            _drop(kept, path)
+    return text if kept == stats.max_values else encode_stats(replace(stats, max_values=kept))
+
+
+def _drop(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Remove a leaf; structs on the way to it are copied."""
+    name, *rest = path
+    if not rest:
+        del values[name]
+        return
+    values[name] = dict(values[name])
+    _drop(values[name], rest)
+
+
+def float_paths(schema: StructType) -> list[tuple[str, ...]]:
+    """The physical paths of the columns of floating point."""
+    kinds = (PrimitiveType("float"), PrimitiveType("double"))
+    return [leaf.physical_path for leaf in schema.leaves() if leaf.type in kinds]
 
 
 def column_names(text: str) -> list[tuple[str, ...]]:

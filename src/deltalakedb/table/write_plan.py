@@ -19,7 +19,7 @@ from deltalakedb.protocol.schema import (
 from deltalakedb.protocol.stats import INDEXED_COLUMNS, STATS_COLUMNS, stats_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.schema import DataType
@@ -60,6 +60,10 @@ class WritePlan(NamedTuple):
     partition_columns: tuple[Column, ...]
     partition_types: tuple[PrimitiveType, ...]
     leaves: tuple[StatLeaf, ...]
+    #: columns of floating point outside of arrays and maps, with statistics or without
+    floats: tuple[StatLeaf, ...]
+    #: the leaf columns of a file in order, as Parquet names them
+    parquet_columns: tuple[str, ...]
 
 
 class Casts(NamedTuple):
@@ -107,13 +111,17 @@ def _plan(
             return f"the partition column {name!r} has a type that is not written here"
         partition_types.append(kind)
     data_columns = tuple(column_of[f.name] for f in data_fields)
+    leaves = tuple(_leaves(data_fields))
+    wanted = {leaf.path for leaf in stats_leaves(schema, partitioned_by, settings)}
     return WritePlan(
         schema,
         pa.schema([pa.field(c.name, c.type) for c in data_columns]),
         data_columns,
         tuple(column_of[name] for name in partitioned_by),
         tuple(partition_types),
-        tuple(_leaves(data_fields, {leaf.path for leaf in stats_leaves(schema, partitioned_by, settings)})),
+        tuple(leaf for leaf in leaves if leaf.path in wanted),
+        tuple(leaf for leaf in leaves if leaf.kind in ("float", "double")),
+        tuple(name for f in data_fields for name in _parquet_columns(f.name, f.type)),
     )
 
 
@@ -132,14 +140,27 @@ def _arrow(kind: DataType) -> pa.DataType | None:
     return None if key is None or value is None else pa.map_(key, value)
 
 
-def _leaves(fields: list[StructField], wanted: Collection[tuple[str, ...]]) -> Iterator[StatLeaf]:
-    """The columns to keep statistics of, with their places in a file."""
+def _leaves(fields: list[StructField]) -> Iterator[StatLeaf]:
+    """The columns that statistics can be kept of, with their places in a file."""
     column = 0
     for place, f in enumerate(fields):
         for leaf, number in _below(f, (f.name,), (place,), column):
-            if leaf.path in wanted and leaf.kind != "":
+            if leaf.kind != "":
                 yield leaf
             column = number + 1
+
+
+def _parquet_columns(path: str, kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        for f in kind.fields:
+            yield from _parquet_columns(f"{path}.{f.name}", f.type)
+    elif isinstance(kind, ArrayType):
+        yield from _parquet_columns(f"{path}.list.element", kind.element_type)
+    elif isinstance(kind, MapType):
+        yield from _parquet_columns(f"{path}.key_value.key", kind.key_type)
+        yield from _parquet_columns(f"{path}.key_value.value", kind.value_type)
+    else:
+        yield path
 
 
 def _below(
