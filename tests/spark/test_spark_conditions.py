@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltalakedb.objects import Metadata, Protocol, Snapshot
-from deltalakedb.protocol.predicate import And, Compare, In, Unknown
+from deltalakedb.protocol.predicate import And, Compare, In, IsNull, Unknown
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.conditions import condition_of, target_condition
 
@@ -90,6 +90,13 @@ def test_casts_pick_files_only_if_the_value_fits() -> None:
     assert picked("id = CAST(44 AS TINYINT)") == Compare(("id",), "=", 44)
     for text in ("CAST(300 AS TINYINT)", "TRY_CAST(3000000000 AS INT)", "100.5::DECIMAL(3,1)"):
         assert picked(f"id = {text}") == Unknown(f"id = {text}")
+
+
+def test_a_struct_may_be_asked_for_null() -> None:
+    inner = {"type": "struct", "fields": [field("v", "long")]}
+    table = snapshot({"name": "n", "type": inner, "nullable": True, "metadata": {}})
+    assert picked("n IS NULL", table) == IsNull(("n",))
+    assert picked("n.v = 1", table) == Compare(("n", "v"), "=", 1)
 
 
 def test_wide_decimals_and_times_that_are_compared_as_texts_pick_all() -> None:

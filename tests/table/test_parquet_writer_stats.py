@@ -130,7 +130,7 @@ def test_nested_statistics_columns_are_found_by_their_path(tmp_path: Path) -> No
     assert stats["minValues"] == {"s": {"y.z": 2}, "a,b": 3}
 
 
-def test_columns_with_nan_have_no_bounds_in_log_and_file(tmp_path: Path) -> None:
+def test_columns_with_nan_have_no_maximum_in_log_and_file(tmp_path: Path) -> None:
     data = pa.table(
         {
             "x": [1.0, math.nan, None, 2.0],
@@ -143,7 +143,7 @@ def test_columns_with_nan_have_no_bounds_in_log_and_file(tmp_path: Path) -> None
     snapshot = empty_table(tmp_path / "t", data.schema)
     (add,) = direct_append(tmp_path / "t", snapshot, data)
     stats = stats_of([add])
-    assert stats["minValues"] == {"z": 0.0, "plain": -1.5}
+    assert stats["minValues"] == {"x": 1.0, "z": 0.0, "plain": -1.5, "n": {"y": 2.0}}
     assert stats["maxValues"] == {"z": 3.0, "plain": 2.5}
     assert stats["nullCount"] == {"x": 1, "z": 1, "plain": 0, "n": {"y": 2}}
     columns = pq.ParquetFile(tmp_path / "t" / add.path).metadata.row_group(0)

@@ -93,8 +93,9 @@ def _understood(
         parsed = parse_predicate(text, schema)
     except PredicateError:
         return None  # Spark decides whether it is one
-    kinds = {found.type for path in referenced_columns(parsed) if (found := schema.find(path)) is not None}
-    decimals = [d for kind in kinds if isinstance(kind, PrimitiveType) and (d := kind.decimal) is not None]
+    fields = (schema.find(path) for path in referenced_columns(parsed))
+    kinds = {f.type for f in fields if f is not None and isinstance(f.type, PrimitiveType)}
+    decimals = [decimal for kind in kinds if (decimal := kind.decimal) is not None]
     if decimals and (max(decimals)[0] > _MOST_DIGITS or _LONG_NUMBER.search(text)):
         return None
     for session in sessions:

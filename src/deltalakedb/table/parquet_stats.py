@@ -2,8 +2,8 @@
 
 The same as delta-rs writes, except where its own are not exact: timestamps keep their microseconds, decimals
 all their digits, and a bound that no reader could parse (a year before 1 or after 9999, an infinity) is left
-out. Like there, long strings are cut, the maximum rounded up. A column with NaN has no bounds: some engines
-take it for the greatest value, and would not look for it in a file whose maximum leaves it out.
+out. Like there, long strings are cut, the maximum rounded up. A column with NaN has no maximum: some engines
+take NaN for the greatest value, and would not look for it in a file whose maximum leaves it out.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def file_stats(
         pair = long.get(leaf.column)
         missing = 0
         if (known := floats.get(leaf.column)) is not None:
-            missing, pair = known.nulls, None if known.nan else known.bounds
+            missing, pair = known.nulls, known.bounds
         for group in groups if known is None else ():
             found = group.column(leaf.column).statistics
             missing += found.null_count
@@ -129,7 +129,7 @@ def file_stats(
             low, high = _written(leaf, pair, truncate)
             if low is not None:
                 _put(lowest, leaf.path, low)
-            if high is not None:
+            if high is not None and not (known is not None and known.nan):
                 _put(highest, leaf.path, high)
     return encode_json(
         {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}

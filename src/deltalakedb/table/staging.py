@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.work_folders import WorkFolder
 
 
-_MINUS_ZERO: Final = re.compile(r"-0*\.?0*(?:[eE][+-]?\d{1,4})?")
+_MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 
 @dataclass(frozen=True, slots=True)
