@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.partition import (
     canonical,
+    equal_key,
     folder_of,
     parse,
     partition_path,
@@ -211,3 +212,30 @@ def test_hive_folders_look_as_others_write_them() -> None:
     assert folder_of("ts", "2024-01-02 03:04:05.123456") == "ts=2024-01-02%2003%3A04%3A05.123456"
     assert folder_of("p", "") == folder_of("p", None) == "p=__HIVE_DEFAULT_PARTITION__"
     assert values_of_path("x=1/plain/y=a=b/f=1.parquet") == {"x": "1", "y": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("timestamp", ["2024-01-02 03:04:05", "2024-01-02T03:04:05.000000Z", "2024-01-02 04:04:05+01:00"]),
+        ("timestamp_ntz", ["2024-01-02 03:04:05", "2024-01-02T03:04:05.000"]),
+        ("double", ["0", "-0.0", "0.0", "0E0"]),
+        ("double", ["1.0", "1", "1.00E0"]),
+        ("double", ["NaN", "nan"]),
+        ("float", ["0.1", "0.10", "0.100000001"]),
+        ("decimal(5,2)", ["1.5", "1.50", "+1.500"]),
+        ("date", ["2024-01-02", "2024-1-2"]),
+        ("boolean", ["true", "TRUE"]),
+        ("binary", ["ab", "\\u0061\\u0062"]),
+        ("string", ["", None]),
+    ],
+)
+def test_partitions_are_equal_by_value(name: str, texts: list[str | None]) -> None:
+    assert len({equal_key({"p": text}, {"p": name}) for text in texts}) == 1
+
+
+def test_partitions_of_different_values_and_texts_without_a_value_differ() -> None:
+    columns = {"p": "double", "q": "string"}
+    values = [("1", "a"), ("2", "a"), ("1", "A"), ("nonsense", "a"), (None, "a"), ("NaN", "a"), ("1", "\0")]
+    values += [("1", "\x01"), ("1", None)]
+    assert len({equal_key({"p": p, "q": q}, columns) for p, q in values}) == len(values)

@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.protocol.stats import Bounds, FileStats, encode_stats, parse_stats
+from deltalakedb.log.checkpoint_schema import checkpoint_schema
+from deltalakedb.objects import Metadata, Protocol
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.slots import assign_slots
+from deltalakedb.protocol.stats import (
+    Bounds,
+    FileStats,
+    column_names,
+    encode_stats,
+    parse_stats,
+    stats_leaves,
+)
+from deltalakedb.table.write_plan import WritePlan, plan_for
 
 
 def stats_of(name: str, low: object, high: object | None = None) -> FileStats:
@@ -183,3 +195,64 @@ def test_a_number_too_large_for_a_double_bounds_nothing_finite() -> None:
 def test_a_decimal_finer_than_its_column_is_widened_to_the_scale() -> None:
     bounds = stats_of("c", Decimal("1.239")).bounds(["c"], "decimal(10,2)")
     assert bounds == Bounds(Decimal("1.23"), Decimal("1.24"), 1)
+
+
+def _field(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+_NESTED = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            _field("P", "long"),
+            _field("a", "long"),
+            _field("s", {"type": "struct", "fields": [_field("X", "long"), _field("y.z", "long")]}),
+            _field("l", {"type": "array", "elementType": "long", "containsNull": True}),
+            _field("d", "double"),
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("properties", "wanted"),
+    [
+        ({}, ["a", "s.X", "s.y.z", "l", "d"]),
+        ({"delta.dataSkippingNumIndexedCols": "0"}, []),
+        ({"delta.dataSkippingNumIndexedCols": "2"}, ["a", "s.X"]),
+        ({"delta.dataSkippingNumIndexedCols": "4"}, ["a", "s.X", "s.y.z", "l"]),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, ["a", "s.X", "s.y.z", "l", "d"]),
+        ({"delta.dataSkippingNumIndexedCols": "many"}, ["a", "s.X", "s.y.z", "l", "d"]),
+        ({"delta.dataSkippingStatsColumns": ""}, []),
+        ({"delta.dataSkippingStatsColumns": "D, S"}, ["s.X", "s.y.z", "d"]),
+        ({"delta.dataSkippingStatsColumns": "s.x , `d`"}, ["s.X", "d"]),
+        ({"delta.dataSkippingStatsColumns": "s.`y.z`, p"}, ["s.y.z"]),
+        (
+            {"delta.dataSkippingStatsColumns": "d", "delta.dataSkippingNumIndexedCols": "1"},
+            ["d"],
+        ),
+    ],
+)
+def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
+    properties: dict[str, str], wanted: list[str]
+) -> None:
+    schema = parse_schema(_NESTED)
+    assert [".".join(x.path) for x in stats_leaves(schema, ["P"], properties)] == wanted
+    metadata = Metadata(
+        id="t", schema_string=_NESTED, partition_columns=("P",), configuration=dict(properties)
+    )
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    shape = checkpoint_schema(metadata, protocol, stats_as_json=True, stats_as_struct=True)
+    assert [".".join(x.path) for x in shape.counted] == wanted
+    ordered = [name for name in wanted if name != "l"]
+    slots = assign_slots(schema, ["P"], properties)
+    assert {".".join(s.field) for s in slots if s.kind == "s"} - {"P"} == set(ordered)
+    plan = plan_for(metadata)
+    assert isinstance(plan, WritePlan)
+    assert [".".join(leaf.path) for leaf in plan.leaves] == ordered
+
+
+def test_column_lists_keep_what_backticks_hold() -> None:
+    assert column_names("a, b.c ,`d.e`.f") == [("a",), ("b", "c"), ("d.e", "f")]
+    assert column_names("` x y `.`a``b`,,q") == [(" x y ", "a`b"), ("q",)]

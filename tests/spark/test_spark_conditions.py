@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deltalakedb.objects import Metadata, Protocol, Snapshot
-from deltalakedb.protocol.predicate import And, Compare, In
+from deltalakedb.protocol.predicate import And, Compare, In, IsNull, Unknown
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.conditions import condition_of, target_condition
 
@@ -37,6 +37,8 @@ class Session:
 class Frame:
     """What is asked of a source: its schema."""
 
+    sparkSession = Session()  # noqa: N815 - Spark's name
+
     class schema:  # noqa: N801
         @staticmethod
         def json() -> str:
@@ -60,6 +62,11 @@ def test_what_both_understand_picks_files() -> None:
         r"s = 'a\'b'",
         r"s = 'a\\b'",
         "s = 'it''s'",
+        "\"s\" = 's'",
+        "s = '${name}'",
+        "id = 5 -- s",
+        "id = /* /* */ 7 */ 5",
+        "id = 0.00000000000000001",
         "id = 5L",
         "nothing = 1",
         "id = (((",
@@ -77,6 +84,30 @@ def test_texts_and_times_that_compare_otherwise_pick_all() -> None:
     assert picked("s = 'a'", folded) is None
     assert picked("at > '2024-01-01'", zone="Europe/Berlin") is None
     assert picked("id = 1", zone="Europe/Berlin") is not None
+
+
+def test_casts_pick_files_only_if_the_value_fits() -> None:
+    assert picked("id = CAST(44 AS TINYINT)") == Compare(("id",), "=", 44)
+    for text in ("CAST(300 AS TINYINT)", "TRY_CAST(3000000000 AS INT)", "100.5::DECIMAL(3,1)"):
+        assert picked(f"id = {text}") == Unknown(f"id = {text}")
+
+
+def test_a_struct_may_be_asked_for_null() -> None:
+    inner = {"type": "struct", "fields": [field("v", "long")]}
+    table = snapshot({"name": "n", "type": inner, "nullable": True, "metadata": {}})
+    assert picked("n IS NULL", table) == IsNull(("n",))
+    assert picked("n.v = 1", table) == Compare(("n", "v"), "=", 1)
+
+
+def test_wide_decimals_and_times_that_are_compared_as_texts_pick_all() -> None:
+    table = snapshot(field("d", "decimal(38,18)"), field("e", "decimal(10,2)"), field("day", "date"))
+    assert picked("d = 1.5", table) is None
+    assert picked("e = 1.5", table) is not None
+    assert picked("e = 12345678901234567", table) is None
+    session = Session()
+    assert condition_of(session, table, "day > '2024-01-01'") is not None  # type: ignore[arg-type]
+    session.conf["spark.sql.legacy.typeCoercion.datetimeToString.enabled"] = "true"
+    assert condition_of(session, table, "day > '2024-01-01'") is None  # type: ignore[arg-type]
 
 
 def merged(text: Any) -> Any:

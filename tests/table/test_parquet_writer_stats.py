@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties
 
@@ -87,7 +90,7 @@ def test_bounds_of_long_strings_span_all_row_groups(tmp_path: Path) -> None:
     ("key", "value", "columns"),
     [
         ("delta.dataSkippingNumIndexedCols", "0", set()),
-        ("delta.dataSkippingNumIndexedCols", "2", {"a", "s"}),
+        ("delta.dataSkippingNumIndexedCols", "1", {"a"}),
         ("delta.dataSkippingNumIndexedCols", "-1", {"a", "s", "z"}),
         ("delta.dataSkippingNumIndexedCols", "nonsense", {"a", "s", "z"}),
         ("delta.dataSkippingStatsColumns", "z", {"z"}),
@@ -108,9 +111,56 @@ def test_the_same_columns_as_by_delta_rs_have_statistics(
     assert found["nullCount"].keys() == columns
 
 
+def test_leaf_columns_are_counted_as_delta_spark_counts_them(tmp_path: Path) -> None:
+    data = pa.table({"p": [1], "a": [1], "s": [{"x": 1, "y": 2}], "z": [9]})
+    options: dict[str, Any] = {
+        "partition_by": ["p"],
+        "configuration": {"delta.dataSkippingNumIndexedCols": "2"},
+    }
+    snapshot = empty_table(tmp_path / "t", data.schema, **options)
+    found = stats_of(direct_append(tmp_path / "t", snapshot, data))
+    assert found["nullCount"] == {"a": 0, "s": {"x": 0}}
+
+
 def test_nested_statistics_columns_are_found_by_their_path(tmp_path: Path) -> None:
     data = pa.table({"s": [{"x": 1, "y.z": 2}], "a,b": [3]})
     settings = {"delta.dataSkippingStatsColumns": "s.`y.z`,`a,b`"}
     snapshot = empty_table(tmp_path / "t", data.schema, configuration=settings)
     stats = stats_of(direct_append(tmp_path / "t", snapshot, data))
     assert stats["minValues"] == {"s": {"y.z": 2}, "a,b": 3}
+
+
+def test_columns_with_nan_have_no_maximum_in_log_and_file(tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "x": [1.0, math.nan, None, 2.0],
+            "z": pa.array([-0.0, 3.0, None, 0.0], pa.float32()),
+            "plain": [-1.5, 2.5, 0.0, 0.0],
+            "n": [{"y": math.nan}, {"y": 2.0}, None, {"y": None}],
+            "l": [[math.nan], [], None, [1.0]],
+        }
+    )
+    snapshot = empty_table(tmp_path / "t", data.schema)
+    (add,) = direct_append(tmp_path / "t", snapshot, data)
+    stats = stats_of([add])
+    assert stats["minValues"] == {"x": 1.0, "z": 0.0, "plain": -1.5, "n": {"y": 2.0}}
+    assert stats["maxValues"] == {"z": 3.0, "plain": 2.5}
+    assert stats["nullCount"] == {"x": 1, "z": 1, "plain": 0, "n": {"y": 2}}
+    columns = pq.ParquetFile(tmp_path / "t" / add.path).metadata.row_group(0)
+    told = {
+        (c := columns.column(n)).path_in_schema: (c.statistics is not None, "RLE_DICTIONARY" in c.encodings)
+        for n in range(columns.num_columns)
+    }
+    odd, usual = (False, False), (True, True)
+    assert told == {"x": odd, "z": odd, "plain": usual, "n.y": odd, "l.list.element": usual}
+
+
+def test_a_column_that_gets_nan_later_goes_on_in_a_new_file(tmp_path: Path) -> None:
+    values = [1.0, 2.0, math.nan, 4.0, 5.0]
+    data = pa.concat_tables(pa.table({"x": values[n : n + 2]}) for n in (0, 2, 4))
+    snapshot = empty_table(tmp_path / "t", data.schema)
+    one = WriterProperties(max_row_group_size=1)
+    adds = direct_append(tmp_path / "t", snapshot, data, writer_properties=one)
+    assert [json.loads(add.stats or "{}")["maxValues"] for add in adds] == [{"x": 2.0}, {}]
+    found = pa.concat_tables(pq.read_table(tmp_path / "t" / add.path) for add in adds)["x"].to_pylist()
+    assert [repr(x) for x in found] == [repr(x) for x in values]

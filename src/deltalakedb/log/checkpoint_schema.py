@@ -9,18 +9,15 @@ import pyarrow as pa
 
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.schema import Leaf, StructField, parse_schema
+from deltalakedb.protocol.stats import stats_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from deltalakedb.protocol.actions import Metadata, Protocol
-    from deltalakedb.protocol.schema import StructType
 
-INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
-STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
-_DEFAULT_INDEXED = 32
 #: types whose bounds no writer records, or no reader uses
 _UNORDERED = {"binary", "boolean", "variant"}
 
@@ -170,7 +167,7 @@ def checkpoint_schema(
         return CheckpointSchema(stats_as_json, False, (), (), (), False)
     schema = parse_schema(metadata.schema_string)
     found = (schema.field(name) for name in metadata.partition_columns)
-    counted = tuple(indexed_leaves(schema, metadata))
+    counted = tuple(stats_leaves(schema, metadata.partition_columns, metadata.configuration))
     return CheckpointSchema(
         stats_as_json,
         True,
@@ -179,18 +176,6 @@ def checkpoint_schema(
         tuple(f for f in found if f is not None),
         "deletionVectors" in (protocol.writer_features or ()),
     )
-
-
-def indexed_leaves(schema: StructType, metadata: Metadata) -> Iterable[Leaf]:
-    """The columns that have statistics by the table's properties: named ones, or the first so many."""
-    partitions = set(metadata.partition_columns)
-    leaves = [leaf for leaf in schema.leaves() if leaf.path[0] not in partitions]
-    if named := metadata.configuration.get(STATS_COLUMNS):
-        wanted = [tuple(_split(name)) for name in _split(named, ",")]
-        return [leaf for leaf in leaves if any(leaf.path[: len(name)] == name for name in wanted)]
-    text = (metadata.configuration.get(INDEXED_COLUMNS) or "").strip()
-    count = int(text) if text.removeprefix("-").isdecimal() else _DEFAULT_INDEXED
-    return leaves if count < 0 else leaves[:count]
 
 
 def wants(metadata: Metadata, name: str, *, default: bool) -> bool:
@@ -205,20 +190,3 @@ def tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
     for path, kind in leaves.items():
         names.setdefault(path[0], {})[path[1:]] = kind
     return pa.struct([(n, sub[()] if () in sub else tree(sub)) for n, sub in names.items()])
-
-
-def _split(text: str, at: str = ".") -> Sequence[str]:
-    """Names between dots or commas; backticks keep both, and a doubled one is itself."""
-    names, here, quoted = [], "", False
-    for char in text:
-        if char == "`":
-            quoted = not quoted
-        if char == at and not quoted:
-            names.append(here)
-            here = ""
-        else:
-            here += char
-    names.append(here)
-    if at == ",":
-        return [name.strip() for name in names if name.strip()]
-    return [n[1:-1].replace("``", "`") if n[:1] == n[-1:] == "`" and len(n) > 1 else n for n in names]

@@ -20,6 +20,7 @@ __all__ = [
     "HIVE_NULL",
     "PartitionValue",
     "canonical",
+    "equal_key",
     "folder_of",
     "parse",
     "parse_timestamp",
@@ -124,6 +125,27 @@ def canonical(text: str | None, type_: PrimitiveType | str) -> str | None:
     if isinstance(value, float) and value == 0:
         value = 0.0
     return _text(value, name)
+
+
+def equal_key(
+    values: Mapping[str, str | None], columns: Mapping[str, PrimitiveType | str]
+) -> tuple[str | None, ...]:
+    """A file's partition values in one spelling: keys are equal if and only if the values are.
+
+    Writers spell timestamps, decimals and floating point differently, and both zeros are equal.
+
+    Args:
+        values: The values as the log has them.
+        columns: The types of the partition columns by their names in the log.
+    """
+
+    def spelled(name: str, kind: PrimitiveType | str) -> str | None:
+        try:
+            return canonical(values.get(name), kind)
+        except ProtocolError:
+            return values.get(name)  # no value of the type: equal to the same text only
+
+    return tuple(spelled(name, kind) for name, kind in columns.items())
 
 
 def folder_of(column: str, text: str | None) -> str:

@@ -53,7 +53,8 @@ _TYPED: Final = {
     "INTERVAL": None,
     "TIME": None,
 }
-_INTEGERS: Final = frozenset({"INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "LONG"})
+#: bits of each type; engines differ on what becomes of a value that does not fit
+_INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "INTEGER": 32, "BIGINT": 64, "LONG": 64}
 _DECIMALS: Final = frozenset({"DECIMAL", "NUMERIC"})
 _TEXTS: Final = frozenset({"VARCHAR", "STRING", "TEXT"})
 
@@ -249,17 +250,17 @@ class OperandParser:
         elif kind.upper == "TIMESTAMP" and (self.word("WITH") or self.word("WITHOUT")):
             plain = False
             self.word("TIME", "ZONE")
-        scale = None
+        size = None
         if self.op("("):
             first = self.at
             self.skip_to_close()
             inside = self.tokens[first : self.at - 1]
             plain = kind.upper in _DECIMALS and [t.kind for t in inside] == ["number", "op", "number"]
-            digits = inside[2].text if plain else ""
-            scale = int(digits) if digits.isdigit() and len(digits) <= 2 else None
+            if plain and all(t.text.isdigit() and len(t.text) < 3 for t in (inside[0], inside[2])):
+                size = int(inside[0].text), int(inside[2].text)
         if not isinstance(node, Literal) or not plain:
             return OPAQUE
-        value = _cast(kind.upper, node.value, scale)
+        value = _cast(kind.upper, node.value, size)
         return OPAQUE if value is None and node.value is not None else Literal(value)
 
     def subscript(self, node: Node) -> Node:
@@ -323,8 +324,8 @@ def _minus(value: float | Decimal) -> LiteralValue:
     return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
-def _cast(kind: str, value: LiteralValue, scale: int | None = None) -> LiteralValue:
-    """A literal as another type, or None where that is not plain."""
+def _cast(kind: str, value: LiteralValue, size: tuple[int, int] | None = None) -> LiteralValue:
+    """A literal as another type, or None if it does not fit there exactly."""
     if isinstance(value, bool | bytes | None):
         return None
     if isinstance(value, date):
@@ -343,9 +344,10 @@ def _cast(kind: str, value: LiteralValue, scale: int | None = None) -> LiteralVa
         if literals.is_oversized(number):
             return None
         if kind in _INTEGERS and number == int(number):
-            return int(number)
-        if kind in _DECIMALS and scale is not None and number == round(number, scale):
-            return number
+            half = 1 << (_INTEGERS[kind] - 1)
+            return int(number) if -half <= number < half else None
+        if kind in _DECIMALS and size is not None and number == round(number, size[1]):
+            return number if abs(number) < 10 ** (size[0] - size[1]) else None
     except (ValueError, ArithmeticError):
         return None
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.protocol import literals
@@ -217,7 +218,13 @@ class _Parser(OperandParser):
         values = [i.value for i in items if isinstance(i, Literal)]
         if isinstance(node, Column) and len(values) == len(items):
             values = [self.fitted(node.type, v) for v in values]
-            return literals.member(node.path, node.type, values, self.unknown(start).text)
+            if len({_family(v) for v in values if v is not None}) > 1:
+                return self.unknown(start)  # engines turn all values into one type, each in its own way
+            found = literals.member(node.path, node.type, values, self.unknown(start).text)
+            if node.type != PrimitiveType("string") and any(isinstance(v, str) for v in values):
+                # some engines compare the texts: equal texts are equal values, but others may be equal too
+                return And((found, self.unknown(start)))
+            return found
         return self.unknown(start)
 
     def like(self, node: Node, start: Token) -> Expr:
@@ -232,6 +239,13 @@ class _Parser(OperandParser):
             case Literal(str() as text), Literal(None | str() as mark):
                 return _like(node.path, text, mark, unknown)
         return unknown
+
+
+def _family(value: LiteralValue) -> type:
+    """What literals of a list must have in common, so that it means the same everywhere."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return Decimal
+    return type(value)
 
 
 def _constant(left: LiteralValue, op: Op, right: LiteralValue, unknown: Unknown) -> Expr:

@@ -20,7 +20,7 @@ from deltalakedb.protocol.images import (
 )
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 from deltalakedb.protocol.stat_images import stat_reader
-from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.stats import STATS_COLUMNS, column_names, parse_stats, stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,6 @@ _FIRST_K: Final = _FIRST_P + PARTITION_SLOTS
 _FIRST_S: Final = _FIRST_K + INDEXED_SLOTS
 _NO_NULLS: Final = _FIRST_S + 2 * STATS_SLOTS
 _BLANK: Final = (None, *[None] * PARTITION_SLOTS, *[MISSING] * INDEXED_SLOTS, *[None] * 2 * STATS_SLOTS, 0, 0)
-_DEFAULT_INDEXED_COLUMNS: Final = 32
 #: partition values repeat from file to file; so many are remembered
 _MAX_SEEN: Final = 10_000
 
@@ -123,8 +122,8 @@ def assign_slots(
 ) -> list[Slot]:
     """The slots of a table's columns.
 
-    Stats columns come first (those of ``delta.dataSkippingStatsColumns``, else in schema order as far as
-    ``delta.dataSkippingNumIndexedCols`` goes), then partition columns, which have a text slot besides.
+    Columns with statistics come first, in the order in which ``delta.dataSkippingStatsColumns`` names them or
+    else of the schema, then partition columns, which have a text slot besides.
 
     Args:
         schema: The table's schema.
@@ -144,12 +143,13 @@ def assign_slots(
         for c in partition_columns
         if (found := schema.field(c)) and (found.name,) in leaves
     ]
-    part_paths = {leaf.path for leaf in parts}
     stats = [
         leaf
-        for leaf in _stats_leaves(schema, configuration)
-        if leaf.path in leaves and leaf.path not in part_paths and leaf.type != PrimitiveType("binary")
+        for leaf in stats_leaves(schema, partition_columns, configuration)
+        if leaf.path in leaves and leaf.type != PrimitiveType("binary")
     ]
+    named = [".".join(name).lower() for name in column_names(configuration.get(STATS_COLUMNS) or "")]
+    stats.sort(key=lambda leaf: next((n for n, name in enumerate(named) if _is_below(leaf, name)), 0))
     ranged = parts[:PARTITION_SLOTS]
     wanted = [
         *stats[: STATS_SLOTS - len(ranged)],
@@ -165,6 +165,10 @@ def assign_slots(
     ]
 
 
+def _is_below(leaf: Leaf, name: str) -> bool:
+    return f"{'.'.join(leaf.path).lower()}.".startswith(f"{name}.")
+
+
 def _stats_slot(leaf: Leaf) -> Slot:
     encoding, arg = encoding_of(leaf.type) or ("int", None)
     return Slot("s", 0, leaf.physical_path, encoding, arg)
@@ -173,40 +177,6 @@ def _stats_slot(leaf: Leaf) -> Slot:
 def _text_type(kind: DataType) -> str:
     name = kind.name if isinstance(kind, PrimitiveType) else "string"
     return "long" if name in INTEGERS else name  # widening changes no text
-
-
-def _stats_leaves(schema: StructType, configuration: Mapping[str, str | None]) -> list[Leaf]:
-    leaves = list(schema.leaves())
-    names = configuration.get("delta.dataSkippingStatsColumns")
-    if names:
-        chosen = []
-        for name in _split_names(names):
-            path = tuple(part.lower() for part in name)
-            chosen += [x for x in leaves if tuple(p.lower() for p in x.path[: len(path)]) == path]
-        return list({leaf.path: leaf for leaf in chosen}.values())
-    try:
-        count = int(configuration.get("delta.dataSkippingNumIndexedCols") or _DEFAULT_INDEXED_COLUMNS)
-    except ValueError:
-        count = _DEFAULT_INDEXED_COLUMNS
-    return leaves if count < 0 else leaves[:count]
-
-
-def _split_names(text: str) -> list[tuple[str, ...]]:
-    """Comma-separated column names with dots, either of which may stand in backticks."""
-    names: list[tuple[str, ...]] = []
-    parts, part, quoted = [], "", False
-    for char in f"{text},":
-        if char == "`":
-            quoted = not quoted
-        elif char in ".," and not quoted:
-            parts.append(part.strip())
-            part = ""
-            if char == ",":
-                names.append(tuple(parts))
-                parts = []
-        else:
-            part += char
-    return [name for name in names if any(name)]
 
 
 def _place(wanted: Sequence[Slot], existing: Sequence[Slot], room: int, version: int) -> list[Slot]:

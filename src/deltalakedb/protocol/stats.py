@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -14,9 +15,29 @@ from deltalakedb.protocol.partition import parse_timestamp, single
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["Bounds", "FileStats", "StatValue", "encode_stats", "parse_stats"]
+    from deltalakedb.protocol.schema import Leaf, StructType
+
+__all__ = [
+    "INDEXED_COLUMNS",
+    "STATS_COLUMNS",
+    "Bounds",
+    "FileStats",
+    "StatValue",
+    "column_names",
+    "encode_stats",
+    "float_paths",
+    "parse_stats",
+    "stats_leaves",
+    "without_highest",
+]
+
+#: the table properties that say which columns have statistics
+INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
+STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+_DEFAULT_INDEXED: Final = 32
+_COLUMN_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^.,]*))(\.|,|\Z)")
 
 StatValue: TypeAlias = int | float | Decimal | date | datetime | str | bool
 
@@ -112,6 +133,84 @@ def parse_stats(text: str | bytes | None) -> FileStats | None:
 def encode_stats(stats: FileStats) -> str:
     """The text that an ``add`` carries; numbers that were read are spelled as they were."""
     return encode_json(stats.to_dict())
+
+
+def stats_leaves(
+    schema: StructType, partition_columns: Collection[str], configuration: Mapping[str, str | None]
+) -> list[Leaf]:
+    """The leaf columns that a table's properties ask for statistics of, as delta-spark defines them.
+
+    ``delta.dataSkippingStatsColumns`` names columns, in any case; a struct stands for all its leaves, and an
+    empty text names none. Without it, the first ``delta.dataSkippingNumIndexedCols`` leaf columns count
+    (default 32, all if negative): an array or a map is one, partition columns are none.
+    """
+    partitions = {name.lower() for name in partition_columns}
+    leaves = [leaf for leaf in schema.leaves() if leaf.path[0].lower() not in partitions]
+    named = configuration.get(STATS_COLUMNS)
+    if named is not None:
+        wanted = {tuple(part.lower() for part in name) for name in column_names(named)}
+        return [
+            leaf
+            for leaf in leaves
+            if any(tuple(p.lower() for p in leaf.path[:n]) in wanted for n in range(1, len(leaf.path) + 1))
+        ]
+    try:
+        count = int(configuration.get(INDEXED_COLUMNS) or _DEFAULT_INDEXED)
+    except ValueError:
+        count = _DEFAULT_INDEXED
+    return leaves if count < 0 else leaves[:count]
+
+
+def without_highest(
+    text: str | None, columns: Collection[Sequence[str]], *, if_equal: bool = False
+) -> str | None:
+    """Statistics without the maxima of columns of floating point, which may leave NaN out.
+
+    delta-rs takes a column whose minimum and maximum are equal for a constant, and reads NaN as that value.
+
+    Args:
+        text: The statistics in an ``add``.
+        columns: The physical paths of those columns.
+        if_equal: Drop a maximum only if it equals the minimum.
+    """
+    stats = parse_stats(text) if text and columns else None
+    if stats is None:
+        return text
+    kept = dict(stats.max_values)
+    for path in columns:
+        high = _at(kept, path)
+        if high is not None and not (if_equal and high != _at(stats.min_values, path)):
+            _drop(kept, path)
+    return text if kept == stats.max_values else encode_stats(replace(stats, max_values=kept))
+
+
+def _drop(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Remove a leaf; structs on the way to it are copied."""
+    name, *rest = path
+    if not rest:
+        del values[name]
+        return
+    values[name] = dict(values[name])
+    _drop(values[name], rest)
+
+
+def float_paths(schema: StructType) -> list[tuple[str, ...]]:
+    """The physical paths of the columns of floating point."""
+    kinds = (PrimitiveType("float"), PrimitiveType("double"))
+    return [leaf.physical_path for leaf in schema.leaves() if leaf.type in kinds]
+
+
+def column_names(text: str) -> list[tuple[str, ...]]:
+    """The column paths in a list such as ``a, b.c, `d.e```; between backticks, a doubled one is itself."""
+    names: list[tuple[str, ...]] = []
+    parts: list[str] = []
+    for found in _COLUMN_PART.finditer(text):
+        quoted, plain, end = found.groups()
+        parts.append(plain.strip() if quoted is None else quoted.replace("``", "`"))
+        if end != ".":
+            names.append(tuple(parts))
+            parts = []
+    return [name for name in names if any(name)]
 
 
 def _rows(value: Any) -> int | None:

@@ -69,7 +69,7 @@ def read(
     check_delta(spark)
     table = SqlDeltaTable(uri, version=version, storage_options=storage_options)
     if timestamp is not None:
-        table.load_as_version(timestamp)
+        table._load_at(timestamp)
     names = None
     if columns is not None:
         names = known(list(columns), arrow_schema(table._source.snapshot.metadata.schema_string))

@@ -166,6 +166,8 @@ def _checksum(actions: Iterable[Action], moment: int) -> VersionChecksum:
 class SparkScratch(Scratch):
     """A scratch table for delta-spark to write to, whose new files become the real table's."""
 
+    bounds_nan = True
+
     @classmethod
     def at(cls, root: Root, spark: SparkSession, *, table: str) -> SparkScratch:
         """A scratch table at a place that driver and executors share.

@@ -57,8 +57,9 @@ _FEED: Final = (
 class DeltaSqlSource(DataSource):
     """Reads and writes tables by their ``deltasql://`` addresses.
 
-    Options: ``version``, ``timestamp``, ``where`` (a condition that picks files), ``columns`` (names with
-    commas between them). Each method runs in a Python process of its own, so each opens the table anew.
+    Options: ``version``, ``timestamp``, ``where`` (a condition on rows, in the SQL of `DeltaTable.scan`,
+    since delta-rs reads them), ``columns`` (names with commas between them). Each method runs in a Python
+    process of its own, so each opens the table anew.
 
     Spark's filters are not taken: Spark 4.2 keeps a reader with its filters for the next query on the same
     DataFrame, which would then miss rows.
@@ -157,7 +158,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some files, by delta-rs."""
-        return read_files(partition, self._columns)
+        return read_files(partition, self._columns, self._options.get("where"))
 
 
 def files_partitions(
@@ -167,8 +168,10 @@ def files_partitions(
     return [_Files(snapshot, group, paths, storage_options) for group in _groups(adds, _TASK_BYTES)]
 
 
-def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of some files, by delta-rs."""
+def read_files(
+    partition: InputPartition, columns: list[str], predicate: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files that a predicate is true for, by delta-rs."""
     if not isinstance(partition, _Files):
         return iter(())  # Spark asks for one where there are none
     whole = arrow_schema(partition.snapshot.metadata.schema_string)
@@ -179,7 +182,7 @@ def read_files(partition: InputPartition, columns: list[str]) -> Iterator[pa.Rec
 
     def read() -> Iterator[pa.RecordBatch]:
         table = raw_table(partition.snapshot, partition.adds, root)
-        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=None))
+        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
         return conformed(reader, schema, table)
 
     return read_present(read, root, partition.adds)
@@ -201,7 +204,7 @@ def _open(options: Mapping[str, str]) -> SqlDeltaTable:
         raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
     table = SqlDeltaTable(options["path"], version=None if version is None else int(version))
     if timestamp is not None:
-        table.load_as_version(timestamp)
+        table._load_at(timestamp)
     return table
 
 

@@ -23,7 +23,7 @@ from deltalakedb.spark.sight import check_here, unseen
 from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.eligibility import eligible
-from deltalakedb.table.operations import removes
+from deltalakedb.table.operations import in_partitions_of, removes
 from deltalakedb.table.parquet import not_direct, write_files
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -165,8 +165,7 @@ class Writer(DataSourceArrowWriter):
         dynamic = self.options.get("partitionoverwritemode", "static").lower() == "dynamic"
         if not dynamic or not self.snapshot.metadata.partition_columns:
             return removes(table._source.adds())
-        new = {_partition(add) for add in adds}
-        return removes(add for add in table._source.adds() if _partition(add) in new)
+        return removes(in_partitions_of(table._source, adds))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks of a failed job wrote.
@@ -201,10 +200,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Delete what the tasks of a failed batch wrote."""
         self.writer.abort(messages)
-
-
-def _partition(add: Add) -> str:
-    return encode_json(dict(sorted(add.partition_values.items())))
 
 
 def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:

@@ -10,6 +10,7 @@ from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_single, check_type
 from deltalakedb.spark.operating import column_name, opened, operate, path_name
 from deltalakedb.table.restoring import restored
+from deltalakedb.table.shapes import epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +89,7 @@ def restore(
         has afterwards.
 
     Raises:
+        VersionMissingError: There is no such version, or the time is before the first commit.
         StorageMissingError: A file of that version is gone.
         ConflictError: Somebody else changed the table meanwhile.
 
@@ -105,6 +107,8 @@ def restore(
     target = version if timestamp is None else timestamp
     if not isinstance(target, int | str) and target is not None:
         target = target.isoformat()
+    if timestamp is not None:
+        found._version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
     done = restored(found, target)
     sizes = done.then.scan(("size",)).column("size").to_pylist()
     return {

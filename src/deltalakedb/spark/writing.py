@@ -10,7 +10,7 @@ from deltalakedb.catalog import snapshots
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.rules import OURS, SPARKS
@@ -22,7 +22,7 @@ from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.new_tables import Wishes
-from deltalakedb.table.operations import removes, submit
+from deltalakedb.table.operations import in_partitions_of, removes, submit
 from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.refusals import Concerned
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.table.sql_table import SqlDeltaTable
 
 Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]
@@ -243,8 +243,9 @@ def _write_to(
     if where is not None:
         candidates = list(table._source.adds(where))
         reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
-    elif replace_where is not None or whole:
+    elif replace_where is not None:
         candidates = list(table._source.adds())
+    whole = whole and bool(snapshot.metadata.partition_columns)
     replaces_all = mode == "overwrite" and replace_where is None and not whole
     domains = snapshots.domains(table._database, table._row, snapshot.version)
     failpoint("data.before")
@@ -258,6 +259,10 @@ def _write_to(
             save(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         more: list[Action] = removes(table._source.adds()) if replaces_all else []
+        if whole:
+            # delta-spark compares partition values as texts, which writers spell differently
+            new = [action for action in harvest.actions if isinstance(action, Add)]
+            more = removes(in_partitions_of(table._source, new))
         if not more and all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
         done = submit(table, scratch, harvest, reads, more, kept=SPARKS)

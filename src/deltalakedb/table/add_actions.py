@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltalakedb.log.checkpoint_schema import indexed_leaves
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
+from deltalakedb.protocol.stats import stats_leaves
 from deltalakedb.table.stats_columns import stats_columns
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def add_actions(found: pa.Table, metadata: Metadata, *, flatten: bool) -> pa.Tab
         flatten: One column per statistic (``min.id``) instead of nested structs.
     """
     schema = parse_schema(metadata.schema_string)
-    stats = stats_columns(found.column("stats"), list(indexed_leaves(schema, metadata)))
+    stats = stats_columns(
+        found.column("stats"), stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+    )
     columns: dict[str, Any] = {
         "path": found.column("path"),
         "size_bytes": found.column("size"),

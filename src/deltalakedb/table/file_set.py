@@ -14,7 +14,7 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.partition import partition_path
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.storage.local import Translated
-from deltalakedb.table.parquet_stats import LongStrings, file_stats
+from deltalakedb.table.parquet_stats import FloatColumn, LongStrings, file_stats, float_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,16 +58,22 @@ class _OpenFile:
         values: Mapping[str, str | None],
         plan: WritePlan,
         options: ParquetOptions,
+        odd: frozenset[int],
     ) -> None:
         self.path = path
         self.file = new.file
         self.values = values
         self.long = LongStrings(plan.leaves)
+        self.floats: dict[int, FloatColumn] = {}
+        self.odd = odd
         self.footers: list[pq.FileMetaData] = []
         self._new = new
         try:
             self.writer = pq.ParquetWriter(
-                self.file, plan.file_schema, metadata_collector=self.footers, **options.writer
+                self.file,
+                plan.file_schema,
+                metadata_collector=self.footers,
+                **options.without(plan.parquet_columns, odd),
             )
         except BaseException:
             new.discard()
@@ -100,6 +106,8 @@ class FileSet:
         self._waiting = 0
         self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
         self._numbers: dict[Key, int] = {}
+        #: by partition, the columns that are written without statistics and dictionary
+        self._odd: dict[Key, frozenset[int]] = {}
         self._written: list[str] = []
         self._adds: list[Add] = []
         #: bytes in memory for a byte in a file, learned on the way
@@ -156,7 +164,13 @@ class FileSet:
             self._waiting += pending.size
         else:
             pending.batches, pending.rows, pending.size = [], 0, 0
-        opened = self._open.get(key) or self._begin(key)
+        floats = float_columns(table, self._plan.floats)
+        odd = self._odd.get(key, frozenset()).union(column for column, f in floats.items() if f.odd)
+        self._odd[key] = odd
+        if key in self._open and not odd <= self._open[key].odd:
+            self._close(key)
+        opened = self._open.get(key) or self._begin(key, odd)
+        opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
         with Translated("write", f"{self._files.location}/{opened.path}"):
             before = opened.file.tell()
             opened.long.look(table)
@@ -167,7 +181,7 @@ class FileSet:
         if made >= self._target * _NEARLY:
             self._close(key)
 
-    def _begin(self, key: Key) -> _OpenFile:
+    def _begin(self, key: Key, odd: frozenset[int]) -> _OpenFile:
         while len(self._open) >= min(MOST_OPEN, self._files.most_open):
             self._close(next(iter(self._open)))
         values = dict(zip(self._names, key, strict=True))
@@ -176,7 +190,7 @@ class FileSet:
         name = f"part-{number:05d}-{uuid.uuid4()}-c000{self._options.suffix}"
         path = f"{partition_path(values)}/{name}" if key else name
         with Translated("write", f"{self._files.location}/{path}"):
-            opened = _OpenFile(path, self._files.begin(path), values, self._plan, self._options)
+            opened = _OpenFile(path, self._files.begin(path), values, self._plan, self._options, odd)
         self._open[key] = opened
         return opened
 
@@ -194,7 +208,11 @@ class FileSet:
                 modification_time=modified,
                 data_change=True,
                 stats=file_stats(
-                    opened.footers[0], self._plan.leaves, opened.long.bounds, truncate=self._options.truncate
+                    opened.footers[0],
+                    self._plan.leaves,
+                    opened.long.bounds,
+                    {column: opened.floats[column] for column in opened.odd},
+                    truncate=self._options.truncate,
                 ),
             )
         )

@@ -13,9 +13,11 @@ from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
 from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.partition import equal_key
 from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 from deltalakedb.protocol.rows import tracks_rows
 from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.refusals import NOBODY, Concerned, refusals
 from deltalakedb.table.staging import Scratch
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.source import Source
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
@@ -204,6 +207,19 @@ def call(operation: Callable[[A], T], argument: A, about: Concerned = NOBODY) ->
     """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
     with refusals(about):
         return operation(argument)
+
+
+def in_partitions_of(source: Source, new: Iterable[Add]) -> Iterator[Add]:
+    """The live files in the partitions that new files are in, by the values and not by their spelling."""
+    metadata = source.snapshot.metadata
+    schema = parse_schema(metadata.schema_string)
+    columns: dict[str, PrimitiveType] = {}
+    for name in metadata.partition_columns:
+        field = schema.field(name)
+        kind = field.type if field and isinstance(field.type, PrimitiveType) else PrimitiveType("string")
+        columns[name if field is None else field.physical_name] = kind
+    keys = {equal_key(add.partition_values, columns) for add in new}
+    return (add for add in source.adds() if equal_key(add.partition_values, columns) in keys)
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalake import ColumnProperties, WriterProperties
 
@@ -37,6 +37,20 @@ class ParquetOptions(NamedTuple):
     rows: int
     #: bytes of a string that statistics keep
     truncate: int
+
+    def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
+        """The keyword arguments for a file of which some columns have neither statistics nor a dictionary.
+
+        Args:
+            columns: The file's leaf columns by Parquet's names.
+            odd: The numbers of those.
+        """
+        writer = dict(self.writer)
+        if odd:
+            rest = [name for number, name in enumerate(columns) if number not in odd]
+            writer["write_statistics"] = rest
+            writer["use_dictionary"] = rest if writer.get("use_dictionary", True) else False
+        return writer
 
 
 _COMMON: Final[Mapping[str, Any]] = {

@@ -2,14 +2,15 @@
 
 The same as delta-rs writes, except where its own are not exact: timestamps keep their microseconds, decimals
 all their digits, and a bound that no reader could parse (a year before 1 or after 9999, an infinity) is left
-out. Like there, NaN is no bound and long strings are cut, the maximum rounded up.
+out. Like there, long strings are cut, the maximum rounded up. A column with NaN has no maximum: some engines
+take NaN for the greatest value, and would not look for it in a file whose maximum leaves it out.
 """
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.table.write_plan import StatLeaf
 
-__all__ = ["LongStrings", "file_stats"]
+__all__ = ["FloatColumn", "LongStrings", "file_stats", "float_columns"]
 
 #: Parquet writers drop the bounds of longer values
 _LONGEST: Final = 4096
@@ -55,8 +56,50 @@ class LongStrings:
                 self.bounds[leaf.column] = _wider(self.bounds.get(leaf.column), pair)
 
 
+class FloatColumn(NamedTuple):
+    """What a column of floating point holds in a file."""
+
+    nulls: int
+    bounds: _Pair | None
+    nan: bool
+    #: it holds NaN, which Parquet's statistics leave out, or a negative zero, which dictionaries tell from
+    #: zero: Spark would skip row groups with rows for ``x > 5`` or ``x = 0``, so there is neither
+    odd: bool
+
+    def __or__(self, other: FloatColumn) -> FloatColumn:
+        bounds = self.bounds or other.bounds
+        if self.bounds is not None and other.bounds is not None:
+            bounds = _wider(self.bounds, other.bounds)
+        nan = self.nan or other.nan
+        return FloatColumn(self.nulls + other.nulls, bounds, nan, self.odd or other.odd)
+
+
+def float_columns(table: pa.Table, leaves: Sequence[StatLeaf]) -> dict[int, FloatColumn]:
+    """What the columns of floating point hold in some rows, by Parquet column."""
+    found = {}
+    for leaf in leaves:
+        values = table.column(leaf.steps[0])
+        if len(leaf.steps) > 1:
+            values = pc.struct_field(values, leaf.steps[1:])
+        nan = bool(pc.any(pc.is_nan(values)).as_py())
+        ends = pc.min_max(values).as_py()
+        low, high = ends["min"], ends["max"]
+        minus = False
+        if low is not None and low <= 0 <= high:
+            inverse = pc.divide(pa.scalar(1, values.type), values)
+            minus = bool(pc.any(pc.equal(inverse, pa.scalar(-math.inf, values.type))).as_py())
+        pair = None if low is None else (low or -0.0, high or 0.0)
+        found[leaf.column] = FloatColumn(values.null_count, pair, nan, nan or minus)
+    return found
+
+
 def file_stats(
-    footer: pq.FileMetaData, leaves: Sequence[StatLeaf], long: Mapping[int, _Pair], *, truncate: int
+    footer: pq.FileMetaData,
+    leaves: Sequence[StatLeaf],
+    long: Mapping[int, _Pair],
+    floats: Mapping[int, FloatColumn],
+    *,
+    truncate: int,
 ) -> str:
     """The ``stats`` of an add action.
 
@@ -64,6 +107,7 @@ def file_stats(
         footer: The file's metadata.
         leaves: The columns to describe.
         long: Bounds that the footer does not have, by Parquet column.
+        floats: Columns that the footer has no statistics of, by Parquet column.
         truncate: Bytes to keep of a string.
     """
     lowest: dict[str, Any] = {}
@@ -73,7 +117,9 @@ def file_stats(
     for leaf in leaves:
         pair = long.get(leaf.column)
         missing = 0
-        for group in groups:
+        if (known := floats.get(leaf.column)) is not None:
+            missing, pair = known.nulls, known.bounds
+        for group in groups if known is None else ():
             found = group.column(leaf.column).statistics
             missing += found.null_count
             if found.has_min_max:
@@ -83,7 +129,7 @@ def file_stats(
             low, high = _written(leaf, pair, truncate)
             if low is not None:
                 _put(lowest, leaf.path, low)
-            if high is not None:
+            if high is not None and not (known is not None and known.nan):
                 _put(highest, leaf.path, high)
     return encode_json(
         {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}

@@ -19,11 +19,13 @@ from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.stats import float_paths
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.shredding import FEATURES as SHREDDING
 from deltalakedb.table.shredding import refuse_shredded
+from deltalakedb.table.staging import cautious
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,7 +75,8 @@ def raw_table(
     try:
         path = work.path / commit_path(snapshot.version)
         lender = root.lender(work.path, reading=True)
-        files = lender.lend(adds)
+        floats = float_paths(parse_schema(snapshot.metadata.schema_string))
+        files = lender.lend([cautious(add, floats) for add in adds])
         try:
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))

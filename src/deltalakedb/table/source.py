@@ -176,13 +176,20 @@ def from_log(
 
 
 def before_sql(
-    table: Table, moment: int, error: VersionMissingError, options: Mapping[str, str] | None = None
+    table: Table,
+    moment: int,
+    error: VersionMissingError,
+    options: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
 ) -> int:
     """The newest version at a time before SQL's first, while the log still holds it; else the error.
 
-    As in stock, a time before the first commit means version 0.
+    As in stock, a time before the first commit means version 0; as in delta-spark it is an error if strict.
     """
     if (first := table.head.first_version) == 0:
+        if strict:
+            raise error
         return 0
     reader = FileTxnLogReader(table.location, options)
     try:
@@ -190,7 +197,7 @@ def before_sql(
         at = newest_at(older, moment, reader.timestamp_of)
     except (LogError, VersionMissingError):
         raise error from None
-    if at is None and 0 not in older:
+    if at is None and (strict or 0 not in older):
         raise error
     return at or 0
 

@@ -255,12 +255,22 @@ class SqlDeltaTable(Outliving, SqlReads):
             return
         self._open(self._version_at(instant_ms(version)))
 
-    def _version_at(self, moment: int) -> int:
-        """The newest version at a time."""
+    def _load_at(self, when: str | datetime) -> None:
+        """Travel to the newest version at a time as delta-spark does.
+
+        Raises:
+            VersionMissingError: The time is before the first commit; `load_as_version`, like stock, takes
+                that for version 0.
+        """
+        self._open(self._version_at(instant_ms(when), strict=True))
+        self._chosen = True
+
+    def _version_at(self, moment: int, *, strict: bool = False) -> int:
+        """The newest version at a time; unless strict, version 0 for a time before the first commit."""
         try:
             return snapshots.version_at(self._database, self._row, moment)
         except VersionMissingError as error:
-            return before_sql(self._row, moment, error, self._root.options)
+            return before_sql(self._row, moment, error, self._root.options, strict=strict)
 
     # ---- facts -----------------------------------------------------------------------------------------
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from deltalakedb.exceptions import StorageError
 from deltalakedb.log.names import commit_path, parse_name
-from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.lending import LENT
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work_folders import WorkFolder
+
+
+_MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,9 @@ class Scratch:
         work: The folder that the scratch table is made in.
     """
 
+    #: whether the engine's statistics count NaN as the greatest value
+    bounds_nan = False
+
     def __init__(self, root: Root, work: WorkFolder) -> None:
         self.root = root
         self.folder = work.path
@@ -79,6 +88,8 @@ class Scratch:
         #: path of a lent file -> the add as the scratch table has it, and as the real table has it
         self._lent: dict[str, tuple[Add, Add]] = {}
         self._hidden: Protocol | None = None
+        #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
+        self._floats: Sequence[tuple[str, ...]] = ()
         (self.folder / "_delta_log").mkdir(parents=True)
 
     @classmethod
@@ -110,7 +121,8 @@ class Scratch:
         try:
             adds = list(adds)
             real = [a for a in adds if a.path not in unlent]
-            lent = self._lender.lend(real)
+            self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
+            lent = self._lender.lend([cautious(add, self._floats) for add in real])
             self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
             shown = iter(lent)
             actions: list[Action] = [protocol, snapshot.metadata]
@@ -129,6 +141,9 @@ class Scratch:
             if name is not None and name.kind == "commit" and name.version > after:
                 steps.append(decode_commit(file.read_bytes(), source=file.name))
         actions = [a for step in steps for a in step]
+        for action in actions:
+            if isinstance(action, Metadata) and not self.bounds_nan:
+                self._floats = float_paths(parse_schema(action.schema_string))
         new = dict.fromkeys(
             a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(LENT)
         )
@@ -164,13 +179,32 @@ class Scratch:
             return self._placed(action)
         if isinstance(action, Protocol) and self._hidden is not None:
             return _with(action, self._hidden)
+        if isinstance(action, Add) and action.path not in self._lent:
+            return cautious(action, self._floats, if_equal=True)
         if not isinstance(action, Add | Remove) or (found := self._lent.get(action.path)) is None:
             return action
         ours, real = found
         vector = action.deletion_vector
         if vector == ours.deletion_vector:
             vector = real.deletion_vector
+        if action.partition_values == ours.partition_values:
+            action = replace(action, partition_values=real.partition_values)
         return replace(action, path=real.path, deletion_vector=vector)
+
+
+def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = False) -> Add:
+    """A file whose statistics say nothing about the largest floats, among which NaN may be.
+
+    In partition values there is one zero: delta-rs tells the two apart.
+    """
+    stats = without_highest(add.stats, floats, if_equal=if_equal)
+    values = dict(add.partition_values)
+    for name in {path[0] for path in floats if len(path) == 1} & values.keys():
+        if _MINUS_ZERO.fullmatch(values[name] or ""):
+            values[name] = "0"
+    if stats == add.stats and values == add.partition_values:
+        return add
+    return replace(add, stats=stats, partition_values=values)
 
 
 def _with(protocol: Protocol, hidden: Protocol) -> Protocol:

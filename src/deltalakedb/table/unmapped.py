@@ -15,6 +15,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
+from deltalakedb.protocol.stats import STATS_COLUMNS, column_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
 
-_STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 #: the field metadata that delta-rs writes into Parquet as the field's id
 _PARQUET_ID: Final = "parquet.field.id"
 #: properties and field metadata that speak of logical names; no row changes, so none needs to be checked
@@ -55,8 +55,8 @@ class Unmapped:
         schema = parse_schema(metadata.schema_string)
         self._physical = {f.name: f.physical_name for f in schema.fields}
         configuration = {k: v for k, v in metadata.configuration.items() if not k.startswith(_LOGICAL)}
-        if columns := configuration.get(_STATS_COLUMNS):
-            configuration[_STATS_COLUMNS] = ",".join(_physical_path(c, schema) for c in columns.split(","))
+        if columns := configuration.get(STATS_COLUMNS):
+            configuration[STATS_COLUMNS] = ",".join(_physical_path(c, schema) for c in column_names(columns))
         plain = replace(
             metadata,
             schema_string=_struct(schema).to_json(),
@@ -121,14 +121,12 @@ def _type(kind: DataType) -> DataType:
     return kind
 
 
-def _physical_path(column: str, schema: StructType) -> str:
+def _physical_path(column: tuple[str, ...], schema: StructType) -> str:
     """A column of a list of columns, perhaps inside structs."""
-    here: DataType = schema
+    here: DataType | None = schema
     out = []
-    for part in column.strip().strip("`").split("."):
+    for part in column:
         field = here.field(part) if isinstance(here, StructType) else None
-        if field is None:
-            return column
-        out.append(field.physical_name)
-        here = field.type
-    return ".".join(f"`{p}`" if "-" in p else p for p in out)
+        out.append(part if field is None else field.physical_name)
+        here = None if field is None else field.type
+    return ".".join(p if p.isidentifier() else f"`{p.replace('`', '``')}`" for p in out)

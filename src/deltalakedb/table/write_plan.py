@@ -16,6 +16,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
+from deltalakedb.protocol.stats import INDEXED_COLUMNS, STATS_COLUMNS, stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.schema import DataType
 
 __all__ = ["Column", "StatLeaf", "WritePlan", "casts_for", "plan_for"]
-
-INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
-STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
-_DEFAULT_INDEXED: Final = 32
-_ALL: Final = -1
 
 _STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -64,6 +60,10 @@ class WritePlan(NamedTuple):
     partition_columns: tuple[Column, ...]
     partition_types: tuple[PrimitiveType, ...]
     leaves: tuple[StatLeaf, ...]
+    #: columns of floating point outside of arrays and maps, with statistics or without
+    floats: tuple[StatLeaf, ...]
+    #: the leaf columns of a file in order, as Parquet names them
+    parquet_columns: tuple[str, ...]
 
 
 class Casts(NamedTuple):
@@ -89,6 +89,7 @@ def _plan(
     schema_string: str, partitioned_by: tuple[str, ...], indexed: str | None, named: str | None
 ) -> WritePlan | str:
     schema = parse_schema(schema_string)
+    settings = {INDEXED_COLUMNS: indexed, STATS_COLUMNS: named}
     by_name = {f.name: f for f in schema.fields}
     missing = [name for name in partitioned_by if name not in by_name]
     if missing or len(by_name) != len(schema.fields):
@@ -110,13 +111,17 @@ def _plan(
             return f"the partition column {name!r} has a type that is not written here"
         partition_types.append(kind)
     data_columns = tuple(column_of[f.name] for f in data_fields)
+    leaves = tuple(_leaves(data_fields))
+    wanted = {leaf.path for leaf in stats_leaves(schema, partitioned_by, settings)}
     return WritePlan(
         schema,
         pa.schema([pa.field(c.name, c.type) for c in data_columns]),
         data_columns,
         tuple(column_of[name] for name in partitioned_by),
         tuple(partition_types),
-        tuple(_leaves(data_fields, indexed, named)),
+        tuple(leaf for leaf in leaves if leaf.path in wanted),
+        tuple(leaf for leaf in leaves if leaf.kind in ("float", "double")),
+        tuple(name for f in data_fields for name in _parquet_columns(f.name, f.type)),
     )
 
 
@@ -135,17 +140,27 @@ def _arrow(kind: DataType) -> pa.DataType | None:
     return None if key is None or value is None else pa.map_(key, value)
 
 
-def _leaves(fields: list[StructField], indexed: str | None, named: str | None) -> Iterator[StatLeaf]:
-    """The columns to keep statistics of: the named ones, or the first so many top-level ones."""
-    wanted = None if named is None else _names(named)
-    limit = _limit(indexed)
+def _leaves(fields: list[StructField]) -> Iterator[StatLeaf]:
+    """The columns that statistics can be kept of, with their places in a file."""
     column = 0
     for place, f in enumerate(fields):
-        inside = limit == _ALL or place < limit
         for leaf, number in _below(f, (f.name,), (place,), column):
-            if (inside if wanted is None else _named(leaf.path, wanted)) and leaf.kind != "":
+            if leaf.kind != "":
                 yield leaf
             column = number + 1
+
+
+def _parquet_columns(path: str, kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        for f in kind.fields:
+            yield from _parquet_columns(f"{path}.{f.name}", f.type)
+    elif isinstance(kind, ArrayType):
+        yield from _parquet_columns(f"{path}.list.element", kind.element_type)
+    elif isinstance(kind, MapType):
+        yield from _parquet_columns(f"{path}.key_value.key", kind.key_type)
+        yield from _parquet_columns(f"{path}.key_value.value", kind.value_type)
+    else:
+        yield path
 
 
 def _below(
@@ -175,35 +190,6 @@ def _width(kind: DataType) -> int:
     if isinstance(kind, MapType):
         return _width(kind.key_type) + _width(kind.value_type)
     return 1
-
-
-def _limit(text: str | None) -> int:
-    try:
-        number = int(text) if text is not None else _DEFAULT_INDEXED
-    except ValueError:
-        return _DEFAULT_INDEXED
-    return number if number >= _ALL else _DEFAULT_INDEXED
-
-
-def _names(text: str) -> frozenset[tuple[str, ...]]:
-    """Column names between commas; backticks keep dots and commas."""
-    names, path, word, quoted = set(), [], "", False
-    for letter in f"{text},":
-        if letter == "`":
-            quoted = not quoted
-        elif quoted or letter not in ".,":
-            word += letter
-        else:
-            path.append(word.strip())
-            word = ""
-            if letter == ",":
-                names.add(tuple(path))
-                path = []
-    return frozenset(names)
-
-
-def _named(path: tuple[str, ...], wanted: frozenset[tuple[str, ...]]) -> bool:
-    return any(path[:depth] in wanted for depth in range(1, len(path) + 1))
 
 
 @lru_cache(maxsize=512)
