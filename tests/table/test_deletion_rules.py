@@ -155,6 +155,39 @@ def test_an_interrupted_vacuum_is_finished_by_the_next(
     assert ids_of(DeltaTable(uri)) == [2]
 
 
+def test_files_that_an_interrupted_vacuum_deleted_are_gone_for_the_next(
+    table_uri: TableUri, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = table_uri("t")
+    table = overwritten(uri)
+    commit = vacuum_module._commit
+
+    def only_the_first(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        monkeypatch.setattr(vacuum_module, "_commit", stop)
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise FailpointError("stop")
+
+    monkeypatch.setattr(vacuum_module, "_commit", only_the_first)
+    with pytest.raises(FailpointError):
+        table.vacuum(**NOW, dry_run=False)
+    monkeypatch.undo()
+    with pytest.raises(ConflictError):
+        DeltaTable(uri).restore(0, ignore_missing_files=True)
+    assert DeltaTable(uri).vacuum(**NOW, dry_run=False) == []
+    DeltaTable(uri).restore(0, ignore_missing_files=True)
+    write_deltalake(uri, ids(3), mode="overwrite")
+    assert ids_of(DeltaTable(uri)) == [3]
+
+
+def test_a_vacuum_of_a_table_without_a_folder_has_nothing_to_do(table_uri: TableUri, tmp_path: Path) -> None:
+    with use_config(Config(publish={"mode": "off"})):
+        uri = table_uri("t")
+        DeltaTable.create(uri, ids(1).schema)
+        assert DeltaTable(uri).vacuum(**NOW, dry_run=False) == []
+
+
 def test_a_vacuum_that_is_refused_lets_go_of_the_files(
     table_uri: TableUri, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,7 @@ class Vacuumed:
 
 def record(session: Session, table_id: int, paths: Collection[str]) -> int:
     """Record files as being deleted, in the transaction that commits VACUUM START; the version of that."""
-    row = session.row(_sql(session, "head"), (table_id,))
-    version = -1 if row is None else int(row[0])
+    version = _head(session, table_id)
     hashes = {path: path_hash(path) for path in paths}
     forget(session, table_id, paths)
     columns = ("table_id", "path_hash", "path", "started", "ended")
@@ -54,9 +53,14 @@ def forget(session: Session, table_id: int, paths: Collection[str]) -> None:
 
 def end(session: Session, table_id: int, started: int) -> None:
     """Note that a vacuum is done, in the transaction that commits VACUUM END."""
-    row = session.row(_sql(session, "head"), (table_id,))
-    if row is not None:
-        session.run(_sql(session, "end"), (int(row[0]), table_id, started))
+    session.run(_sql(session, "end"), (_head(session, table_id), table_id, started))
+
+
+def end_files(session: Session, table_id: int, paths: Collection[str]) -> None:
+    """Note that files are gone which vacuums deleted that were interrupted."""
+    version = _head(session, table_id)
+    for part in _parts(sorted({path_hash(path) for path in paths})):
+        session.run(_sql(session, "end files").expand(len(part)), (version, table_id, *part))
 
 
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
@@ -74,9 +78,20 @@ def ended(database: Database, table: Table) -> dict[str, int]:
         return dict(session.rows(_sql(session, "ended"), (table.table_id,)))
 
 
+def unended(database: Database, table: Table) -> list[str]:
+    """Files of vacuums that run, or were interrupted."""
+    with database.read() as session:
+        return [row[0] for row in session.rows(_sql(session, "unended"), (table.table_id,))]
+
+
 def added_since(session: Session, table_id: int, version: int) -> list[tuple[str, str]]:
     """Path and deletion vector id of every file that versions after one have added."""
     return [(row[0], row[1]) for row in session.rows(_sql(session, "added since"), (table_id, version))]
+
+
+def _head(session: Session, table_id: int) -> int:
+    row = session.row(_sql(session, "head"), (table_id,))
+    return -1 if row is None else int(row[0])
 
 
 def _parts(values: Sequence[int]) -> Iterator[Sequence[int]]:

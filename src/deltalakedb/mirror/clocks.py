@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.exceptions import ClockSkewError, StorageError
+from deltalakedb.exceptions import ClockSkewError, StorageError, StorageMissingError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.database import Database
@@ -72,13 +72,15 @@ def checked_clock(database: Database, table: str, store: Store, *, dry_run: bool
 
 
 def _stamp(store: Store, *, dry_run: bool) -> int | None:
-    """The store's time; None if a dry run cannot ask for it without a trace."""
+    """The store's time; None if there is no such folder, or a dry run cannot ask without a trace."""
     from deltalakedb.storage.local import LocalStore
 
     if dry_run and not isinstance(store, LocalStore):
         return None
     try:
         return store.now_ms()
+    except StorageMissingError:
+        return None
     except StorageError:
         if dry_run:
             return None

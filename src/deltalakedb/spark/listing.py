@@ -12,10 +12,11 @@ from deltalakedb.catalog.snapshots import open_table
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.log.cleanup import retention_ms
 from deltalakedb.mirror.clocks import checked_clock
+from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.spark.shares import spread, watched
 from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
-from deltalakedb.table.orphans import data_files, oldest_orphan, top_level
+from deltalakedb.table.orphans import data_files, linked, oldest_orphan, top_level
 from deltalakedb.table.referenced import references
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
@@ -89,6 +90,7 @@ def vacuum_list(
             table=table.name,
             suggestion=f"change its property {DELETED_FILE_RETENTION} first",
         )
+    refuse_strangers(table._database, table._row, root.options)
     clock = checked_clock(table._database, table.name, root.store, dry_run=True)
     cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: what is in flight now may be committed in the next moment
@@ -105,7 +107,10 @@ def vacuum_list(
     if not found.changes_known:
         listed = listed.where(~listed["path"].startswith(CHANGES))
     expired = set(rule.among(found.expired))
-    frame = _garbage(spark, listed, found.needed | (found.expired.keys() - expired), expired, before)
+    needed = found.needed | (found.expired.keys() - expired)
+    if root.is_local:
+        needed |= linked(root.location, needed)
+    frame = _garbage(spark, listed, needed, expired, before)
     _note(table, "begin vacuum listing by Spark")
 
     def run() -> VacuumListing:

@@ -20,12 +20,14 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import orphans
+from deltalakedb.table.presence import missing
 from deltalakedb.table.referenced import file_names, needed_by, references
 from deltalakedb.table.source import SqlSource
 from deltalakedb.table.whole_numbers import whole_number
@@ -109,15 +111,18 @@ def vacuum(
     registry.refuse_followed(table._row)
     table._require_folder()
     check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
-    if not dry_run and table._row.settings.get(POLICY) == ADOPT:
+    if table._row.settings.get(POLICY) == ADOPT:
         look_ahead(table._database, table._row, table._root.options)
         table.update_incremental()
     refuse_strangers(table._database, table._row, table._root.options)
     found = plan(
         table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions, dry_run=dry_run
     )
-    if dry_run or not found.files:
+    if dry_run:
         return list(found.files)
+    _settle(table, found)
+    if not found.files:
+        return []
     custom = dict(commit_properties.custom_metadata or {}) if commit_properties is not None else {}
     going = _Going(table, found)
     _commit(table, [_start(found, custom)], own=going.record)
@@ -129,6 +134,14 @@ def vacuum(
     _commit(table, [_end(len(deleted), custom), *txns], own=going.end)
     going.ensure_ended()
     return deleted
+
+
+def _settle(table: SqlDeltaTable, found: VacuumPlan) -> None:
+    """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
+    left = [p for p in vacuumed.unended(table._database, table._row) if p not in found.files]
+    if left and (gone := missing(table._root, [encode_path(path) for path in left])):
+        with table._database.write() as session:
+            vacuumed.end_files(session, table._row.table_id, [decode_path(path) for path in gone])
 
 
 class _Going:

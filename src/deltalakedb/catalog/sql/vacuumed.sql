@@ -7,6 +7,12 @@ SELECT path, started, ended FROM dl_vacuumed WHERE table_id = ? AND path_hash IN
 -- files that are deleted for certain, with the version that ended their vacuum
 SELECT path, ended FROM dl_vacuumed WHERE table_id = ? AND ended IS NOT NULL;
 
+-- name: unended
+SELECT path FROM dl_vacuumed WHERE table_id = ? AND ended IS NULL;
+
+-- name: end files
+UPDATE dl_vacuumed SET ended = ? WHERE table_id = ? AND path_hash IN (??) AND ended IS NULL;
+
 -- name: forget
 DELETE FROM dl_vacuumed WHERE table_id = ? AND path_hash IN (??);
 
