@@ -735,3 +735,26 @@ def test_a_transaction_that_was_repeated_after_a_backup_came_back_is_not_made_tw
     assert resolved(catalog).ours == {1: 1}
     assert (change().replayed, ids_of(catalog.table("t"))) == (True, [0, 1])
     same_everywhere(catalog, root)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_part_that_is_in_the_log_already_stands_where_the_other_part_is_lost(
+    catalog: Catalog, root: Path, other: Path, tmp_path: Path
+) -> None:
+    restore = back_up(catalog, tmp_path / "backup")
+    change_both(catalog, delete_in="u")
+    for folder in (root, other):
+        commit_file(folder, 2).rename(tmp_path / f"hidden-{folder.name}")
+    restore()
+    for name in ("t", "u"):
+        catalog.mirror.pause(name)
+    change_both(catalog, delete_in="u")
+    (tmp_path / "hidden-t").rename(commit_file(root, 2))
+    append_outside(other, 77)
+    for name in ("t", "u"):
+        assert catalog.mirror.resolve(name, dry_run=True).also.keys() == {"t", "u"} - {name}
+    done = catalog.mirror.resolve("u", allow_split=True)
+    assert (done.split, done.also["t"].ours) == ({TOKEN: ("t",)}, {2: 2})
+    with pytest.raises(CommitError, match="is lost in u"):
+        change_both(catalog, delete_in="u")
+    assert (ids_of(catalog.table("t")), ids_of(catalog.table("u"))) == ([0, 1, 60], [0, 60, 77])

@@ -127,7 +127,7 @@ class _Moved:
 
     made: dict[int, int] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
-    #: transactions of the lost ones, and of those that were made again
+    #: transactions of the lost ones with the reason, and those of the ones that were made again
     lost_txns: dict[str, str] = field(default_factory=dict)
     made_txns: set[str] = field(default_factory=set)
 
@@ -147,8 +147,8 @@ def resolve(
     commit, is lost. The new state is committed in one database transaction: readers see the table as it was
     or as it is afterwards, and a resolution that is interrupted has changed nothing.
 
-    A transaction over several tables is kept or lost as a whole. Where it is lost here and cannot be taken
-    back from another table, the resolution is refused unless ``allow_split`` is set.
+    A transaction over several tables is kept or lost as a whole. If it is lost here and cannot be taken back
+    from another table, the resolution is refused unless ``allow_split`` is set.
 
     Args:
         database: The catalog.
@@ -242,6 +242,12 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
             suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
             "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
         ) from error
+    if not theirs:
+        raise InvalidArgumentError(
+            f"there is nothing to resolve: their version {waiting[0]} is gone from the log",
+            table=table.name,
+            suggestion="publish ours with `deltasql mirror run`",
+        )
     return _Side(table, published, ours, theirs, options)
 
 
@@ -418,7 +424,6 @@ def _rebase(
         if len(there) == len(part.commits):
             # published before the database was restored from a backup, and repeated by its writer since
             moved.made.update(zip((o.version for o in part.commits), there, strict=True))
-            moved.made_txns.add(part.txn_uuid)
             continue
         why = given_up.get(part.txn_uuid) or fitness.why_not(part, _live(session, table_id, part.removed))
         if why is None and read_any(part.reads, dropped, metadata):
