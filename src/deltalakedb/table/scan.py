@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import weakref
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +13,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, Unsuppor
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
-from deltalakedb.protocol.paths import resolve, resolve_all
+from deltalakedb.protocol.paths import resolve_all
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.storage.local import storage_error
@@ -24,6 +21,7 @@ from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.shredding import FEATURES as SHREDDING
 from deltalakedb.table.shredding import refuse_shredded
+from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -174,7 +172,7 @@ def scan(
         with refusals(about):
             found = table.raw.scan(columns=columns, predicate=predicate)
         reader = pa.RecordBatchReader.from_stream(found)
-        return _there(conformed(reader, schema, table), adds, root)
+        return guarded(conformed(reader, schema, table), adds, root, snapshot.version)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     first = rows(next(groups))
@@ -189,15 +187,12 @@ def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) 
     del held
 
 
-def _there(batches: Iterator[pa.RecordBatch], adds: list[Add], root: Root) -> Iterator[pa.RecordBatch]:
-    """The batches; where reading fails for a local file that is gone, the error names it."""
-    try:
+def guarded(
+    batches: Iterator[pa.RecordBatch], adds: Iterable[Add], root: Root, version: int
+) -> Iterator[pa.RecordBatch]:
+    """The batches; if reading fails for a file that cannot be read, the error is about that file."""
+    with reading(root, lambda: [(add.path, add.size) for add in adds], version=version):
         yield from batches
-    except pa.ArrowException as error:
-        paths = [Path(resolve(root.location, add.path)) for add in adds] if root.is_local else []
-        if (gone := next((p for p in paths if not p.exists()), None)) is None:
-            raise
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
 
 
 def file_uris(source: Source, root: str, where: Expr | None) -> list[str]:
