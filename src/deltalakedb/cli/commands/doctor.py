@@ -36,9 +36,10 @@ _FINDINGS = {
 def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
-    A table is fine when it is not frozen, its location is there, its newest published commit is in
-    _delta_log byte for byte, no commit has waited for more than 60 seconds, and nobody else has committed
-    there. Nothing is changed.
+    A table is fine if it is not frozen, its location with a few of its data files is there, the commits since
+    its newest checkpoint are in _delta_log with their sizes and the newest ones byte for byte, that checkpoint
+    can be read and _last_checkpoint names no other, no commit has waited for more than 60 seconds, and nobody
+    else has committed there. Nothing is changed; `deltasql mirror verify` compares everything.
 
     \b
     Examples:
