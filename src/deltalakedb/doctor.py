@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import commits, indexes, migrations, outbox, registry
+from deltalakedb.catalog import files, indexes, migrations, outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     CatalogAccessError,
@@ -13,13 +13,12 @@ from deltalakedb.exceptions import (
     CatalogVersionError,
     DeltaSqlError,
     MissingExtraError,
-    StorageMissingError,
-    VersionMissingError,
 )
-from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.names import LOG_FOLDER, commit_path
-from deltalakedb.mirror.drift import judge
+from deltalakedb.mirror.drift import newest_checkpoint_findings, tail_findings
 from deltalakedb.mirror.outside import newest_beyond
+from deltalakedb.protocol.paths import relative_to
+from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.storage.store import Store
     from deltalakedb.uri import Address
+
+#: data files of a table in a bucket that are looked for
+_REMOTE_FILES = 3
 
 Status = Literal["ok", "warning", "failed"]
 Finding = Literal["", "drift", "diverged", "frozen", "late"]
@@ -142,6 +144,7 @@ def _catalog(database: Database) -> Iterator[Check]:
     yield _rights(database)
     yield _durability(database)
     yield from _indexes(database)
+    yield from _audit(database)
 
 
 def _durability(database: Database) -> Check:
@@ -169,6 +172,21 @@ def _indexes(database: Database) -> Iterator[Check]:
         "run the import again or take it back with `deltasql rollback`; the next process that writes "
         "builds them too",
     )
+
+
+def _audit(database: Database) -> Iterator[Check]:
+    """Nothing, unless rows of the audit are gone: its first row is older than every table."""
+    try:
+        with database.engine.read() as session:
+            row = session.row(database.sql("tables", "beginnings"))
+    except DeltaSqlError as error:
+        yield _failed("audit", error)
+        return
+    first, table = row or (None, None)
+    if table is not None and (first is None or first > table):
+        what = "is empty" if first is None else "lacks its first rows"
+        hint = "find out who deleted them, and restore dl_audit from a backup; tables are not affected"
+        yield Check("audit", "failed", f"dl_audit {what}, and the catalog has tables", hint, finding="drift")
 
 
 def _rights(database: Database) -> Check:
@@ -257,37 +275,55 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         return
     if next(iter(store.list(LOG_FOLDER)), None) is None:
         hint = (
-            "was the folder moved, or its disk not mounted? `deltasql mirror repair` writes a lost log anew"
+            "was the folder moved, or its disk not mounted? If only the log is lost, "
+            f"`deltasql mirror repair {table.name}` writes it again"
         )
         detail = f"there is no {LOG_FOLDER} at {table.location}"
         yield Check("location", "failed", detail, hint, table.name, "drift")
         return
-    yield Check("location", "ok", table.location, table=table.name)
-    yield _head(database, table, store)
+    if lost := _lost_data(database, table, store):
+        hint = (
+            "restore it from a backup, or mount what holds it; `repair()` takes lost files out of the table"
+        )
+        yield Check("location", "failed", f"a data file is gone: {lost}", hint, table.name, "drift")
+    else:
+        yield Check("location", "ok", table.location, table=table.name)
+    yield _tail(database, table, store)
+    yield from _newest_checkpoint(database, table, store)
     yield _strangers(database, table, store)
 
 
-def _head(database: Database, table: Table, store: Store) -> Check:
-    version = table.published_version
-    name = commit_path(version)
-    try:
-        ours = commits.commit_bytes(database, table, version)
-    except VersionMissingError:
-        return Check("log", "ok", f"the bytes of version {version} are not kept", table=table.name)
-    try:
-        theirs = commit_digest(store, name).sha256
-    except StorageMissingError:
-        hint = "other readers now see an older table: `deltasql mirror repair` writes it again"
-        return Check("log", "failed", f"{name} was published and is gone", hint, table.name, "drift")
-    if commits.digest(ours) != theirs:
-        found = judge(database, table, store, version)
-        if found.kind == "damaged":
-            hint = "`deltasql mirror repair` writes it again"
-            return Check("log", "failed", f"{name}: {found.detail}", hint, table.name, "drift")
-        hint = "somebody changed the file, or committed around the catalog: write only through the catalog"
-        detail = f"{name} has other bytes than the catalog"
+def _lost_data(database: Database, table: Table, store: Store) -> str | None:
+    """One of a few live files that is not there; on an object store each costs a request."""
+    below = [relative_to(store.location, path) for path in files.some_live(database, table)]
+    some = [path for path in below if path is not None]
+    some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
+    return next((path for path in some if not store.exists(path)), None)
+
+
+def _tail(database: Database, table: Table, store: Store) -> Check:
+    """The commits that readers need, as far as a quick look can tell."""
+    found = tail_findings(database, table, store)
+    if not found:
+        version = table.published_version
+        return Check("log", "ok", f"up to version {version} as the catalog has it", table=table.name)
+    worst = next((f for f in found if f.kind == "foreign"), found[-1])
+    more = f"; log files with findings: {len(found)}" if len(found) > 1 else ""
+    name = commit_path(worst.version)
+    if worst.kind == "foreign":
+        hint = "another writer changed the file or committed around the catalog: see `deltasql mirror verify`"
+        detail = f"{name} has other bytes than the catalog{more}"
         return Check("log", "failed", detail, hint, table.name, "diverged")
-    return Check("log", "ok", f"version {version} is there byte for byte", table=table.name)
+    hint = f"other readers see an older table, or none: `deltasql mirror repair {table.name}` writes it again"
+    return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, table.name, "drift")
+
+
+def _newest_checkpoint(database: Database, table: Table, store: Store) -> Iterator[Check]:
+    """Nothing, unless the newest checkpoint is broken, or the hint that names it."""
+    for finding in newest_checkpoint_findings(database, table, store):
+        detail = f"version {finding.version}: {finding.detail}"
+        hint = f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` mends this one"
+        yield Check("checkpoint", "failed", detail, hint, table.name, "drift")
 
 
 def _strangers(database: Database, table: Table, store: Store) -> Check:

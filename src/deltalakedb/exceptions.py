@@ -40,6 +40,8 @@
         ├── StorageError                  a file or an object store said no                (OSError)
         │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
         │   │   └── TableFolderMissingError  a published table's folder or log is gone
+        │   ├── StorageAccessError        no rights on a file or an object                 (PermissionError)
+        │   ├── DataFileCorruptError      a data file that is cut short or damaged
         │   └── StorageUnavailableError   and may say yes later                            (transient)
         └── CommitError                   a commit that did not happen                     (CommitFailedError)
             ├── ConflictError             somebody else was first                          (transient)
@@ -80,6 +82,7 @@ __all__ = [
     "CommitUnknownError",
     "ConfigError",
     "ConflictError",
+    "DataFileCorruptError",
     "DeltaError",
     "DeltaProtocolError",
     "DeltaSqlError",
@@ -99,6 +102,7 @@ __all__ = [
     "SchemaError",
     "SchemaMismatchError",
     "SparkSetupError",
+    "StorageAccessError",
     "StorageError",
     "StorageMissingError",
     "StorageUnavailableError",
@@ -351,6 +355,14 @@ class StorageMissingError(StorageError, FileNotFoundError):
 
 class TableFolderMissingError(StorageMissingError):
     """The folder of a table with published versions, or its log on an object store, is gone."""
+
+
+class StorageAccessError(StorageError, PermissionError):
+    """A file system or an object store refused for lack of rights."""
+
+
+class DataFileCorruptError(StorageError):
+    """A data file is cut short or damaged."""
 
 
 class StorageUnavailableError(StorageError):

@@ -159,3 +159,72 @@ def test_only_the_named_tables_are_looked_at(deltasql_json: DeltasqlJson, log: P
     deltasql_json("create", "other", "--schema", "a:int", "--location", "other")
     assert deltasql_json("doctor", "other")["ok"]
     assert deltasql_json("doctor", "nobody", code=1)["checks"][-1]["error"]["error"] == "TableMissingError"
+
+
+@pytest.fixture
+def long_log(catalog_uri: str, log: Path) -> Path:
+    """The same log with a checkpoint of version 2 and two more versions."""
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("orders", pa.table({"id": [3]}), mode="append")
+        catalog.mirror.checkpoint("orders")
+        for number in (4, 5):
+            catalog.write("orders", pa.table({"id": [number]}), mode="append")
+    return log
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def blank(file: Path) -> None:
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[0] ^= 255
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "title"),
+    [
+        (f"{3:020}.json", lambda file: file.unlink(), "log"),
+        (f"{3:020}.json", cut, "log"),
+        (f"{3:020}.json", flip, "log"),
+        (f"{2:020}.json", flip, "log"),
+        (f"{2:020}.checkpoint.parquet", cut, "checkpoint"),
+        (f"{2:020}.checkpoint.parquet", blank, "checkpoint"),
+        (f"{2:020}.checkpoint.parquet", lambda file: file.unlink(), "checkpoint"),
+        ("_last_checkpoint", cut, "checkpoint"),
+        ("_last_checkpoint", lambda file: file.write_text('{"version":9,"size":1}'), "checkpoint"),
+    ],
+)
+def test_damage_anywhere_in_what_readers_need_is_found(
+    deltasql_json: DeltasqlJson, long_log: Path, name: str, damage: Any, title: str
+) -> None:
+    assert bad(deltasql_json("doctor")) == []
+    damage(long_log / name)
+    assert (title, "failed", "drift") in bad(deltasql_json("doctor", code=3))
+
+
+def test_what_was_cleaned_up_below_a_checkpoint_is_fine(deltasql_json: DeltasqlJson, long_log: Path) -> None:
+    for version in (0, 1):
+        (long_log / f"{version:020}.json").unlink()
+    assert bad(deltasql_json("doctor")) == []
+
+
+def test_lost_data_is_drift(deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path) -> None:
+    next(log.parent.glob("*.parquet")).unlink()
+    assert bad(deltasql_json("doctor", code=3)) == [("location", "failed", "drift")]
+    assert "a data file is gone" in deltasql("doctor", code=3).stdout
+
+
+def test_an_emptied_audit_is_found(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path, catalog_uri: str
+) -> None:
+    with Catalog(catalog_uri) as catalog, catalog._database.write() as session:
+        session.run("DELETE FROM dl_audit")
+    assert bad(deltasql_json("doctor", code=3)) == [("audit", "failed", "drift")]
+    deltasql("create", "later", "--schema", "a:int", "--location", "later")
+    assert bad(deltasql_json("doctor", code=3)) == [("audit", "failed", "drift")], "new rows hide nothing"

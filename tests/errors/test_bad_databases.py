@@ -193,11 +193,16 @@ WITHOUT_RIGHTS = """
 """
 
 
-def test_a_database_without_rights_is_told(file_engine: str, public_folder: Path) -> None:
+@pytest.mark.parametrize("rights", [(0o444, 0o555), (0o666, 0o555), (0o666, 0o000)])
+def test_a_database_without_rights_is_told(
+    file_engine: str, public_folder: Path, rights: tuple[int, int]
+) -> None:
     path = filled(file_engine, public_folder)
     before = path.read_bytes()
-    path.chmod(0o444)
-    public_folder.chmod(0o555)
+    path.chmod(rights[0])
+    for folder in (f for f in public_folder.rglob("*") if f.is_dir()):
+        folder.chmod(0o777)  # data could be written
+    public_folder.chmod(rights[1])
     new = address(file_engine, public_folder / "new.db")
     process = child(WITHOUT_RIGHTS, file_engine, address(file_engine, path), new, cwd="/")
     assert finish(process).splitlines() == ["CatalogAccessError True"] * 2

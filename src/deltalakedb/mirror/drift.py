@@ -18,8 +18,9 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
 from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.log.last_checkpoint import read_last_checkpoint
 from deltalakedb.log.listing import last_checkpoint, list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     from deltalakedb.storage.store import Store
 
 _COMPARED = frozenset({"add", "metaData", "protocol"})
+
+_NO_CHECKPOINT = "_last_checkpoint names a checkpoint that is not there"
+#: published commits that a cheap look goes back to, and those of them that it reads
+_TAIL, _TAIL_READ = 1_000, 32
+#: a checkpoint up to this size is replayed by a cheap look
+_REPLAYED_BYTES = 8 << 20
 
 Kind = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "state"]
 
@@ -129,6 +136,50 @@ def _files(database: Database, store: Store, table: Table, rows: list[CommitRow]
         yield Finding("ahead", newest, "the log has a version that the catalog did not make")
 
 
+def tail_findings(database: Database, table: Table, store: Store) -> list[Finding]:
+    """What is wrong with the newest published commits, for a look that costs little.
+
+    Readers need the commits since the newest checkpoint: whether they are there, and their sizes, is seen in
+    one listing; the newest ones are read and compared by their digests.
+    """
+    rows = commits.history(database, table, upto=table.published_version, limit=_TAIL)
+    listing = list_log(store)
+    covered = max((v for v in listing.checkpoints if v <= table.published_version), default=-1)
+    found = []
+    for number, row in enumerate(rows):
+        if row.version < covered or row.sha256 is None:
+            continue  # every engine may clean up below a checkpoint
+        there = listing.commits.get(row.version)
+        if there is None:
+            found.append(Finding("missing", row.version, "the commit file is not there"))
+        elif (row.size_bytes is not None and there.size != row.size_bytes) or (
+            number < _TAIL_READ and commit_digest(store, there.path).sha256 != row.sha256
+        ):
+            found.append(judge(database, table, store, row.version))
+    return found
+
+
+def newest_checkpoint_findings(database: Database, table: Table, store: Store) -> list[Finding]:
+    """What is wrong with the newest checkpoint and its hint; a large checkpoint is not replayed."""
+    listing = list_log(store)
+    newest = max(listing.checkpoints, default=-1)
+    found: list[Finding] = []
+    known = table.head.first_version <= newest <= table.published_version
+    for checkpoint in listing.checkpoints.get(newest, ()) if known else ():
+        if sum(meta.size for meta in checkpoint.files) > _REPLAYED_BYTES:
+            if not is_whole(store, checkpoint):
+                found.append(Finding("checkpoint", newest, "the checkpoint is torn"))
+            continue
+        ours, read = SqlTxnLogReader(database, table.name), partial(_of_checkpoint, store, checkpoint)
+        found += _compared("checkpoint", ours, newest, read)
+    hint = read_last_checkpoint(store)
+    if hint is None and store.exists(LAST_CHECKPOINT):
+        found.append(Finding("checkpoint", max(newest, 0), "_last_checkpoint cannot be read"))
+    elif hint is not None and hint.version > newest:
+        found.append(Finding("checkpoint", hint.version, _NO_CHECKPOINT))
+    return found
+
+
 def judge(database: Database, table: Table, store: Store, version: int) -> Finding:
     """What other bytes than ours in the file of a published version are: damage, or somebody's commit."""
     path, info = commit_path(version), CommitInfo()
@@ -172,7 +223,7 @@ def broken_checkpoints(
             yield from ((finding, checkpoint) for finding in _compared("checkpoint", ours, version, read))
     # readers that trust a hint find nothing there; a later one would do
     if hint is not None and hint > max(listing.checkpoints, default=-1) and hint == last_checkpoint(store):
-        yield Finding("checkpoint", hint, "_last_checkpoint names a checkpoint that is not there"), None
+        yield Finding("checkpoint", hint, _NO_CHECKPOINT), None
 
 
 @dataclass(frozen=True, slots=True)

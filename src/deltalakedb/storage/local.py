@@ -11,7 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from deltalakedb.exceptions import StorageError, StorageMissingError, StorageUnavailableError
+from deltalakedb.exceptions import (
+    StorageAccessError,
+    StorageError,
+    StorageMissingError,
+    StorageUnavailableError,
+)
 from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
 from deltalakedb.storage.temporaries import forget_checksum, is_temporary, link_new, remove, temporary_name
@@ -49,6 +54,8 @@ def storage_error(error: OSError, doing: str, path: Path | str) -> StorageError:
     text = f"cannot {doing} {path}: {reason}"
     if isinstance(error, FileNotFoundError):
         return StorageMissingError(text, suggestion="check the path: nothing is there")
+    if isinstance(error, PermissionError):
+        return StorageAccessError(text, suggestion=_ADVICE.get(code, _ADVICE[errno.EACCES]))
     kind = StorageUnavailableError if code in _TRANSIENT else StorageError
     return kind(text, suggestion=_ADVICE.get(code, "check the disk and the path, then try again"))
 

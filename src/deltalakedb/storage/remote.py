@@ -21,6 +21,7 @@ from obstore.store import from_url
 from deltalakedb.exceptions import (
     ConfigError,
     InvalidArgumentError,
+    StorageAccessError,
     StorageError,
     StorageMissingError,
     StorageUnavailableError,
@@ -370,7 +371,7 @@ def _typed(error: BaseException, text: str, *, writing: bool = False) -> Storage
         return StorageMissingError(text, suggestion=place if bucket else "check the path: nothing is there")
     denied = isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError)
     if denied or status in ("401", "403"):
-        return StorageError(
+        return StorageAccessError(
             text,
             suggestion="check the credentials and the rights they give on this path: they come from "
             'storage_options, from [storage."URL"] in the settings, or from the environment',

@@ -16,7 +16,7 @@ from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, 
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
-from deltalakedb.table.scan import conformed, known, raw_table
+from deltalakedb.table.scan import conformed, guarded, known, raw_table
 from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.source import check_version
 from deltalakedb.table.vectors import Vectors
@@ -85,7 +85,8 @@ def load_cdf(
     tables = _laid(snapshot, found, table._root)
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     reader = _query(tables, snapshot.metadata, schema.names, predicate)
-    return pa.RecordBatchReader.from_batches(schema, conformed(reader, schema, *tables))
+    rows = guarded(conformed(reader, schema, *tables), [c.add for c in found], table._root, snapshot.version)
+    return pa.RecordBatchReader.from_batches(schema, rows)
 
 
 def read_changes(
@@ -101,8 +102,10 @@ def read_changes(
     )
     whole = pa.schema([*arrow_schema(snapshot.metadata.schema_string), *own])
     schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
+    changes = list(changes)
     tables = _laid(snapshot, changes, root)
-    return conformed(_query(tables, snapshot.metadata, list(columns), None), schema, *tables)
+    rows = conformed(_query(tables, snapshot.metadata, list(columns), None), schema, *tables)
+    return guarded(rows, [c.add for c in changes], root, snapshot.version)
 
 
 def _changes(table: SqlReads, wanted: Range) -> list[Change]:

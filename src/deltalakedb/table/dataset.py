@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, StorageMissingError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
@@ -19,6 +19,7 @@ from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.scan import needs_delta_rs, scan
+from deltalakedb.table.unreadable import reading
 from deltalakedb.table.view_files import ViewableDataset
 
 if TYPE_CHECKING:
@@ -34,22 +35,6 @@ _GUARANTEES_UPTO = 5_000
 _COLUMNS = ("path", "size", "stats", "partition_values")
 #: a longest string this long may have been cut short by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
-
-
-@contextmanager
-def typed_reading(table: str, version: int) -> Iterator[None]:
-    """Data files that are gone, as a typed error."""
-    try:
-        yield
-    except StorageMissingError:
-        raise
-    except FileNotFoundError as error:
-        raise StorageMissingError(
-            f"a data file of the table is missing: {error}",
-            table=table,
-            version=version,
-            suggestion="somebody deleted it: restore it, or read a version that does not need it",
-        ) from error
 
 
 def dataset(
@@ -97,7 +82,14 @@ def dataset(
         )
         for path, size, stats, values in zip(paths, sizes, *rest, strict=True)
     ]
-    return ViewableDataset(fragments, _encoded(arrow, options), file_format, files)
+    made = ViewableDataset(fragments, _encoded(arrow, options), file_format, files)
+    if filesystem is None:
+        made.reading = partial(reading, root, lambda: _sized(found), version=source.snapshot.version)
+    return made
+
+
+def _sized(found: pa.Table) -> Iterator[tuple[str, int]]:
+    return zip(found.column("path").to_pylist(), found.column("size").to_pylist(), strict=True)
 
 
 def guarantees(source: Source, root: Root, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import deltalake
+import pyarrow as pa
+from arro3.core import RecordBatchReader
 
 from deltalakedb.exceptions import ArgumentTypeError
+from deltalakedb.table.sql_reads import SqlReads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Self
 
 
@@ -39,3 +44,21 @@ class QueryBuilder(deltalake.QueryBuilder):
         # what a table had to fetch lives as long as the table
         self._registered = [*getattr(self, "_registered", ()), delta_table]
         return self
+
+    def execute(self, sql: str) -> RecordBatchReader:
+        """Run a query; its rows as a stream of Arrow batches. An error names the data file at fault.
+
+        Args:
+            sql: The query.
+        """
+        found = pa.RecordBatchReader.from_stream(super().execute(sql))
+        return RecordBatchReader.from_arrow(
+            pa.RecordBatchReader.from_batches(found.schema, self._guarded(found))
+        )
+
+    def _guarded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as stack:
+            for table in getattr(self, "_registered", ()):
+                if isinstance(table, SqlReads):
+                    stack.enter_context(table._reading())
+            yield from batches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.exceptions import (
@@ -24,9 +25,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.lending import LENT
+from deltalakedb.table.unreadable import unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.table.sql_table import SqlDeltaTable
@@ -50,24 +52,37 @@ _ELSEWHERE = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 #: how delta-rs tells that a stream of data raised an error itself
 _DATA_BROKE = "Python exception:"
+#: how it reports that a data file is at fault
+_FILE_BROKE = "arquet"
 #: columns that a suggestion names at most
 _SHOWN = 20
 
 
 class Concerned(NamedTuple):
-    """The table that an operation is about, as far as it is known; and what to do where that is known."""
+    """The table that an operation is about, as far as it is known.
+
+    Attributes:
+        name: Its name.
+        location: Its root.
+        version: Its version.
+        metadata: Its metadata.
+        hint: What to do about a failure, if that is known.
+        unreadable: Finds the data file that an error is about.
+    """
 
     name: str | None = None
     location: str | None = None
     version: int | None = None
     metadata: Metadata | None = None
     hint: str | None = None
+    unreadable: Callable[[str], StorageError | None] | None = None
 
     @classmethod
     def at(cls, table: SqlDeltaTable) -> Concerned:
         """An open table, at the version it shows."""
         snapshot = table._source.snapshot
-        return cls(table.name, table._row.location, snapshot.version, snapshot.metadata)
+        look = partial(unreadable, table._root, table._sized, table=table.name, version=snapshot.version)
+        return cls(table.name, table._row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
 NOBODY = Concerned()
@@ -89,6 +104,8 @@ def refusals(about: Concerned) -> Iterator[None]:
             error.args = (text,)  # it stays behind ours as the cause, and is shown with it
         if (ours := _OURS.get(type(error))) is None:
             raise
+        if about.unreadable is not None and _FILE_BROKE in text and (found := about.unreadable(text)):
+            raise found from error
         raise ours(
             text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about, text)
         ) from error

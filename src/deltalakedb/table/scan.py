@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import weakref
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +23,7 @@ from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.shredding import FEATURES as SHREDDING
 from deltalakedb.table.shredding import refuse_shredded
 from deltalakedb.table.staging import cautious
+from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -177,7 +175,7 @@ def scan(
         with refusals(about):
             found = table.raw.scan(columns=columns, predicate=predicate)
         reader = pa.RecordBatchReader.from_stream(found)
-        return _there(conformed(reader, schema, table), adds, root)
+        return guarded(conformed(reader, schema, table), adds, root, snapshot.version)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     first = rows(next(groups))
@@ -192,15 +190,12 @@ def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) 
     del held
 
 
-def _there(batches: Iterator[pa.RecordBatch], adds: list[Add], root: Root) -> Iterator[pa.RecordBatch]:
-    """The batches; where reading fails for a local file that is gone, the error names it."""
-    try:
+def guarded(
+    batches: Iterator[pa.RecordBatch], adds: Iterable[Add], root: Root, version: int
+) -> Iterator[pa.RecordBatch]:
+    """The batches; if reading fails for a file that cannot be read, the error is about that file."""
+    with reading(root, lambda: [(add.path, add.size) for add in adds], version=version):
         yield from batches
-    except pa.ArrowException as error:
-        paths = [Path(root.paths.resolve(add.path)) for add in adds] if root.is_local else []
-        if (gone := next((p for p in paths if not p.exists()), None)) is None:
-            raise
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
 
 
 def check_files(source: Source, root: Root) -> None:

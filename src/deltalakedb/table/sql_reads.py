@@ -21,9 +21,13 @@ from deltalakedb.table.filters import (
     sql_text,
     typed_filtering,
 )
+from deltalakedb.table.unreadable import reading
 from deltalakedb.table.vectors import VECTOR_SCHEMA, Vectors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
     import pandas as pd
     import pyarrow.dataset as ds
     import pyarrow.fs as pafs
@@ -108,14 +112,19 @@ class SqlReads(DeltaTable):
 
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> RecordBatchReader:
         """Rows as a stream of Arrow batches, read by delta-rs from candidate files only."""
-        reader = scan.scan(
-            self._source,
-            self._root,
-            where=self._where(sql_text(predicate)),
-            columns=names_of(columns),
-            predicate=predicate,
-        )
-        return RecordBatchReader.from_arrow(reader)
+        return RecordBatchReader.from_arrow(self._rows(names_of(columns), predicate))
+
+    def _rows(self, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:
+        where = self._where(sql_text(predicate))
+        return scan.scan(self._source, self._root, where=where, columns=columns, predicate=predicate)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Report a data file that cannot be read as a typed error."""
+        return reading(self._root, self._sized, table=self.name, version=self.version())
+
+    def _sized(self) -> Iterable[tuple[str, int]]:
+        found = self._source.scan(("path", "size"))
+        return zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     def load_cdf(
         self,
@@ -171,10 +180,10 @@ class SqlReads(DeltaTable):
             as_large_types: Use Arrow's large types.
             file_pruning_predicate: A SQL predicate or filters by which the database picks files.
         """
-        from deltalakedb.table.dataset import dataset, typed_reading
+        from deltalakedb.table.dataset import dataset
 
         where = self._pruning(merged(partitions, file_pruning_predicate, "partitions"))
-        with typed_reading(self.name, self.version()):
+        with self._reading():
             return dataset(
                 self._source,
                 self._root,
@@ -198,16 +207,16 @@ class SqlReads(DeltaTable):
         """
         import pyarrow.parquet as pq
 
-        from deltalakedb.table.dataset import dataset, typed_reading
+        from deltalakedb.table.dataset import dataset
 
         if isinstance(filters, str):
-            return pa.RecordBatchReader.from_stream(self.scan(columns=columns, predicate=filters)).read_all()
+            return self._rows(names_of(columns), filters).read_all()
         if partitions is not None:
             note = "`partitions` is deprecated; use `filters` instead"
             warnings.warn(note, DeprecationWarning, stacklevel=2)
         with typed_filtering():
             where = both(self._pruning(partitions), self._where(filters))
-        with typed_reading(self.name, self.version()):
+        with self._reading():
             rows = dataset(self._source, self._root, where=where, filesystem=filesystem)
         with typed_filtering():
             if isinstance(columns, list):
@@ -218,7 +227,7 @@ class SqlReads(DeltaTable):
                 expression = pq.filters_to_expression(filters) if filters else None
         # without filters it is the files that Arrow complains of
         filtering = typed_filtering() if expression is not None else nullcontext()
-        with typed_reading(self.name, self.version()), filtering:
+        with self._reading(), filtering:
             return rows.to_table(columns=columns, filter=expression)
 
     def to_pandas(

@@ -6,13 +6,15 @@ texts and bytes. The rows themselves are cast when they are read, so there they 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
 _VIEW = "_view"
 _VIEWED = ("string", "binary")
@@ -21,15 +23,40 @@ _VIEWED = ("string", "binary")
 class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose files may have view types; filters that Arrow cannot push down are applied to rows."""
 
+    #: reports a file that cannot be read as a typed error
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext
+
     def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
         """The rows as a table; arguments are those of ``Dataset.scanner``."""
         asked = self._scanner_options({"columns": columns, "filter": filter, **options})
-        try:
-            return ds.Scanner.from_dataset(self, **asked).to_table()
-        except pa.ArrowNotImplementedError as error:
-            if _VIEW not in str(error) or asked.get("filter") is None:
-                raise
-        return self._filtered(**asked).to_table()
+        with self.reading():
+            try:
+                return ds.Scanner.from_dataset(self, **asked).to_table()
+            except pa.ArrowNotImplementedError as error:
+                if _VIEW not in str(error) or asked.get("filter") is None:
+                    raise
+            return self._filtered(**asked).to_table()
+
+    def to_batches(self, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        """The rows as batches; arguments are those of ``Dataset.scanner``."""
+        with self.reading():
+            yield from super().to_batches(*arguments, **options)
+
+    def head(self, *arguments: Any, **options: Any) -> pa.Table:
+        """The first rows; arguments are those of ``Dataset.head``."""
+        with self.reading():
+            return super().head(*arguments, **options)
+
+    def take(self, *arguments: Any, **options: Any) -> pa.Table:
+        """Rows by their numbers; arguments are those of ``Dataset.take``."""
+        with self.reading():
+            return super().take(*arguments, **options)
+
+    def count_rows(self, *arguments: Any, **options: Any) -> int:
+        """The number of rows; arguments are those of ``Dataset.count_rows``."""
+        with self.reading():
+            found: int = super().count_rows(*arguments, **options)
+            return found
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:  # noqa: A002
         """A scan; arguments are those of ``Dataset.scanner``."""

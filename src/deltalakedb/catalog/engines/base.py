@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import os
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
 from deltalakedb.catalog.own_sql import QUESTIONS, first_word, no_question
+from deltalakedb.exceptions import CatalogAccessError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from deltalakedb.catalog.statements import Statement
     from deltalakedb.config import Config
@@ -239,6 +242,20 @@ class Engine(abc.ABC):
     def describe(self) -> dict[str, Any]:
         """Facts about the connection for people, without secrets."""
         return {"engine": self.dialect.name, "address": self.address.to_uri()}
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a database file; CatalogAccessError if that cannot be seen."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise CatalogAccessError(
+            f"cannot look at {path}: {os.strerror(error.errno or 0)}",
+            suggestion="check the rights of the file and of the folders above it",
+        ) from error
+    return True
 
 
 def update_by_key(table: str, columns: Sequence[str], key: str) -> str:

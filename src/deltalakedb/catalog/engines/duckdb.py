@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalakedb import extras
-from deltalakedb.catalog.engines.base import Dialect, Engine, Session
+from deltalakedb.catalog.engines.base import Dialect, Engine, Session, is_there
 from deltalakedb.catalog.engines.duckdb_session import DuckdbSession
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.queue import Queue
@@ -87,6 +87,7 @@ _DAMAGE = (
     "attempted to read",
     "database has been invalidated",
 )
+_NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
 _POLL = 0.05
 #: of DuckDB's table functions and those with side effects, the ones that only look
 _LOOKING = frozenset(
@@ -136,7 +137,7 @@ class DuckdbEngine(Engine):
 
     def is_absent(self) -> bool:
         """Whether there is no file yet."""
-        return not self.path.exists()
+        return not is_there(self.path)
 
     def _forget(self) -> None:
         self._pid = os.getpid()
@@ -197,12 +198,12 @@ class DuckdbEngine(Engine):
             self._root = None
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        if self.path.is_dir():
+        if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is told below
             raise CatalogCorruptError(
                 f"{self.path} is a folder, not a database file",
                 suggestion="end the address in a file name, for example …/catalog.duckdb",
             )
-        if not self.path.exists():
+        if not is_there(self.path):
             if not self.config.catalog.create:
                 raise CatalogNotFoundError(
                     f"there is no catalog at {self.path}, and catalog.create is off",
@@ -352,10 +353,11 @@ class DuckdbEngine(Engine):
                 f"{self.path} is damaged or is not a DuckDB database ({text})",
                 suggestion="check the address; restore the file from a backup if it was a catalog",
             )
-        if isinstance(error, self.driver.IOException):
+        # a COMMIT too can lack rights: DuckDB creates the log beside the file only then
+        if isinstance(error, self.driver.IOException) or any(sign in text for sign in _NO_RIGHTS):
             return CatalogAccessError(
                 f"DuckDB cannot open or write {self.path} ({text})",
-                suggestion="check the path and the rights of the file and its folder",
+                suggestion="check the path and the rights of the file and its folder: DuckDB writes there",
             )
         if isinstance(error, (self.driver.SerializationException, self.driver.FatalException)):
             return CatalogCorruptError(

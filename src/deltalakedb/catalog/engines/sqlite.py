@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Session, literal, rows_to_arrow
+from deltalakedb.catalog.engines.base import (
+    Dialect,
+    Durability,
+    Engine,
+    Session,
+    is_there,
+    literal,
+    rows_to_arrow,
+)
 from deltalakedb.catalog.engines.forks import ForkGate
 from deltalakedb.catalog.engines.gathered import GatheredSession
 from deltalakedb.catalog.engines.pool import Pool
@@ -273,7 +281,7 @@ class SqliteEngine(Engine):
 
     def is_absent(self) -> bool:
         """Whether there is no file yet."""
-        return not self.path.exists()
+        return not is_there(self.path)
 
     def identity(self) -> object:
         """The file, whatever its name; None where there is none."""
@@ -285,12 +293,12 @@ class SqliteEngine(Engine):
 
     def _connect(self) -> sqlite3.Connection:
         mode = "rwc" if self.config.catalog.create else "rw"
-        if self.path.is_dir():
+        if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is told below
             raise CatalogCorruptError(
                 f"{self.path} is a folder, not a database file",
                 suggestion="end the address in a file name, for example …/meta.db",
             )
-        if not self.path.exists():
+        if not is_there(self.path):
             if not self.config.catalog.create:
                 raise CatalogNotFoundError(
                     f"there is no catalog at {self.path}, and catalog.create is off",

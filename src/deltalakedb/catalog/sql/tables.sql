@@ -105,3 +105,7 @@ INSERT INTO dl_settings (name, value) VALUES (?, ?);
 -- name: insert setting unless there
 -- for notes of which several may be made at a time
 INSERT INTO dl_settings (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: beginnings
+-- when the audit begins, and when the oldest table was made
+SELECT (SELECT recorded_at FROM dl_audit ORDER BY audit_id LIMIT 1), (SELECT min(created_at) FROM dl_tables);

@@ -36,9 +36,11 @@ _FINDINGS = {
 def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
-    A table is fine when it is not frozen, its location is there, its newest published commit is in
-    _delta_log byte for byte, no commit has waited for more than 60 seconds, and nobody else has committed
-    there. Nothing is changed.
+    A table is fine if it is not frozen, and its location and a few of its data files are there. The commits
+    since its newest checkpoint must be in _delta_log with their sizes, the newest ones byte for byte. That
+    checkpoint must be readable, and _last_checkpoint must name no other. No commit may have waited for more
+    than 60 seconds, and no other writer may have committed there. Nothing is changed; `deltasql mirror verify`
+    compares everything.
 
     \b
     Examples:
