@@ -319,6 +319,11 @@ def column(name: str, kind: Any = "long", **fields: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}, **fields}
 
 
+def mapped(name: str, number: int, kind: str) -> dict[str, Any]:
+    known = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+    return column(name, kind, metadata=known)
+
+
 def vector(**fields: Any) -> dict[str, Any]:
     return {"storageType": "u", "pathOrInlineDv": "x" * 20, "sizeInBytes": 1, "cardinality": 1, **fields}
 
@@ -366,6 +371,16 @@ CREATED = {
             "writerFeatures": [],
         }
     ),
+    "a mapping that nobody knows": created(configuration={"delta.columnMapping.mode": "magic"}),
+    "mapped columns without their names": created(
+        protocol_={"minReaderVersion": 2, "minWriterVersion": 5},
+        configuration={"delta.columnMapping.mode": "name"},
+    ),
+    "a mapping that the protocol lacks": created(
+        schemaString=schema(mapped("id", 1, "long"), mapped("day", 2, "string")),
+        configuration={"delta.columnMapping.mode": "name"},
+    ),
+    "a type that the protocol lacks": created(schemaString=schema(column("id", "timestamp_ntz"), DAY)),
     "a version 7 without features": created(protocol_={"minReaderVersion": 1, "minWriterVersion": 7}),
     "a version below all": created(protocol_={"minReaderVersion": 0, "minWriterVersion": -1}),
     "a version beyond all": created(protocol_={"minReaderVersion": 1, "minWriterVersion": 2**40}),
@@ -422,6 +437,7 @@ LATER = {
     "a negative number of rows": lines(added(stats='{"numRecords":-1}')),
     "an impossible number of rows": lines(added(stats=f'{{"numRecords":{2**63}}}')),
     "bounds that are no object": lines(added(stats='{"numRecords":1,"minValues":[1]}')),
+    "a deletion vector that the protocol lacks": lines(added(deletionVector=vector())),
     "an unknown deletion vector": lines(added(deletionVector=vector(storageType="z"))),
     "a deletion vector before its file": lines(added(deletionVector=vector(offset=-1))),
     "a deletion vector of 2^62 rows": lines(added(deletionVector=vector(cardinality=2**62))),
@@ -494,6 +510,26 @@ def test_values_that_only_look_odd_are_committed(caller: Caller, catalog: Catalo
     assert said.word == "committed", said
     assert commit_file(root / "t", 1).read_bytes() == data
     assert deltalake.DeltaTable(root / "t").version() == 1
+
+
+@one_engine
+def test_a_table_whose_features_agree_is_committed(caller: Caller, catalog: Catalog, root: Path) -> None:
+    features = ["columnMapping", "deletionVectors", "timestampNtz"]
+    zero = created(
+        protocol_={
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        },
+        schemaString=schema(mapped("id", 1, "timestamp_ntz"), mapped("day", 2, "string")),
+        configuration={"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"},
+    )
+    assert caller.commit(root / "t", 0, zero).word == "committed"
+    physical = added(partitionValues={"col-2": "x"}, stats='{"numRecords":1}', deletionVector=vector())
+    said = caller.commit(root / "t", 1, lines(physical))
+    assert said.word == "committed", said
+    assert caller.commit(root / "t", 2, lines(added(partitionValues={"day": "x"}))).status == 422
 
 
 @one_engine

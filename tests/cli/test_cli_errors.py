@@ -74,6 +74,34 @@ def test_an_error_is_the_one_document_with_json(deltasql_json: DeltasqlJson, ord
     assert "0 to 0" in error["suggestion"]
 
 
+@pytest.mark.parametrize(
+    ("words", "as_json", "debug"),
+    [
+        (("files", "orders", "--where", "--json", "--nope"), False, False),
+        (("files", "orders", "--where=--json", "--nope"), False, False),
+        (("files", "orders", "--where", "--debug"), False, False),
+        (("--catalog", "--json", "list", "--nope"), False, False),
+        (("--config", "--debug", "list"), False, False),
+        (("show", "--", "--json"), False, False),
+        (("show", "--nope", "--", "--debug"), False, False),
+        (("files", "orders", "--where", "--json", "--json", "--nope"), True, False),
+        (("files", "orders", "--json", "--where"), True, False),
+        (("mirror", "pause", "--json", "--nope"), True, False),
+        (("mirror", "--json", "nope"), True, False),
+        (("mirror", "nope", "--debug", "--json"), True, True),
+        (("--debug", "nope", "--json"), True, True),
+        (("-q", "list", "--nope"), False, False),
+    ],
+)
+def test_the_value_of_an_option_is_no_option(
+    orders: str, catalog_uri: str, words: tuple[str, ...], as_json: bool, debug: bool
+) -> None:
+    result = CliRunner().invoke(cli, words, env={"DELTASQL_CATALOG": catalog_uri})
+    assert result.exit_code in (1, 2), result.output
+    assert result.stdout.startswith("{") is as_json, result.output
+    assert ("Traceback" in result.stderr) is debug, result.output
+
+
 @pytest.mark.parametrize("words", [("--json", "nope"), ("nope", "--json"), ("list", "--nope", "--json")])
 def test_wrong_usage_is_answered_in_json_too(
     deltasql: Deltasql, words: tuple[str, ...], engine_name: str

@@ -54,7 +54,8 @@ class Deltasql(click.Group):
         """Run one command; ends the process in standalone mode, returns the exit code otherwise."""
         words = list(sys.argv[1:] if args is None else args)
         # an error in the line itself must be answered in the form asked for, wherever the option stands
-        invocation = Invocation(json="--json" in words, debug="--debug" in words)
+        given = _given(self, words)
+        invocation = Invocation(json="json" in given, debug="debug" in given)
         code = self._run(words, prog_name, complete_var, windows_expand_args, invocation, extra)
         if standalone_mode:
             sys.exit(code)
@@ -90,6 +91,33 @@ class Deltasql(click.Group):
         except Exception as error:
             return _failed(error, invocation)
         return code if isinstance(code, int) else ExitCode.OK
+
+
+def _given(group: click.Group, words: list[str]) -> set[str]:
+    """The flags on a line that may be wrong, without values of options and what follows ``--``."""
+    found: set[str] = set()
+    command: click.Command | None = group
+    parent: click.Context | None = None
+    rest = words
+    while command is not None:
+        context = click.Context(
+            command,
+            parent=parent,
+            resilient_parsing=True,
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+            allow_interspersed_args=not isinstance(command, click.Group),
+        )
+        options, rest, _ = command.make_parser(context).parse_args(list(rest))
+        found.update(name for name, value in options.items() if value is True)
+        below = command.get_command(context, rest[0]) if isinstance(command, click.Group) and rest else None
+        if below is None and isinstance(command, click.Group) and rest:
+            # a word that is no command: the options of every command may follow it all the same
+            context.allow_interspersed_args = True
+            options, _, _ = command.make_parser(context).parse_args(list(rest))
+            found.update(name for name, value in options.items() if value is True)
+        command, parent, rest = below, context, rest[1:]
+    return found
 
 
 def _failed(error: Exception, invocation: Invocation) -> int:

@@ -23,11 +23,18 @@ from deltalakedb.protocol.actions import (
     kind_of,
 )
 from deltalakedb.protocol.codec import decode_commit, decode_json
-from deltalakedb.protocol.features import MAX_READER_VERSION, MAX_WRITER_VERSION
+from deltalakedb.protocol.features import MAX_READER_VERSION, MAX_WRITER_VERSION, reader_features
 from deltalakedb.protocol.partition import canonical
 from deltalakedb.protocol.paths import check_path
-from deltalakedb.protocol.properties import mapping_mode
-from deltalakedb.protocol.schema import ArrayType, MapType, PrimitiveType, StructType, parse_schema
+from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
+from deltalakedb.protocol.schema import (
+    PHYSICAL_NAME,
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    parse_schema,
+)
 from deltalakedb.protocol.stats import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -49,12 +56,15 @@ _VOID: Final = "void"
 _VECTORS: Final = ("u", "i", "p")
 
 
-def decode_received(data: bytes, *, version: int, metadata: Metadata | None) -> list[Action]:
+def decode_received(
+    data: bytes, *, version: int, protocol: Protocol | None, metadata: Metadata | None
+) -> list[Action]:
     """The actions of a commit that another engine hands in.
 
     Args:
         data: The commit's bytes.
         version: The version it would become.
+        protocol: The table's protocol before it, None for version 0.
         metadata: The table's metadata before it, None for version 0.
 
     Raises:
@@ -83,9 +93,12 @@ def decode_received(data: bytes, *, version: int, metadata: Metadata | None) -> 
             metadata = action
             _check_metadata(action)
         elif isinstance(action, Protocol):
+            protocol = action
             _check_protocol(action)
-    if metadata is not None and metadata.schema_string:
-        _check_files(actions, metadata)
+    if protocol is not None and metadata is not None and metadata.schema_string:
+        schema = parse_schema(metadata.schema_string)
+        _check_files(actions, metadata, schema)
+        _check_features(actions, protocol, metadata, schema)
     return actions
 
 
@@ -141,7 +154,10 @@ def _check_metadata(metadata: Metadata) -> None:
     _check_time("createdTime", metadata.created_time)
     schema = parse_schema(metadata.schema_string)
     _check_json(metadata.schema_string.encode(), "schemaString")
-    _check_type(schema, "the schema")
+    mode = mapping_mode(metadata)
+    if mode not in ("none", "name", "id"):
+        raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, and not none, name or id")
+    _check_type(schema, "the schema", mapped=mode != "none")
     columns = metadata.partition_columns
     if len(set(columns)) < len(columns):
         raise ProtocolError("a partition column is named twice")
@@ -152,24 +168,55 @@ def _check_metadata(metadata: Metadata) -> None:
             raise ProtocolError(f"the partition column {name[:60]!r} {what}")
 
 
-def _check_type(kind: DataType, where: str) -> None:
+def _check_type(kind: DataType, where: str, *, mapped: bool) -> None:
     if isinstance(kind, StructType):
         names = [f.name.lower() for f in kind.fields]
         if "" in names or len(set(names)) < len(names):
             raise ProtocolError(f"{where} has a column without a name, or two of the same name")
         for f in kind.fields:
-            _check_type(f.type, f"the column {f.name[:60]!r}")
+            if mapped and (f.field_id is None or not isinstance(f.metadata.get(PHYSICAL_NAME), str)):
+                raise ProtocolError(f"the column {f.name[:60]!r} is mapped to no column of the data files")
+            _check_type(f.type, f"the column {f.name[:60]!r}", mapped=mapped)
     elif isinstance(kind, ArrayType):
-        _check_type(kind.element_type, where)
+        _check_type(kind.element_type, where, mapped=mapped)
     elif isinstance(kind, MapType):
-        _check_type(kind.key_type, where)
-        _check_type(kind.value_type, where)
+        _check_type(kind.key_type, where, mapped=mapped)
+        _check_type(kind.value_type, where, mapped=mapped)
     elif not kind.known and kind.name != _VOID:
         raise ProtocolError(f"{where} has the unknown type {kind.name[:60]!r}")
 
 
-def _check_files(actions: Sequence[Action], metadata: Metadata) -> None:
-    types = dict(_partition_types(metadata))
+def _check_features(
+    actions: Sequence[Action], protocol: Protocol, metadata: Metadata, schema: StructType
+) -> None:
+    """Refuse what needs a feature that the protocol does not name: readers would not look for it."""
+    types = set(_type_names(schema))
+    uses = {
+        "columnMapping": mapping_mode(metadata) != "none",
+        "deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions),
+        "timestampNtz": "timestamp_ntz" in types,
+        "variantType": "variant" in types,
+    }
+    named = {name.removesuffix("-preview") for name in reader_features(protocol)}
+    if missing := [name for name, is_used in uses.items() if is_used and name not in named]:
+        raise ProtocolError(f"the table uses the feature {missing[0]}, and its protocol does not name it")
+
+
+def _type_names(kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        for f in kind.fields:
+            yield from _type_names(f.type)
+    elif isinstance(kind, ArrayType):
+        yield from _type_names(kind.element_type)
+    elif isinstance(kind, MapType):
+        yield from _type_names(kind.key_type)
+        yield from _type_names(kind.value_type)
+    else:
+        yield kind.name
+
+
+def _check_files(actions: Sequence[Action], metadata: Metadata, schema: StructType) -> None:
+    types = dict(_partition_types(metadata, schema))
     total = 0
     for action in actions:
         if not isinstance(action, Add | Remove | Cdc):
@@ -190,9 +237,8 @@ def _check_files(actions: Sequence[Action], metadata: Metadata) -> None:
             _check_stats(action)
 
 
-def _partition_types(metadata: Metadata) -> Iterator[tuple[str, PrimitiveType]]:
+def _partition_types(metadata: Metadata, schema: StructType) -> Iterator[tuple[str, PrimitiveType]]:
     mapped = mapping_mode(metadata) != "none"
-    schema = parse_schema(metadata.schema_string)
     for column in metadata.partition_columns:
         found = schema.field(column)
         if found is not None and isinstance(found.type, PrimitiveType):

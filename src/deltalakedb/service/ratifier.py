@@ -163,7 +163,8 @@ class Ratifier:
             return None
         if opened.snapshot.version != version - 1:
             return None
-        actions = decode_received(data, version=version, metadata=opened.snapshot.metadata)
+        before = opened.snapshot
+        actions = decode_received(data, version=version, protocol=before.protocol, metadata=before.metadata)
         change = TableChange(
             opened.table,
             actions,
@@ -185,7 +186,7 @@ class Ratifier:
             return Answer(
                 "held", "publishing stands still for the whole catalog; `deltasql mirror resume` ends that"
             )
-        actions = decode_received(data, version=0, metadata=None)
+        actions = decode_received(data, version=0, protocol=None, metadata=None)
         change = TableChange(NewTable(name, location), actions, exact=True, received=Received(data))
         try:
             done = self._ratify(change)
