@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltalakedb.protocol.arrow_values import arrow_type
+from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.schema import Leaf, StructField, parse_schema
 
 if TYPE_CHECKING:
@@ -188,8 +189,7 @@ def indexed_leaves(schema: StructType, metadata: Metadata) -> Iterable[Leaf]:
     if named := metadata.configuration.get(STATS_COLUMNS):
         wanted = [tuple(_split(name)) for name in _split(named, ",")]
         return [leaf for leaf in leaves if any(leaf.path[: len(name)] == name for name in wanted)]
-    text = (metadata.configuration.get(INDEXED_COLUMNS) or "").strip()
-    count = int(text) if text.removeprefix("-").isdecimal() else _DEFAULT_INDEXED
+    count = number_or(metadata.configuration.get(INDEXED_COLUMNS), _DEFAULT_INDEXED)
     return leaves if count < 0 else leaves[:count]
 
 

@@ -56,6 +56,8 @@ _TYPED: Final = {
 _INTEGERS: Final = frozenset({"INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "LONG"})
 _DECIMALS: Final = frozenset({"DECIMAL", "NUMERIC"})
 _TEXTS: Final = frozenset({"VARCHAR", "STRING", "TEXT"})
+#: digits before or after the point that numbers of any column have at most: doubles reach 1e-324
+_MOST_DIGITS: Final = 400
 
 
 class OperandParser:
@@ -147,7 +149,7 @@ class OperandParser:
         """A literal, a column, a function call or something in parentheses."""
         token = self.advance()
         if token.kind == "number":
-            return Literal(int(token.text) if token.text.isdigit() else Decimal(token.text))
+            return _number(token.text)
         if token.kind == "string":
             return Literal(token.text)
         if token.kind == "bytes":
@@ -255,7 +257,11 @@ class OperandParser:
             self.skip_to_close()
             inside = self.tokens[first : self.at - 1]
             plain = kind.upper in _DECIMALS and [t.kind for t in inside] == ["number", "op", "number"]
-            scale = int(inside[2].text) if plain and inside[2].text.isdigit() else None
+            scale = (
+                int(inside[2].text)
+                if plain and inside[2].text.isdigit() and len(inside[2].text) < 4
+                else None
+            )
         if not isinstance(node, Literal) or not plain:
             return OPAQUE
         value = _cast(kind.upper, node.value, scale)
@@ -311,6 +317,16 @@ def _minus(value: float | Decimal) -> LiteralValue:
     return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
+def _number(text: str) -> Literal | Opaque:
+    """A number; one that no column can hold is opaque, since computing with it may take forever."""
+    if len(text) > _MOST_DIGITS:
+        return OPAQUE
+    number = Decimal(text)
+    if abs(number.adjusted()) > _MOST_DIGITS:
+        return OPAQUE
+    return Literal(int(text) if text.isdigit() else number)
+
+
 def _cast(kind: str, value: LiteralValue, scale: int | None = None) -> LiteralValue:
     """A literal as another type, or None where that is not plain."""
     if isinstance(value, bool | bytes | None):
@@ -328,6 +344,8 @@ def _cast(kind: str, value: LiteralValue, scale: int | None = None) -> LiteralVa
         if kind == "DOUBLE":
             return float(value)
         number = Decimal(value)
+        if abs(number.adjusted()) > _MOST_DIGITS:
+            return None
         if kind in _INTEGERS and number == int(number):
             return int(number)
         if kind in _DECIMALS and scale is not None and number == round(number, scale):

@@ -21,6 +21,8 @@ FEATURE_PREFIX: Final = "delta.feature."
 _NAMED: Final = ("supported", "enabled")
 
 DAY_MS: Final = 86_400_000
+_BIGGEST: Final = 2**63 - 1
+_DIGITS: Final = 19
 _UNITS: Final = {
     "microsecond": 0.001,
     "millisecond": 1,
@@ -44,7 +46,19 @@ def duration_ms(text: str) -> int | None:
     parts = _INTERVAL.findall(plain)
     if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
-    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return int(total) if total <= _BIGGEST else None
+
+
+def number_or(text: str | None, default: int) -> int:
+    """The whole number of 64 bits that a property holds, or the default."""
+    plain = (text or "").strip()
+    digits = plain.removeprefix("-")
+    # int() refuses thousands of digits, and takes long for less
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > _DIGITS:
+        return default
+    number = int(plain)
+    return number if abs(number) <= _BIGGEST else default
 
 
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
@@ -70,7 +84,7 @@ class _Rule:
 
 def _is_count(text: str) -> bool:
     plain = text.strip()
-    return plain.isascii() and plain.isdigit() and int(plain) > 0
+    return (number_or(plain, 0) if plain.isdigit() else 0) > 0
 
 
 def _one_of(*values: str, exact: bool = False) -> _Rule:
