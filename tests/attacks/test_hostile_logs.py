@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, follow_table, import_table, plan_import
+from deltalakedb import Catalog, DeltaTable, export_table, follow_table, import_table, plan_import
 from deltalakedb.config import Config, use_config
-from deltalakedb.exceptions import OutsidePathError, ProtocolError
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    InvalidArgumentError,
+    LogCorruptError,
+    OutsidePathError,
+    ProtocolError,
+    TableExistsError,
+)
 from deltalakedb.protocol.dv import z85_encode
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
@@ -22,7 +34,6 @@ from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from conftest import TableUri
 
@@ -364,3 +375,282 @@ def test_a_file_is_not_added_under_two_deletion_vectors(tmp_path: Path, catalog_
         assert (said.status, said.word) == (422, "refused")
         assert "different deletion vectors" in said.text
         assert catalog.table("u").version() == 0
+
+
+# ---- targets of an export ----
+
+
+def files_below(folder: Path) -> set[Path]:
+    """Everything but the catalog's own files."""
+    return {path for path in folder.rglob("*") if not path.name.startswith("catalog.")}
+
+
+def test_an_export_takes_no_folder_that_others_use(tmp_path: Path, catalog_uri: str) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(1, 2), location=tmp_path / "t")
+        catalog.write("u", ids(3), location=tmp_path / "tables" / "u")
+    foreign = plain(tmp_path / "foreign")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "passwd").write_text("root")
+    uri = f"{catalog_uri}?table=t"
+    before = files_below(tmp_path)
+    targets = [Path("/"), Path("/etc"), tmp_path, full, full / "passwd", foreign, foreign / "below"]
+    targets += [foreign / "_delta_log", tmp_path / "tables", tmp_path / "tables" / "u"]
+    targets += [tmp_path / "tables" / "u" / "below", tmp_path / "t", tmp_path / "t" / "below"]
+    for target in targets:
+        for dry_run in (True, False):
+            with pytest.raises((InvalidArgumentError, TableExistsError)) as caught:
+                export_table(uri, str(target), dry_run=dry_run)
+            assert caught.value.suggestion, target
+    assert files_below(tmp_path) == before
+    assert export_table(uri, str(tmp_path / "copy")).num_files == 1
+    # what an earlier attempt left is fine
+    assert export_table(uri, str(tmp_path / "copy")).num_files == 1
+
+
+# ---- bombs: small files that unpack to anything ----
+
+STRINGS = pa.map_(pa.string(), pa.string())
+PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+METADATA = pa.struct(
+    [
+        ("id", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", STRINGS)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", STRINGS),
+        ("createdTime", pa.int64()),
+    ]
+)
+
+
+def bomb(root: Path, text: str, *, rows: int, dictionary: bool) -> Path:
+    """A table whose small checkpoint unpacks to many copies of a text, as statistics of its files."""
+    words = pa.dictionary(pa.int32(), pa.string()) if dictionary else pa.string()
+    kinds = [("path", pa.string()), ("partitionValues", STRINGS), ("size", pa.int64())]
+    kinds += [("modificationTime", pa.int64()), ("dataChange", pa.bool_()), ("stats", words)]
+    schema = pa.schema([("protocol", PROTOCOL), ("metaData", METADATA), ("add", pa.struct(kinds))])
+    about = {
+        "id": "5f1c3c5e-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": []},
+        "schemaString": schema_of("long"),
+        "partitionColumns": [],
+        "configuration": [],
+        "createdTime": 1,
+    }
+    place = root / "_delta_log" / f"{0:020}.checkpoint.parquet"
+    place.parent.mkdir(parents=True)
+    state: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": about},
+    ]
+    with pq.ParquetWriter(place, schema, compression="zstd", use_dictionary=dictionary) as writer:
+        first = [{"protocol": None, "metaData": None, "add": None, **row} for row in state]
+        writer.write_table(pa.Table.from_pylist(first, schema))
+        for start in range(0, rows, 128):
+            some = range(start, min(rows, start + 128))
+            columns = [
+                pa.array([f"{n}.parquet" for n in some]),
+                pa.array([[]] * len(some), STRINGS),
+                pa.array([1] * len(some), pa.int64()),
+                pa.array([1] * len(some), pa.int64()),
+                pa.array([False] * len(some)),
+                pa.array([text] * len(some), words),
+            ]
+            adds = pa.StructArray.from_arrays(columns, fields=[pa.field(*kind) for kind in kinds])
+            empty = [pa.nulls(len(some), kind) for kind in (PROTOCOL, METADATA)]
+            batch = pa.RecordBatch.from_arrays([*empty, adds], schema=schema)
+            writer.write_batch(batch, row_group_size=rows)
+    return root
+
+
+def peak_of(code: str, *arguments: object) -> int:
+    """The most bytes that Arrow held while code ran in a process of its own."""
+    whole = f"import sys, pyarrow as pa\n{code}\nprint(pa.default_memory_pool().max_memory())"
+    done = subprocess.run(
+        [sys.executable, "-c", whole, *map(str, arguments)], check=True, capture_output=True, text=True
+    )
+    return int(done.stdout.split()[-1])
+
+
+READ_ALL = """
+from deltalakedb.log.checkpoint import iter_checkpoint
+from deltalakedb.log.checkpoint_scan import CheckpointScan
+from deltalakedb.log.listing import list_log
+from deltalakedb.storage.store import open_store
+store = open_store(sys.argv[1])
+((checkpoint,),) = list_log(store).checkpoints.values()
+assert sum(len(batch) for batch in iter_checkpoint(store, checkpoint)) == 4098
+assert sum(part.batch.num_rows for part in CheckpointScan(store, checkpoint).parts()) == 4098
+"""
+IMPORT = """
+from deltalakedb import Catalog, import_table, plan_import, verify_table
+plan = plan_import(sys.argv[1], sys.argv[2])
+assert plan.num_files == 1000
+assert import_table(sys.argv[1], sys.argv[2]).num_files == 1000
+assert verify_table(sys.argv[2], "full").ok
+with Catalog(sys.argv[2].partition("?")[0]) as catalog:
+    assert catalog.mirror.verify("t").ok
+"""
+
+
+@pytest.mark.parametrize("dictionary", [True, False], ids=["dictionary", "compression"])
+def test_a_checkpoint_is_read_in_small_pieces_whatever_it_unpacks_to(
+    tmp_path: Path, dictionary: bool
+) -> None:
+    length, rows = 100_000, 4096
+    text = json.dumps({"numRecords": 1, "minValues": {"id": 1}, "padding": "x" * length})
+    root = bomb(tmp_path / "t", text, rows=rows, dictionary=dictionary)
+    checkpoint = next((root / "_delta_log").iterdir())
+    assert checkpoint.stat().st_size < 200_000
+    assert peak_of(READ_ALL, root) < rows * length // 3
+
+
+@one_engine
+def test_an_import_of_a_bomb_keeps_to_little_memory(tmp_path: Path, catalog_uri: str) -> None:
+    length, rows = 200_000, 1000
+    text = json.dumps({"numRecords": 1, "padding": "x" * length})
+    root = bomb(tmp_path / "t", text, rows=rows, dictionary=True)
+    assert peak_of(IMPORT, root, f"{catalog_uri}?table=t") < rows * length
+
+
+@one_engine
+def test_a_text_of_an_absurd_length_is_refused(tmp_path: Path, catalog_uri: str) -> None:
+    root = bomb(tmp_path / "t", "x" * (65 << 20), rows=2, dictionary=True)
+    with pytest.raises(LogCorruptError, match="unpacks to"):
+        import_table(str(root), f"{catalog_uri}?table=t")
+
+
+# ---- numbers and nesting ----
+
+LONG = "9" * 5000
+HUGE = "1e999999999"
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def schema_of(kind: str) -> str:
+    field = {"name": "id", "type": kind, "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [field]})
+
+
+def table_of(kind: str = "long", *, partitioned: bool = False, **properties: str) -> list[dict[str, Any]]:
+    about = {
+        "id": "5f1c3c5e-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_of(kind),
+        "partitionColumns": ["id"] if partitioned else [],
+        "configuration": properties,
+    }
+    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": about}]
+
+
+def added(**fields: Any) -> dict[str, Any]:
+    return {"add": {**named("a.parquet")["add"]["add"], **fields}}
+
+
+def stats_with(value: str) -> str:
+    return f'{{"numRecords":1,"minValues":{{"id":{value}}},"maxValues":{{"id":{value}}}}}'
+
+
+KINDS_OF_COLUMNS = (
+    "long",
+    "byte",
+    "double",
+    "decimal(38,10)",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "boolean",
+)
+ROWS_DOMAIN = {
+    "minReaderVersion": 1,
+    "minWriterVersion": 7,
+    "writerFeatures": ["rowTracking", "domainMetadata"],
+}
+NUMBERS: dict[str, list[dict[str, Any]]] = {
+    "size": [*table_of(), added(size="@long")],
+    "size with an exponent": [*table_of(), added(size="@huge")],
+    "unknown field": [*table_of(), added(unknown="@long")],
+    "time of a commit": [*table_of(), {"commitInfo": {"timestamp": "@long"}}],
+    "nested commit": [*table_of(), {"commitInfo": {"deep": "@deep"}}],
+    "version of an application": [*table_of(), {"txn": {"appId": "a", "version": "@long"}}],
+    "version of a protocol": [
+        {"protocol": {"minReaderVersion": "@long", "minWriterVersion": 2}},
+        table_of()[1],
+    ],
+    "number of rows": [*table_of(), added(stats=f'{{"numRecords":{LONG}}}')],
+    "nested statistics": [*table_of(), added(stats=DEEP)],
+    "precision": [*table_of(f"decimal({LONG},{LONG})"), added()],
+    "mark of row ids": [
+        {"protocol": ROWS_DOMAIN},
+        table_of()[1],
+        {"domainMetadata": {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":"x"}'}},
+        added(),
+    ],
+    **{
+        f"{what} of {kind}": [*table_of(kind), added(stats=stats_with(value))]
+        for kind in KINDS_OF_COLUMNS
+        for what, value in (("bounds", LONG), ("exponents", HUGE), ("texts", f'"{HUGE}"'), ("nesting", DEEP))
+    },
+    **{
+        f"{what} as partition of {kind}": [
+            *table_of(kind, partitioned=True),
+            added(partitionValues={"id": value}),
+        ]
+        for kind in KINDS_OF_COLUMNS
+        for what, value in (("digits", LONG), ("exponent", HUGE))
+    },
+    **{
+        name: [*table_of(**{name: value}), added()]
+        for name, value in (
+            ("delta.checkpointInterval", LONG),
+            ("delta.dataSkippingNumIndexedCols", LONG),
+            ("delta.targetFileSize", LONG),
+            ("delta.columnMapping.maxColumnId", LONG),
+            ("delta.logRetentionDuration", f"interval {LONG} days"),
+            ("delta.deletedFileRetentionDuration", f"interval {'9' * 400} days"),
+        )
+    },
+}
+
+
+@one_engine
+@pytest.mark.parametrize("case", NUMBERS)
+def test_no_number_and_no_depth_ends_in_an_untyped_error(case: str, tmp_path: Path, catalog_uri: str) -> None:
+    root, uri = tmp_path / "t", f"{catalog_uri}?table=t"
+    file = put(root, 0, *NUMBERS[case])
+    text = file.read_text()
+    for mark, value in (("@long", LONG), ("@huge", HUGE), ("@deep", DEEP)):
+        text = text.replace(f'"{mark}"', value)
+    file.write_text(text)
+    try:
+        import_table(str(root), uri, verify="full")
+    except DeltaSqlError:
+        return
+    more = deltalake.transaction.AddAction("b.parquet", 1, {}, 1, True, "{}")
+    with Catalog(catalog_uri) as catalog:
+
+        def table() -> DeltaTable:
+            return catalog.table("t")
+
+        for do in (
+            lambda: table().create_checkpoint(),
+            lambda: table().get_add_actions(flatten=True),
+            lambda: table().to_pyarrow_dataset(),
+            lambda: table().file_uris(file_pruning_predicate="id = 1"),
+            lambda: table().create_write_transaction([more], "append", table().schema()),
+            lambda: table().vacuum(dry_run=True),
+            lambda: table().cleanup_metadata(),
+            lambda: catalog.mirror.verify("t"),
+        ):
+            with contextlib.suppress(DeltaSqlError):
+                do()
+
+
+@one_engine
+@pytest.mark.parametrize("number", [LONG, HUGE, f"-{LONG}", "1e-999999999", f"CAST('{HUGE}' AS BIGINT)"])
+def test_numbers_of_a_condition_do_not_hold_it_up(number: str, tmp_path: Path, catalog_uri: str) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(1, 2), location=tmp_path / "t")
+        assert len(catalog.table("t").file_uris(file_pruning_predicate=f"id < {number}")) == 1

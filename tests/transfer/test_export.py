@@ -11,6 +11,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, import_table, verify_table, write_deltalake
+from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -152,8 +153,9 @@ def test_files_that_are_gone_or_lie_elsewhere_are_told(uri: str, tmp_path: Path,
         if "add" in action:
             action["add"]["path"] = str(tmp_path / "plain" / action["add"]["path"])
     (log / f"{0:020}.json").write_text("".join(json.dumps(a) + "\n" for a in actions))
-    import_table(str(outside), f"{catalog_uri}?table=shallow")
-    assert export_table(f"{catalog_uri}?table=shallow", str(tmp_path / "two")).files_outside == 1
+    with use_config(Config(catalog={"allow_outside_paths": True})):
+        import_table(str(outside), f"{catalog_uri}?table=shallow")
+        assert export_table(f"{catalog_uri}?table=shallow", str(tmp_path / "two")).files_outside == 1
     next((tmp_path / "plain").rglob(next(iter(live)))).unlink()
     with pytest.raises(LogError, match="is gone"):
         export_table(uri, str(tmp_path / "three"))

@@ -175,7 +175,7 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
                 table=name,
                 suggestion=f"use the table {other!r}, or another location",
             )
-        if theirs.startswith(f"{mine}/") or mine.startswith(f"{theirs}/"):
+        if theirs.startswith(f"{mine.rstrip('/')}/") or mine.startswith(f"{theirs.rstrip('/')}/"):
             raise TableExistsError(
                 f"the location {location} and that of the table {other!r}, {place}, lie inside each other",
                 table=name,

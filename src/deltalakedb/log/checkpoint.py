@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltalakedb.exceptions import (
@@ -23,13 +24,23 @@ from deltalakedb.protocol.codec import decode_line
 from deltalakedb.protocol.paths import decode_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from deltalakedb.log.listing import Checkpoint
     from deltalakedb.storage import Store
 
 BATCH_ROWS = 4096
 _BUFFER_BYTES = 1 << 20
+#: bytes that a batch may have when it is decoded: a small file can unpack to any size
+BATCH_BYTES = 32 << 20
+#: the longest text of an action, and the most entries of lists and maps beyond one a row
+_VALUE_BYTES = 64 << 20
+_ENTRIES = 10_000_000
+#: a column that shrinks by more than this is not trusted to have rows of similar sizes
+_PACKED = 100
+_UNEVEN = 64
+#: bytes of a text from which on its copies are worth sharing
+_LONG = 1024
 _PARSED = "stats_parsed"
 #: read elsewhere or not at all: the strings of `partitionValues` are the truth
 _SKIPPED = {"partitionValues_parsed", _PARSED}
@@ -112,15 +123,19 @@ def _iter_json(
     store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
 ) -> Iterator[list[Action]]:
     with as_torn(path), store.open(path) as file:
-        number = 0
-        while lines := list(islice(file, batch_rows)):
-            batch = []
-            for line in lines:
-                number += 1
-                # lines of other kinds are decoded too: a torn one must show
-                action = decode_line(line, source=path, number=number)
-                if action is not None and (kinds is None or kind_of(action) in kinds):
-                    batch.append(action)
+        number = size = 0
+        batch: list[Action] = []
+        for line in file:
+            number += 1
+            size += len(line)
+            # lines of other kinds are decoded too: a torn one must show
+            action = decode_line(line, source=path, number=number)
+            if action is not None and (kinds is None or kind_of(action) in kinds):
+                batch.append(action)
+            if len(batch) >= batch_rows or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
             yield batch
         if not number:
             raise LogCorruptError(f"the checkpoint file {path} is empty", suggestion=_TORN)
@@ -134,11 +149,9 @@ def _iter_parquet(
         if not columns:
             return
         utc = instants(file)
-        batches = file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False)
-        while True:
+        groups = range(file.metadata.num_row_groups)
+        for batch in decoded_batches(store, path, file, columns, groups, most=batch_rows):
             with as_torn(path):
-                if (batch := next(batches, None)) is None:
-                    return
                 actions = [
                     action
                     for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -147,15 +160,125 @@ def _iter_parquet(
             yield actions
 
 
+def decoded_batches(
+    store: Store, path: str, file: pq.ParquetFile, columns: list[str], groups: Iterable[int], *, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Batches of some row groups, so small that they take little memory whatever the file unpacks to.
+
+    Args:
+        store: The table's root.
+        path: The file's path.
+        file: The open file.
+        columns: The columns to read.
+        groups: The row groups, in order.
+        most: Rows of a batch at most.
+
+    Raises:
+        LogCorruptError: The file is torn, or holds a text of an absurd length.
+    """
+    for group in groups:
+        with as_torn(path):
+            rows = max(1, min(most, BATCH_BYTES // max(1, widest_row(store, path, file, columns, group))))
+            batches = file.iter_batches(
+                batch_size=rows, row_groups=[group], columns=columns, use_threads=False
+            )
+        while True:
+            with as_torn(path):
+                if (batch := next(batches, None)) is None:
+                    break
+                if batch.nbytes > _VALUE_BYTES and batch.num_rows == 1:
+                    raise _absurd(path, batch.nbytes)
+            yield batch
+
+
+def widest_row(store: Store, path: str, file: pq.ParquetFile, columns: list[str], group: int) -> int:
+    """The bytes that a row of a row group may have when it is decoded, by footer and dictionaries.
+
+    Raises:
+        LogCorruptError: A text is of an absurd length, or there are too many.
+    """
+    chunks, leaves = file.metadata.row_group(group), file.schema
+    wanted = tuple(f"{name}." for name in columns)
+    total, named = 0, dict[str, int]()
+    for at in range(chunks.num_columns):
+        chunk, leaf = chunks.column(at), leaves.column(at)
+        if not f"{chunk.path_in_schema}.".startswith(wanted):
+            continue
+        if chunk.num_values - chunks.num_rows * _UNEVEN > _ENTRIES:
+            raise _absurd(path, chunk.num_values, "entries")
+        entries = max(1, -(-chunk.num_values // max(1, chunks.num_rows)))
+        unpacked = chunk.total_uncompressed_size
+        uneven = _UNEVEN if unpacked > _PACKED * max(1, chunk.total_compressed_size) else 1
+        each = min(unpacked, uneven * unpacked // max(1, chunks.num_rows))
+        if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+            each = max(each, leaf.length * entries)
+        elif chunk.physical_type == "BYTE_ARRAY":
+            if "DELTA_BYTE_ARRAY" in chunk.encodings:
+                each = unpacked * entries  # every value may repeat the one before
+            if chunk.has_dictionary_page:
+                named[chunk.path_in_schema] = entries
+        total += each
+    longest = _longest_words(store, path, file, list(named), group) if named else []
+    return total + sum(length * entries for length, entries in zip(longest, named.values(), strict=True))
+
+
+def _longest_words(store: Store, path: str, file: pq.ParquetFile, leaves: list[str], group: int) -> list[int]:
+    """The length of the longest text in each dictionary of a row group; one row brings them whole."""
+    with open_parquet(store, path, words=leaves, metadata=file.metadata) as words:
+        rows = words.iter_batches(batch_size=1, row_groups=[group], columns=leaves, use_threads=False)
+        found = [each for row in islice(rows, 1) for column in row.columns for each in _words(column)]
+    longest = [pc.max(pc.binary_length(each)).as_py() or 0 for each in found]
+    absurd = max(longest, default=0)
+    if absurd > _VALUE_BYTES:
+        raise _absurd(path, absurd)
+    # decimals stay as they are
+    return longest if len(longest) == len(leaves) else [absurd] * len(leaves)
+
+
+def _words(column: pa.Array) -> Iterator[pa.Array]:
+    """The dictionaries in a column, in the order of its leaves."""
+    if pa.types.is_dictionary(column.type):
+        yield column.dictionary
+    elif pa.types.is_struct(column.type):
+        for number in range(column.type.num_fields):
+            yield from _words(column.field(number))
+    elif pa.types.is_map(column.type):
+        yield from _words(column.keys)
+        yield from _words(column.items)
+    elif isinstance(column, pa.ListArray | pa.LargeListArray):
+        yield from _words(column.values)
+
+
+def _absurd(path: str, size: int, what: str = "bytes in one row") -> LogCorruptError:
+    return LogCorruptError(
+        f"the checkpoint file {path} unpacks to {size:,} {what}, more than any table needs",
+        suggestion="do not read this log, which may exhaust memory; have its writer write a new checkpoint",
+    )
+
+
 @contextlib.contextmanager
-def open_parquet(store: Store, path: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of a checkpoint; LogCorruptError where it is missing or has no whole footer."""
+def open_parquet(
+    store: Store, path: str, *, words: list[str] | None = None, metadata: pq.FileMetaData | None = None
+) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of a checkpoint.
+
+    Args:
+        store: The table's root.
+        path: The file's path.
+        words: Leaf columns to read as dictionaries.
+        metadata: Its footer, if it was read before.
+
+    Raises:
+        LogCorruptError: It is missing or has no whole footer.
+    """
     with contextlib.ExitStack() as stack:
         with as_torn(path):
             handle = stack.enter_context(store.open(path))
             file = stack.enter_context(
                 pq.ParquetFile(
                     handle,
+                    metadata=metadata,
+                    read_dictionary=words,
                     buffer_size=_BUFFER_BYTES,
                     pre_buffer=False,
                     coerce_int96_timestamp_unit="us",
@@ -251,7 +374,7 @@ def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
     for name, column in zip(names, columns, strict=True):
         if column.null_count == len(column):
             continue
-        values = _maps(column) if pa.types.is_map(column.type) else column.to_pylist(maps_as_pydicts="lossy")
+        values = _maps(column) if pa.types.is_map(column.type) else _values(column)
         for row, value in zip(rows, values, strict=True):
             if value is not None:
                 row[name] = value
@@ -260,8 +383,17 @@ def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def _values(column: pa.Array) -> list[Any]:
+    """A column's values; long texts that repeat are one object."""
+    if pa.types.is_string(column.type) and column.nbytes > _LONG * len(column):
+        encoded = column.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
+    return list(column.to_pylist(maps_as_pydicts="lossy"))
+
+
 def _maps(column: pa.MapArray) -> Iterator[dict[str, Any] | None]:
-    keys, items, offsets = column.keys.to_pylist(), column.items.to_pylist(), column.offsets.to_pylist()
+    keys, items, offsets = _values(column.keys), _values(column.items), column.offsets.to_pylist()
     for row, present in enumerate(column.is_valid().to_pylist()):
         at = slice(offsets[row], offsets[row + 1])
         yield dict(zip(keys[at], items[at], strict=True)) if present else None

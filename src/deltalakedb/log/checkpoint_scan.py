@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from deltalakedb.log.checkpoint import (
     as_torn,
     column_actions,
+    decoded_batches,
     instants,
     named_sidecars,
     open_parquet,
     wanted_columns,
+    widest_row,
 )
 from deltalakedb.protocol.codec import decode_line
 
@@ -83,9 +85,11 @@ class CheckpointScan:
         self._paths = [meta.path for meta in checkpoint.files]
         self._paths += sorted(named_sidecars(store, checkpoint))
         measured = [_measure(store, path) for path in self._paths]
-        self._rows = [rows for rows, _ in measured]
+        self._rows = [rows for rows, _, _ in measured]
         #: bytes of its rows before compression, as its writer tells
-        self.raw_bytes = sum(size for _, size in measured)
+        self.raw_bytes = sum(size for _, size, _ in measured)
+        #: bytes that a row may have when it is decoded
+        self.widest = max((widest for _, _, widest in measured), default=0)
 
     @property
     def rows(self) -> int:
@@ -96,6 +100,10 @@ class CheckpointScan:
     def paths(self) -> Sequence[str]:
         """Its files in the order of their rows."""
         return self._paths
+
+    def parts(self) -> Iterator[Part]:
+        """All rows, in parts that take little memory each."""
+        return (part for part, _ in self._parts(0))
 
     def windows(self, size: int, *, after: int = 0) -> Iterator[Window]:
         """The windows of a size that lie at or after a position, which must be the beginning of one."""
@@ -123,15 +131,18 @@ class CheckpointScan:
                 yield from read(self._store, path, skip)
 
 
-def _measure(store: Store, path: str) -> tuple[int, int]:
-    """The rows of a file, and their bytes before compression."""
+def _measure(store: Store, path: str) -> tuple[int, int, int]:
+    """The rows of a file, their bytes before compression, and the bytes of the widest when it is decoded."""
     if path.endswith(".json"):
         with as_torn(path), store.open(path) as file:
             sizes = [len(line) for line in file]
-        return len(sizes), sum(sizes)
-    with open_parquet(store, path) as file:
-        groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
-        return int(file.metadata.num_rows), sum(group.total_byte_size for group in groups)
+        return len(sizes), sum(sizes), max(sizes, default=0)
+    with open_parquet(store, path) as file, as_torn(path):
+        numbers = range(file.metadata.num_row_groups)
+        columns = wanted_columns(file, _FILES)
+        widest = max((widest_row(store, path, file, columns, n) for n in numbers), default=0)
+        size = sum(file.metadata.row_group(n).total_byte_size for n in numbers)
+        return int(file.metadata.num_rows), size, widest
 
 
 def _parquet_parts(store: Store, path: str, skip: int) -> Iterator[tuple[Part, int]]:
@@ -150,13 +161,8 @@ def _parquet_parts(store: Store, path: str, skip: int) -> Iterator[tuple[Part, i
             if left:
                 yield [], left
             return
-        batches = file.iter_batches(
-            batch_size=_DECODED_AT_ONCE, row_groups=groups, columns=columns, use_threads=False
-        )
-        while True:
+        for batch in decoded_batches(store, path, file, columns, groups, most=_DECODED_AT_ONCE):
             with as_torn(path):
-                if (batch := next(batches, None)) is None:
-                    return
                 batch.validate(full=True)  # texts that are not UTF-8 would be found by those who read them
             if skip >= batch.num_rows:
                 skip -= batch.num_rows

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deltalakedb.protocol.properties import number_or
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -64,4 +66,5 @@ def newest_at(versions: Sequence[int], timestamp_ms: int, time_of: Callable[[int
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
+    number = number_or(text, -1)
+    return None if number < 0 else number

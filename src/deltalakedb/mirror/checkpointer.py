@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.log.checkpoint_schema import wants
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
 from deltalakedb.log.compaction import write_compaction
@@ -31,7 +32,7 @@ from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.mirror.pruning import prune
-from deltalakedb.protocol.properties import whole_number
+from deltalakedb.protocol.properties import CHECKPOINT_POLICY, whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store
 
@@ -278,7 +279,7 @@ def write_checkpoint_of(
         store,
         content,
         kind=kind,
-        stats_as_json=metadata.configuration.get("delta.checkpoint.writeStatsAsJson") != "false",
+        stats_as_json=wants(metadata, "delta.checkpoint.writeStatsAsJson", default=True),
         stats_as_struct=is_on(metadata, "delta.checkpoint.writeStatsAsStruct"),
     )
 
@@ -400,7 +401,7 @@ def interval_of(metadata: Metadata) -> int:
 
 
 def _kind(opened: OpenTable) -> CheckpointKind:
-    policy = opened.snapshot.metadata.configuration.get("delta.checkpointPolicy")
+    policy = (opened.snapshot.metadata.configuration.get(CHECKPOINT_POLICY) or "").strip().lower()
     large = opened.table.head.num_files >= _SPLIT_FROM
     if "v2Checkpoint" in (opened.snapshot.protocol.writer_features or ()):
         return "v2" if policy == "v2" or large else "classic"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,8 @@ FEATURE_PREFIX: Final = "delta.feature."
 _NAMED: Final = ("supported", "enabled")
 
 DAY_MS: Final = 86_400_000
+_BIGGEST: Final = 2**63 - 1
+_DIGITS: Final = 19
 _UNITS: Final = {
     "microsecond": 0.001,
     "millisecond": 1,
@@ -33,8 +34,6 @@ _UNITS: Final = {
 }
 _INTERVAL: Final = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?+)\s++([a-z]+?)s?\b", re.ASCII)
 _LONGEST_DURATION: Final = 1000
-#: digits of the largest 64-bit integer
-_LONGEST_COUNT: Final = 19
 
 
 def mapping_mode(metadata: Metadata) -> str:
@@ -51,7 +50,18 @@ def duration_ms(text: str) -> int | None:
     if not parts or _INTERVAL.sub("", plain).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    return int(total) if math.isfinite(total) else None
+    return int(total) if total <= _BIGGEST else None
+
+
+def number_or(text: str | None, default: int) -> int:
+    """The whole number of 64 bits that a property holds, or the default."""
+    plain = (text or "").strip()
+    digits = plain.removeprefix("-")
+    # int() refuses thousands of digits, and takes long for less
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > _DIGITS:
+        return default
+    number = int(plain)
+    return number if abs(number) <= _BIGGEST else default
 
 
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
@@ -77,7 +87,7 @@ class _Rule:
 
 def _is_count(text: str) -> bool:
     plain = text.strip()
-    return plain.isascii() and plain.isdigit() and len(plain) <= _LONGEST_COUNT and int(plain) > 0
+    return (number_or(plain, 0) if plain.isdigit() else 0) > 0
 
 
 def _one_of(*values: str, exact: bool = False) -> _Rule:

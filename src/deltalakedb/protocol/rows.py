@@ -77,4 +77,11 @@ def _num_records(add: Add) -> int | None:
 def _mark(domain: Mapping[str, Any] | None) -> int:
     if domain is None:
         return -1
-    return int(decode_json(domain.get("configuration") or "{}").get("rowIdHighWaterMark", -1))
+    found = decode_json(domain.get("configuration") or "{}")
+    mark = found.get("rowIdHighWaterMark", -1) if isinstance(found, dict) else None
+    if type(mark) is not int or not -1 <= mark < 2**63:
+        raise ProtocolError(
+            f"the metadata domain {ROW_TRACKING_DOMAIN} holds no high-water mark of row ids",
+            suggestion="have the writer of the table mend its metadata domain",
+        )
+    return mark

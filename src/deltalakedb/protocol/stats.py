@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
 from deltalakedb.protocol.partition import parse_timestamp, single
+from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 
 if TYPE_CHECKING:
@@ -154,10 +155,7 @@ def stats_leaves(
             for leaf in leaves
             if any(tuple(p.lower() for p in leaf.path[:n]) in wanted for n in range(1, len(leaf.path) + 1))
         ]
-    try:
-        count = int(configuration.get(INDEXED_COLUMNS) or _DEFAULT_INDEXED)
-    except ValueError:
-        count = _DEFAULT_INDEXED
+    count = number_or(configuration.get(INDEXED_COLUMNS), _DEFAULT_INDEXED)
     return leaves if count < 0 else leaves[:count]
 
 

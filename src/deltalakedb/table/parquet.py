@@ -14,6 +14,7 @@ from deltalakedb.exceptions import (
     SchemaError,
     UnsupportedOperationError,
 )
+from deltalakedb.protocol.properties import number_or
 from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.file_set import FileSet
 from deltalakedb.table.parquet_options import parquet_options
@@ -141,8 +142,8 @@ def _target(argument: int | None, settings: Mapping[str, str | None]) -> int:
         if argument <= 0:
             raise InvalidArgumentError("target_file_size must be greater than 0")
         return argument
-    text = settings.get(TARGET_FILE_SIZE) or ""
-    return int(text) if text.isdecimal() and int(text) else _DEFAULT_TARGET
+    size = number_or(settings.get(TARGET_FILE_SIZE), 0)
+    return size if size > 0 else _DEFAULT_TARGET
 
 
 def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

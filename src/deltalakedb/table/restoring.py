@@ -10,6 +10,7 @@ from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, Ve
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, encode_path, file_below
+from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.reads import EVERYTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
@@ -209,7 +210,7 @@ def _same(one: Protocol, other: Protocol) -> bool:
 
 
 def _metadata(now: Metadata, then: Metadata) -> Metadata:
-    highest = [int(m.configuration.get(_HIGHEST_COLUMN) or 0) for m in (now, then)]
+    highest = [number_or(m.configuration.get(_HIGHEST_COLUMN), 0) for m in (now, then)]
     if max(highest) == highest[1]:
         return then
     return replace(then, configuration={**then.configuration, _HIGHEST_COLUMN: str(highest[0])})

@@ -6,7 +6,6 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import deltalake
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
@@ -22,6 +21,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.table.arrow_schemas import stock_schema
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
 from deltalakedb.table.outliving import Outliving
 from deltalakedb.table.places import normal_location, url_of
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import deltalake
     from deltalake._internal import RawDeltaTable
 
     from deltalakedb.catalog.values import OpenTable
@@ -290,7 +291,7 @@ class SqlDeltaTable(Outliving, SqlReads):
 
     def schema(self) -> deltalake.Schema:
         """The table's schema."""
-        return deltalake.Schema.from_json(self._source.snapshot.metadata.schema_string)
+        return stock_schema(self._source.snapshot.metadata.schema_string)
 
     def metadata(self) -> StockMetadata:
         """The table's metadata."""

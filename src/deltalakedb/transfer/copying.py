@@ -84,6 +84,11 @@ def copy_files(
     return done
 
 
+def top_level(log: LogToCopy) -> set[str]:
+    """The names of files and folders right below the root that a copy has."""
+    return {relative.partition("/")[0] for relative, _ in _to_copy(log, Copied())}
+
+
 def _to_copy(log: LogToCopy, done: Copied) -> Iterator[tuple[str, bool]]:
     """Paths below the root, each once, and whether the newest version needs them."""
     seen: set[str] = set()

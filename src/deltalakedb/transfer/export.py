@@ -14,13 +14,14 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.listing import list_log
+from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.storage.links import real_location
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import normal_location
-from deltalakedb.transfer.copying import Copied, DataMode, copy_files
+from deltalakedb.transfer.copying import Copied, DataMode, copy_files, top_level
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.log_copies import LogToCopy
 from deltalakedb.transfer.memory import memory_bound
@@ -106,8 +107,8 @@ def export_table(
         progress: Called now and then with files done and files there are.
 
     Raises:
-        InvalidArgumentError: Another table's log or another file lies at the path, or it is the
-            table's own place.
+        InvalidArgumentError: The path is the table's own place, is inside another table, or holds anything
+            but what an earlier attempt of this export left.
         TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
@@ -208,6 +209,7 @@ def _elsewhere(
     goal = open_store(target, options)
     version = table.head.version
     log = LogToCopy.find(database, table, source, newest_only=history == "newest")
+    _refuse_place(log, goal)
     _refuse_other_log(database, table, goal, log.first)
     report = ExportReport(table.name, target, False, version, log.first, dry_run=dry_run)
     if history == "full":
@@ -237,6 +239,30 @@ def _elsewhere(
         files_gone=copied.gone,
         verification=checked,
     )
+
+
+def _refuse_place(log: LogToCopy, goal: Store) -> None:
+    """Refuse a folder that holds more than an earlier attempt left, or that is inside another table."""
+    table, place = log.table, local_path(goal.location)
+    if place is not None and place.is_file():
+        raise InvalidArgumentError(
+            f"{goal.location} is a file", table=table.name, suggestion="choose an empty folder"
+        )
+    for above in () if place is None else place.parents:
+        if above.name == LOG_FOLDER or (above / LOG_FOLDER).is_dir():
+            raise InvalidArgumentError(
+                f"{goal.location} is inside the Delta table at {above}",
+                table=table.name,
+                suggestion="choose a folder outside: cleaning that table would delete the exported files",
+            )
+    there = {*goal.folders(), *(meta.path for meta in goal.list())}
+    if there and (foreign := sorted(there - {LOG_FOLDER} - top_level(log))):
+        raise InvalidArgumentError(
+            f"the target {goal.location} is not empty: it holds {', '.join(foreign[:3])}"
+            + (", …" if len(foreign) > 3 else ""),
+            table=table.name,
+            suggestion="choose an empty or new folder",
+        )
 
 
 def _refuse_other_log(database: Database, table: Table, goal: Store, first: int) -> None:

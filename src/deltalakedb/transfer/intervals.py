@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 #: an interval in memory, and its add in JSON
 _MEMORY_PER_FILE = 4_000
 _JSON_PER_ACTION = 500
-_WINDOW = 16_384
 
 _COLUMNS = (
     "file_id",
@@ -116,9 +115,11 @@ class _Check:
     def passes(self, memory_bytes: int) -> int:
         """How often the log is read to keep to the memory."""
         files = sum(m.size for v, m in self._listing.commits.items() if v >= self.since) // _JSON_PER_ACTION
+        memory = files * _MEMORY_PER_FILE
         if not self._from_nothing and (found := self._listing.checkpoints.get(self.since)):
-            files += CheckpointScan(self._reader.store, found[0]).rows
-        return max(1, ceil(files * _MEMORY_PER_FILE / max(1, memory_bytes)))
+            scan = CheckpointScan(self._reader.store, found[0])
+            memory += scan.rows * max(_MEMORY_PER_FILE, scan.widest)
+        return min(BUCKETS, max(1, ceil(memory / max(1, memory_bytes))))
 
     # ---- commits ----
 
@@ -254,9 +255,8 @@ class _Check:
         if not checkpoints:
             yield [*self._reader.tombstones(self.since), *self._reader.files(self.since)]
             return
-        for window in CheckpointScan(self._reader.store, checkpoints[0]).windows(_WINDOW):
-            for part in window.parts:
-                yield part.actions() if isinstance(part, Piece) else part
+        for part in CheckpointScan(self._reader.store, checkpoints[0]).parts():
+            yield part.actions() if isinstance(part, Piece) else part
             self._tick()
 
     def _state(self, version: int) -> Iterable[Action]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import file_key
+from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.changes import pieces
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.log.listing import LogListing, Plan
     from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.replay import FileKey
 
 #: rows of a checkpoint in memory at once
@@ -68,6 +71,25 @@ class LiveFiles:
         """How many there are, and their bytes."""
         made = self.digest(tick=tick)
         return made.num_files, made.size_bytes
+
+    def placed_counts(self, paths: TablePaths) -> tuple[int, int]:
+        """How many there are, and their bytes; each is looked at.
+
+        Raises:
+            OutsidePathError: One is outside of the table's root, and the settings do not allow that.
+        """
+        while True:
+            plan = self._plan()
+            count = size = 0
+            try:
+                tail = Tail(self, plan, None)
+                for add in chain(self._scalar(plan, tail, None), tail.live.values()):
+                    check_places([add], paths)
+                    count, size = count + 1, size + add.size
+            except LogCorruptError as error:
+                self._pass_over(plan, error)
+            else:
+                return count, size
 
     def in_buckets(self, buckets: Collection[int]) -> Iterator[Add]:
         """Those of some buckets; the buckets should be few enough for their files to fit in memory."""
@@ -128,29 +150,27 @@ class LiveFiles:
             return
         from deltalakedb.transfer.vectors import hashed_files  # Arrow's functions cost time to import
 
-        for window in CheckpointScan(self._store, plan.checkpoint).windows(WINDOW):
-            for part in window.parts:
-                if isinstance(part, Piece) and (fast := hashed_files(part.batch, touched)) is not None:
-                    fast.add_to(made, wanted)
-                    continue
-                actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in touched)
-                rows = (hashed(a) for a in adds)
-                made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
+        for part in CheckpointScan(self._store, plan.checkpoint).parts():
             tick()
+            if isinstance(part, Piece) and (fast := hashed_files(part.batch, touched)) is not None:
+                fast.add_to(made, wanted)
+                continue
+            actions = part.actions() if isinstance(part, Piece) else part
+            adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in touched)
+            rows = (hashed(a) for a in adds)
+            made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
 
-    def _scalar(self, plan: Plan, tail: Tail, wanted: frozenset[int]) -> Iterator[Add]:
+    def _scalar(self, plan: Plan, tail: Tail, wanted: frozenset[int] | None) -> Iterator[Add]:
         if plan.checkpoint is None:
             return
-        for window in CheckpointScan(self._store, plan.checkpoint).windows(WINDOW):
-            for part in window.parts:
-                for action in part.actions() if isinstance(part, Piece) else part:
-                    if (
-                        isinstance(action, Add)
-                        and bucket_of(path_hash(action.path)) in wanted
-                        and file_key(action) not in tail.touched
-                    ):
-                        yield action
+        for part in CheckpointScan(self._store, plan.checkpoint).parts():
+            for action in part.actions() if isinstance(part, Piece) else part:
+                if (
+                    isinstance(action, Add)
+                    and (wanted is None or bucket_of(path_hash(action.path)) in wanted)
+                    and file_key(action) not in tail.touched
+                ):
+                    yield action
 
     def commits(self, plan: Plan) -> Iterator[list[Add | Remove]]:
         """The file actions of the commits after the checkpoint, removes first."""

@@ -26,9 +26,10 @@ from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
-from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.table.places import normal_location
+from deltalakedb.transfer.live import LiveFiles
+from deltalakedb.transfer.memory import memory_bound
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ COMMITS_PER_BATCH = 500
 BYTES_PER_BATCH = 8 * 1024 * 1024
 #: logs up to this many rows are counted exactly by a dry run
 _COUNTED_EXACTLY = 200_000
-#: what was measured: the process itself, a file in a batch, a file's action in JSON
+#: what was measured: the process itself, a file in a batch, a byte of its row, a file's action in JSON
 _MEMORY_AT_REST = 150 * 1024 * 1024
 _MEMORY_PER_ROW = 3_000
+_MEMORY_PER_BYTE = 6
+#: bytes of a decoded row from which on it is not a row as they were measured
+_WIDE = 4096
 _JSON_PER_ACTION = 500
 
 
@@ -183,9 +187,10 @@ def plan_import(
     made = replace(made, engine=choice.name, note=notes or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
-    files = list(reader.files())
-    check_places(files, TablePaths(location, get_config().catalog.allow_outside_paths, address.table))
-    return replace(made, num_files=len(files), size_bytes=sum(f.size for f in files), exact=True)
+    files = LiveFiles(reader, made.version, memory_bytes=memory_bound())
+    allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
+    count, size = files.placed_counts(allowed)
+    return replace(made, num_files=count, size_bytes=size, exact=True)
 
 
 def _before(database: Database, name: str, location: str) -> str | None:
@@ -272,15 +277,19 @@ def make_plan(
         base, checkpoint = "none", None
     else:
         base = "state" if checkpoint is None else "checkpoint"
-    rows = raw_bytes = largest = 0
+    rows = raw_bytes = largest = widest = 0
     if checkpoint is not None:
         scan = CheckpointScan(reader.store, checkpoint)
-        rows, raw_bytes = scan.rows, scan.raw_bytes
+        rows, raw_bytes, widest = scan.rows, scan.raw_bytes, scan.widest
         # a file of one row group is held in memory as it was compressed
         largest = max(meta.size for meta in checkpoint.files)
     size = min(
         batch_size or config.batch_size, max(1_000, config.memory_mb * 1024 * 1024 // 3 // _MEMORY_PER_ROW)
     )
+    per_row = _MEMORY_PER_ROW
+    if widest > _WIDE:
+        per_row = widest * _MEMORY_PER_BYTE
+        size = max(1, min(size, config.memory_mb * 1024 * 1024 // 3 // per_row))
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
     tails = sum(1 for _ in tail_batches(listing, tail))
@@ -303,7 +312,7 @@ def make_plan(
         size_bytes=None,
         exact=False,
         seconds=round((files * cost.microseconds + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
-        memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * _MEMORY_PER_ROW + largest,
+        memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * per_row + largest,
         # a commit's bytes are kept as they are, and become rows
         database_bytes=int(files * cost.bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte) + tail_bytes,
         passed_over=tuple(sorted(passed)),
