@@ -340,11 +340,13 @@ def test_a_replayed_batch_has_one_effect_whatever_it_does(
         sinks.transaction.write("ours", ids(10 + batch_id))
         sinks.transaction.table("ours").update(predicate="id >= 10", updates={"id": "id + 10"})
 
-    def run(app_id: str, checkpoint: str) -> None:
-        batch, failed = foreach_batch(catalog.uri, app_id, work), set[int]()
+    def run(app_id: str, checkpoint: str, *more: str) -> None:
+        batches = [foreach_batch(catalog.uri, name, work) for name in (app_id, *more)]
+        failed = set[int]()
 
         def dies_once(df: Any, number: int) -> None:
-            batch(df, number)
+            for batch in batches:
+                batch(df, number)
             if number not in failed:
                 failed.add(number)
                 raise RuntimeError("after the commit")
@@ -379,6 +381,10 @@ def test_a_replayed_batch_has_one_effect_whatever_it_does(
     with pytest.raises(StreamingQueryException, match="needs a new application id"):
         run("app", "two")
     assert (states(), {name: catalog.table(name).version() for name in seen}) == (after, versions)
+    with pytest.raises(
+        StreamingQueryException, match="two functions of foreach_batch are application 'twice'"
+    ):
+        run("twice", "three", "twice")
 
 
 @pytest.mark.parametrize("readable", [True, False])

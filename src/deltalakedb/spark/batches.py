@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.commits import by_transaction
 from deltalakedb.catalog.outbox import group
-from deltalakedb.exceptions import TableMissingError
+from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
 from deltalakedb.lake import Catalog
 from deltalakedb.spark.sinks import other_query
 from deltalakedb.table.overlay import committed_version
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
     from deltalakedb.table.transaction import Transaction
 
-#: where Spark tells the thread of a query which query it runs
+#: where Spark tells the thread of a query which query it runs, and which start of it this is
 _QUERY: Final = "sql.streaming.queryId"
+_RUN: Final = "spark.jobGroup.id"
+#: the last batch that each application of a query has done here, and in which start
+_done: dict[tuple[str, str, str | None], tuple[str, int]] = {}
 _NAMES: Final = uuid.UUID("9b1c9e3e-6f0d-4a52-8a3f-0d5f7e0c6b1a")
 
 
@@ -67,11 +70,12 @@ def foreach_batch(
 
     Args:
         catalog: The catalog's address.
-        app_id: A name for the query that no other has; one with a new checkpoint location needs a new name.
+        app_id: A name that no other query and no other function has. A query with a new checkpoint location
+            needs a new name.
         work: Called with the sinks, the batch and its number; it may be called again after a conflict.
 
     Raises:
-        InvalidArgumentError: By the function: another query has written batches under the same ``app_id``.
+        InvalidArgumentError: By the function: another one, or another query, has the same ``app_id``.
 
     Example:
         >>> def split(sinks, df, batch_id):
@@ -81,7 +85,14 @@ def foreach_batch(
     """
 
     def run(df: DataFrame, batch_id: int) -> None:
-        query = _query_of(df.sparkSession)
+        query, start = _query_of(df.sparkSession)
+        turn = None if query is None or start is None else (start, batch_id)
+        if turn is not None and _done.get((catalog, app_id, query)) == turn:
+            raise InvalidArgumentError(
+                f"two functions of foreach_batch are application {app_id!r} in one query: the second one "
+                "would be taken for a repetition of the first",
+                suggestion="give each an app_id of its own, or make one function of them",
+            )
 
         def once(tx: Transaction) -> None:
             if not tx._repeats:
@@ -94,6 +105,8 @@ def foreach_batch(
         try:
             with Catalog(catalog) as opened:
                 opened.run(once, txn_uuid=_id(app_id, query, batch_id))
+            if turn is not None:
+                _done[catalog, app_id, query] = turn
         finally:
             rows.unpersist()
 
@@ -105,12 +118,12 @@ def _id(app_id: str, query: str | None, batch_id: int) -> str:
     return f"spark-batch-{uuid.uuid5(_NAMES, json.dumps([app_id, query, batch_id]))}"
 
 
-def _query_of(spark: SparkSession) -> str | None:
-    """The id of the query that calls; None over Spark Connect, or if no query calls."""
+def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
+    """The id of the query that calls, and of its start; None over Spark Connect, or if no query calls."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return None
-    found: str | None = spark.sparkContext.getLocalProperty(_QUERY)
-    return found
+        return None, None
+    context = spark.sparkContext
+    return context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
 
 
 def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
