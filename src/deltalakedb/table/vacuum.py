@@ -26,7 +26,7 @@ from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
-from deltalakedb.table.orphans import orphans
+from deltalakedb.table.orphans import linked, orphans
 from deltalakedb.table.presence import missing
 from deltalakedb.table.referenced import file_names, needed_by, references
 from deltalakedb.table.source import SqlSource
@@ -237,7 +237,8 @@ def plan(
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
         files = {path: size for path, size in files.items() if not path.startswith(CHANGES)}
-    files = {path: files[path] for path in rule.among(files)}
+    behind_links = linked(table._row.location, found.needed) if files and table._root.is_local else ()
+    files = {path: files[path] for path in rule.among(files) if path not in behind_links}
     return VacuumPlan(source.snapshot.version, files, strangers, retention, shortest, enforce)
 
 
