@@ -181,6 +181,25 @@ def test_files_that_an_interrupted_vacuum_deleted_are_gone_for_the_next(
     assert ids_of(DeltaTable(uri)) == [3]
 
 
+def test_a_vacuum_that_gives_up_leaves_the_record_of_another(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    row = overwritten(uri)._row  # type: ignore[attr-defined]
+    database = Database.open(parse_uri(uri))
+    started = []
+    for number in (5, 6):
+        with database.write() as session:
+            started.append(vacuumed.record(session, row.table_id, ["x.parquet"]))
+        write_deltalake(uri, ids(number), mode="append")
+    with database.write() as session:
+        vacuumed.release(session, row.table_id, started[1], ["x.parquet"])
+        (left,) = vacuumed.among(session, row.table_id, {"x.parquet"})
+        assert (left.started, left.ended) == (started[0], None)
+        vacuumed.end(session, row.table_id, ["x.parquet"])
+        (left,) = vacuumed.among(session, row.table_id, {"x.parquet"})
+        assert left.ended == DeltaTable(uri).version()
+    assert vacuumed.unended(database, row) == []
+
+
 def test_a_vacuum_of_a_table_without_a_folder_has_nothing_to_do(table_uri: TableUri, tmp_path: Path) -> None:
     with use_config(Config(publish={"mode": "off"})):
         uri = table_uri("t")

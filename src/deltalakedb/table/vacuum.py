@@ -34,7 +34,7 @@ from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import deltalake
 
@@ -140,7 +140,7 @@ def _settle(table: SqlDeltaTable, found: VacuumPlan) -> None:
     left = [p for p in vacuumed.unended(table._database, table._row) if p not in found.files]
     if left and (gone := missing(table._root, [encode_path(path) for path in left])):
         with table._database.write() as session:
-            vacuumed.end_files(session, table._row.table_id, [decode_path(path) for path in gone])
+            vacuumed.end(session, table._row.table_id, [decode_path(path) for path in gone])
 
 
 class _Going:
@@ -169,7 +169,7 @@ class _Going:
 
     def end(self, session: Session) -> None:
         """Note that they are gone."""
-        vacuumed.end(session, self._row.table_id, self.started)
+        vacuumed.end(session, self._row.table_id, self.paths)
         self._ended = True
 
     def ensure_ended(self) -> None:
@@ -178,10 +178,12 @@ class _Going:
             with self._database.write() as session:
                 self.end(session)
 
-    def release(self, paths: Sequence[str]) -> None:
+    def release(self, paths: Collection[str]) -> None:
         """Let commits add files again that will not be deleted."""
+        kept = frozenset(paths)
+        self.paths = [path for path in self.paths if path not in kept]
         with self._database.write() as session:
-            vacuumed.forget(session, self._row.table_id, paths)
+            vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
 def plan(
@@ -270,20 +272,24 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]
     store, root = table._root.store, table._row.location
     deleted: list[str] = []
     seen, live = going.started, frozenset[str]()
-    for start in range(0, len(going.paths), _BATCH):
+    paths = list(going.paths)
+    for start in range(0, len(paths), _BATCH):
         try:
             oldest = in_flight_since(root) if found.strangers else None
             now = _looked_at(table)
         except DeltaSqlError:
-            going.release(going.paths[start:])
+            going.release(paths[start:])
             raise
         if now.snapshot.version != seen:
             seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), root)
+        batch = paths[start : start + _BATCH]
         due = [
             path
-            for path in going.paths[start : start + _BATCH]
+            for path in batch
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
+        if kept := set(batch).difference(due):
+            going.release(kept)
         failpoint("vacuum.deleting")
         store.delete_all(due)
         deleted += due
