@@ -38,6 +38,7 @@ def plain(bucket: Place) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(bucket.at("t"), storage_options=bucket.options)
 
 
+@pytest.mark.filterwarnings("ignore::deltalakedb.exceptions.DivergedWarning")
 @pytest.mark.parametrize("moment", ["before", "with the announcement", "at the deletion"])
 def test_files_that_another_engine_brought_back_stay(
     lake: Callable[..., DeltaTable], bucket: Place, monkeypatch: pytest.MonkeyPatch, moment: str

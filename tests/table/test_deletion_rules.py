@@ -181,6 +181,25 @@ def test_files_that_an_interrupted_vacuum_deleted_are_gone_for_the_next(
     assert ids_of(DeltaTable(uri)) == [3]
 
 
+def test_a_vacuum_that_gives_up_leaves_the_record_of_another(table_uri: TableUri) -> None:
+    uri = table_uri("t")
+    row = overwritten(uri)._row  # type: ignore[attr-defined]
+    database = Database.open(parse_uri(uri))
+    started = []
+    for number in (5, 6):
+        with database.write() as session:
+            started.append(vacuumed.record(session, row.table_id, ["x.parquet"]))
+        write_deltalake(uri, ids(number), mode="append")
+    with database.write() as session:
+        vacuumed.release(session, row.table_id, started[1], ["x.parquet"])
+        (left,) = vacuumed.among(session, row.table_id, {"x.parquet"})
+        assert (left.started, left.ended) == (started[0], None)
+        vacuumed.end(session, row.table_id, ["x.parquet"])
+        (left,) = vacuumed.among(session, row.table_id, {"x.parquet"})
+        assert left.ended == DeltaTable(uri).version()
+    assert vacuumed.unended(database, row) == []
+
+
 def test_a_vacuum_of_a_table_without_a_folder_has_nothing_to_do(table_uri: TableUri, tmp_path: Path) -> None:
     with use_config(Config(publish={"mode": "off"})):
         uri = table_uri("t")
@@ -256,12 +275,14 @@ def hostile_table(root: Path, paths: list[str]) -> None:
     """A plain table of two versions, whose third commit removes whatever it likes, long ago."""
     deltalake.write_deltalake(root, ids(1))
     deltalake.write_deltalake(root, ids(2), mode="overwrite")
-    removes = [
-        {"remove": {"path": p, "deletionTimestamp": 1, "dataChange": True, "size": 1}}
-        for p in (*paths, "expired.parquet")
-    ]
+    hostile_commit(root, 2, [*paths, "expired.parquet"])
+
+
+def hostile_commit(root: Path, version: int, paths: list[str]) -> None:
+    """A commit in the log that removes whatever it likes, long ago."""
+    removes = [{"remove": {"path": p, "deletionTimestamp": 1, "dataChange": True, "size": 1}} for p in paths]
     text = "".join(json.dumps(r) + "\n" for r in [{"commitInfo": {"operation": "DELETE"}}, *removes])
-    (root / "_delta_log" / f"{2:020}.json").write_text(text)
+    (root / "_delta_log" / f"{version:020}.json").write_text(text)
 
 
 def everything(root: Path) -> set[str]:
@@ -317,6 +338,20 @@ def test_a_live_file_behind_a_link_is_no_orphan(table_uri: TableUri, tmp_path: P
         assert catalog.gc("t", older_than_hours=0)[0].files == ()
     assert (root / "part=b").is_symlink()
     assert ids_of(DeltaTable(uri)) == [1]
+
+
+def test_a_removed_path_that_leads_to_a_live_file_is_kept(catalog_uri: str, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    deltalake.write_deltalake(root, ids(1, part="a"), partition_by=["part"])
+    (root / "part=a").rename(root / "store")
+    (root / "part=a").symlink_to(root / "store", target_is_directory=True)
+    (file,) = (root / "store").iterdir()
+    hostile_commit(root, 1, [f"store/{file.name}"])
+    with Catalog(catalog_uri, create=True) as catalog:
+        import_table(str(root), catalog.table_uri("t"))
+        for full in (False, True):
+            assert catalog.table("t").vacuum(dry_run=False, full=full) == []
+        assert ids_of(catalog.table("t")) == [1]
 
 
 def test_a_live_file_that_is_a_link_is_no_orphan(table_uri: TableUri) -> None:

@@ -36,37 +36,32 @@ class Vacuumed:
 
 
 def record(session: Session, table_id: int, paths: Collection[str]) -> int:
-    """Record files as being deleted, in the transaction that commits VACUUM START; the version of that."""
+    """Record files as being deleted, in the transaction that commits VACUUM START; the version of that.
+
+    Another vacuum that deletes one of them as well keeps its own record.
+    """
     version = _head(session, table_id)
-    hashes = {path: path_hash(path) for path in paths}
-    forget(session, table_id, paths)
+    _each(session, "forget", (table_id,), paths)
     columns = ("table_id", "path_hash", "path", "started", "ended")
-    session.insert("dl_vacuumed", columns, [(table_id, h, p, version, None) for p, h in hashes.items()])
+    rows = [(table_id, path_hash(path), path, version, None) for path in paths]
+    session.insert("dl_vacuumed", columns, rows)
     return version
 
 
-def forget(session: Session, table_id: int, paths: Collection[str]) -> None:
-    """Forget files that no vacuum deletes any more."""
-    for part in _parts(sorted({path_hash(path) for path in paths})):
-        session.run(_sql(session, "forget").expand(len(part)), (table_id, *part))
+def release(session: Session, table_id: int, started: int, paths: Collection[str]) -> None:
+    """Forget files that a vacuum will not delete."""
+    _each(session, "release", (table_id, started), paths)
 
 
-def end(session: Session, table_id: int, started: int) -> None:
-    """Note that a vacuum is done, in the transaction that commits VACUUM END."""
-    session.run(_sql(session, "end"), (_head(session, table_id), table_id, started))
-
-
-def end_files(session: Session, table_id: int, paths: Collection[str]) -> None:
-    """Note that files are gone which vacuums deleted that were interrupted."""
-    version = _head(session, table_id)
-    for part in _parts(sorted({path_hash(path) for path in paths})):
-        session.run(_sql(session, "end files").expand(len(part)), (version, table_id, *part))
+def end(session: Session, table_id: int, paths: Collection[str]) -> None:
+    """Note that files are gone, whichever vacuums deleted them."""
+    _each(session, "end", (_head(session, table_id), table_id), paths)
 
 
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
     """Those of some files that a vacuum deletes or has deleted."""
     found = []
-    for part in _parts(sorted({path_hash(path) for path in paths})):
+    for part in _parts(paths):
         rows = session.rows(_sql(session, "among").expand(len(part)), (table_id, *part))
         found += [Vacuumed(*row) for row in rows if row[0] in paths]
     return found
@@ -94,8 +89,15 @@ def _head(session: Session, table_id: int) -> int:
     return -1 if row is None else int(row[0])
 
 
-def _parts(values: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
+def _each(session: Session, name: str, params: Sequence[int], paths: Collection[str]) -> None:
+    """Run a statement for some files, many of them at a time."""
+    for part in _parts(paths):
+        session.run(_sql(session, name).expand(len(part)), (*params, *part))
+
+
+def _parts(paths: Collection[str]) -> Iterator[Sequence[int]]:
+    hashes = sorted({path_hash(path) for path in paths})
+    return (hashes[at : at + _AT_ONCE] for at in range(0, len(hashes), _AT_ONCE))
 
 
 def _sql(session: Session, name: str) -> Statement:

@@ -108,8 +108,7 @@ def vacuum_list(
         listed = listed.where(~listed["path"].startswith(CHANGES))
     expired = set(rule.among(found.expired))
     needed = found.needed | (found.expired.keys() - expired)
-    if root.is_local:
-        needed |= linked(root.location, needed)
+    needed |= linked(root.location, needed) if root.is_local else set()
     frame = _garbage(spark, listed, needed, expired, before)
     _note(table, "begin vacuum listing by Spark")
 

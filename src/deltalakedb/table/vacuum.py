@@ -26,7 +26,7 @@ from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
-from deltalakedb.table.orphans import orphans
+from deltalakedb.table.orphans import linked, orphans
 from deltalakedb.table.presence import missing
 from deltalakedb.table.referenced import file_names, needed_by, references
 from deltalakedb.table.source import SqlSource
@@ -34,7 +34,7 @@ from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import deltalake
 
@@ -141,7 +141,7 @@ def _settle(table: SqlDeltaTable, found: VacuumPlan) -> None:
     left = [p for p in vacuumed.unended(table._database, table._row) if p not in found.files]
     if left and (gone := missing(table._root, [encode_path(path) for path in left])):
         with table._database.write() as session:
-            vacuumed.end_files(session, table._row.table_id, [decode_path(path) for path in gone])
+            vacuumed.end(session, table._row.table_id, [decode_path(path) for path in gone])
 
 
 class _Going:
@@ -170,7 +170,7 @@ class _Going:
 
     def end(self, session: Session) -> None:
         """Note that they are gone."""
-        vacuumed.end(session, self._row.table_id, self.started)
+        vacuumed.end(session, self._row.table_id, self.paths)
         self._ended = True
 
     def ensure_ended(self) -> None:
@@ -179,10 +179,12 @@ class _Going:
             with self._database.write() as session:
                 self.end(session)
 
-    def release(self, paths: Sequence[str]) -> None:
+    def release(self, paths: Collection[str]) -> None:
         """Let commits add files again that will not be deleted."""
+        kept = frozenset(paths)
+        self.paths = [path for path in self.paths if path not in kept]
         with self._database.write() as session:
-            vacuumed.forget(session, self._row.table_id, paths)
+            vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
 def plan(
@@ -238,7 +240,8 @@ def plan(
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
         files = {path: size for path, size in files.items() if not path.startswith(CHANGES)}
-    files = {path: files[path] for path in rule.among(files)}
+    behind_links = linked(table._row.location, found.needed) if files and table._root.is_local else ()
+    files = {path: files[path] for path in rule.among(files) if path not in behind_links}
     return VacuumPlan(source.snapshot.version, files, strangers, retention, shortest, enforce)
 
 
@@ -270,20 +273,24 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]
     store, root = table._root.store, table._row.location
     deleted: list[str] = []
     seen, live = going.started, frozenset[str]()
-    for start in range(0, len(going.paths), _BATCH):
+    paths = list(going.paths)
+    for start in range(0, len(paths), _BATCH):
         try:
             oldest = in_flight_since(root) if found.strangers else None
             now = _looked_at(table)
         except DeltaSqlError:
-            going.release(going.paths[start:])
+            going.release(paths[start:])
             raise
         if now.snapshot.version != seen:
             seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), root)
+        batch = paths[start : start + _BATCH]
         due = [
             path
-            for path in going.paths[start : start + _BATCH]
+            for path in batch
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
+        if kept := set(batch).difference(due):
+            going.release(kept)
         failpoint("vacuum.deleting")
         store.delete_all(due)
         deleted += due

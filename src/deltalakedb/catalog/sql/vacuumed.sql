@@ -5,19 +5,20 @@ SELECT path, started, ended FROM dl_vacuumed WHERE table_id = ? AND path_hash IN
 
 -- name: ended
 -- files that are deleted for certain, with the version that ended their vacuum
-SELECT path, ended FROM dl_vacuumed WHERE table_id = ? AND ended IS NOT NULL;
+SELECT path, max(ended) FROM dl_vacuumed WHERE table_id = ? AND ended IS NOT NULL GROUP BY path;
 
 -- name: unended
-SELECT path FROM dl_vacuumed WHERE table_id = ? AND ended IS NULL;
+SELECT DISTINCT path FROM dl_vacuumed WHERE table_id = ? AND ended IS NULL;
 
--- name: end files
+-- name: end
 UPDATE dl_vacuumed SET ended = ? WHERE table_id = ? AND path_hash IN (??) AND ended IS NULL;
 
 -- name: forget
-DELETE FROM dl_vacuumed WHERE table_id = ? AND path_hash IN (??);
+-- what is known of earlier vacuums of these files that are done
+DELETE FROM dl_vacuumed WHERE table_id = ? AND path_hash IN (??) AND ended IS NOT NULL;
 
--- name: end
-UPDATE dl_vacuumed SET ended = ? WHERE table_id = ? AND started = ? AND ended IS NULL;
+-- name: release
+DELETE FROM dl_vacuumed WHERE table_id = ? AND started = ? AND path_hash IN (??);
 
 -- name: added since
 -- files that versions after one have added
