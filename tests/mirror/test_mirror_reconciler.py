@@ -174,7 +174,8 @@ def pile_up(database: Database, last: int) -> None:
             (last,),
         )
         session.run(
-            versions + "INSERT INTO dl_outbox SELECT t.table_id, v.n, 'pending', 0, NULL, NULL, NULL "
+            versions + "INSERT INTO dl_outbox (table_id, version, state, attempts) "
+            "SELECT t.table_id, v.n, 'pending', 0 "
             "FROM dl_tables t CROSS JOIN v",
             (last,),
         )
