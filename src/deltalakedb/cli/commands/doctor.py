@@ -36,10 +36,10 @@ _FINDINGS = {
 def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
-    A table is fine if it is not frozen, its location with a few of its data files is there, the commits since
-    its newest checkpoint are in _delta_log with their sizes and the newest ones byte for byte, that checkpoint
-    can be read and _last_checkpoint names no other, no commit has waited for more than 60 seconds, and nobody
-    else has committed there. Nothing is changed; `deltasql mirror verify` compares everything.
+    A table is fine if it is not frozen, its location and a few of its data files are there, the commits since
+    its newest checkpoint are in _delta_log with their sizes, the newest ones byte for byte, that checkpoint
+    can be read and _last_checkpoint names no later one, no commit has waited for more than 60 seconds, and
+    nobody else has committed there. Nothing is changed; `deltasql mirror verify` compares everything.
 
     \b
     Examples:
