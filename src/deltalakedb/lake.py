@@ -237,17 +237,24 @@ class Catalog:
         """Give a table another name; location and history stay."""
         return names.rename_table(self._database, name, validate_table_name(new_name))
 
-    def drop_table(self, name: str, *, force: bool = False) -> Table:
+    def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
         """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
 
         Args:
             name: The table.
             force: Drop it although some commits were never published and are then lost, or a fence keeps all
                 other writers out.
+            dry_run: Change nothing; what would be refused is refused.
         """
+        table = registry.find(self._database, name)
         if not force:
-            refuse_fenced(self._database, registry.find(self._database, name))
-        return names.drop_table(self._database, name, force=force)
+            refuse_fenced(self._database, table)
+        if not dry_run:
+            return names.drop_table(self._database, name, force=force)
+        if not force:
+            with self._database.read() as session:
+                names.refuse_unpublished(session, table)
+        return table
 
     def set_comment(self, name: str, comment: str | None) -> None:
         """Set or clear a table's comment."""

@@ -60,6 +60,8 @@ def copy_files(
 ) -> Copied:
     """Copy every file that a version of a log names, with its deletion vectors and change data.
 
+    `count_files` is what it would do.
+
     Raises:
         LogError: A file of the newest version is gone.
         InvalidArgumentError: Another file lies where one is to be copied to.
@@ -89,6 +91,26 @@ def top_level(log: LogToCopy) -> set[str]:
     return {relative.partition("/")[0] for relative, _ in _to_copy(log, Copied())}
 
 
+def count_files(log: LogToCopy, goal: Store) -> Copied:
+    """What `copy_files` would copy, from listings of both places.
+
+    Raises:
+        LogError, InvalidArgumentError: As `copy_files`; that files of one size differ is found by copying.
+    """
+    done = Copied()
+    sizes = {meta.path: meta.size for meta in log.source.list(recursive=True)}
+    there = {meta.path: meta.size for meta in goal.list(recursive=True)}
+    for path, live in _to_copy(log, done):
+        if (size := sizes.get(path)) is None:
+            _gone(done, log.table, path, live)
+        elif there.get(path, size) != size:
+            raise _occupied(goal, path)
+        else:
+            done.size += size
+            done.files += 1
+    return done
+
+
 def _to_copy(log: LogToCopy, done: Copied) -> Iterator[tuple[str, bool]]:
     """Paths below the root, each once, and whether the newest version needs them."""
     seen: set[str] = set()
@@ -108,15 +130,19 @@ def _count(done: Copied, table: Table, path: str, live: bool, copied: Future[int
     try:
         done.size += copied.result()
         done.files += 1
-    except StorageMissingError as error:
-        if live:
-            raise LogError(
-                f"the data file {path} of the newest version is gone",
-                table=table.name,
-                version=table.head.version,
-                suggestion="restore it from a copy, or export with data='none'",
-            ) from error
-        done.gone += 1
+    except StorageMissingError:
+        _gone(done, table, path, live)
+
+
+def _gone(done: Copied, table: Table, path: str, live: bool) -> None:
+    if live:
+        raise LogError(
+            f"the data file {path} of the newest version is gone",
+            table=table.name,
+            version=table.head.version,
+            suggestion="restore it from a copy, or export with data='none'",
+        )
+    done.gone += 1
 
 
 def _needed(log: LogToCopy) -> Iterator[tuple[str, bool]]:
@@ -159,10 +185,14 @@ def _copy(source: Store, goal: Store, path: str, mode: DataMode) -> int:
 def _put(file: Path, goal: Store, path: str) -> None:
     """Copy a file; what an earlier attempt left is fine, and anything else stays as it is."""
     if not goal.put_file(path, file) and not _is_same(file, goal, path):
-        raise InvalidArgumentError(
-            f"another file lies at {goal.location}/{path}; nothing was overwritten",
-            suggestion="move it away, or choose an empty place",
-        )
+        raise _occupied(goal, path)
+
+
+def _occupied(goal: Store, path: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"another file lies at {goal.location}/{path}; nothing was overwritten",
+        suggestion="move it away, or choose an empty place",
+    )
 
 
 def _link(source: Path, goal: Path) -> bool:

@@ -6,22 +6,24 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.catalog import commits, registry
+from deltalakedb.catalog import commits, outbox, registry
 from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, VerificationError
+from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableFrozenError, VerificationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.log.large_commits import commit_digest
 from deltalakedb.log.last_checkpoint import write_last_checkpoint
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.mirror import reconciler
+from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.mirror.fencing import refuse_fenced
+from deltalakedb.mirror.folder import require_folder
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import normal_location
-from deltalakedb.transfer.copying import Copied, DataMode, copy_files, top_level
+from deltalakedb.transfer.copying import Copied, DataMode, copy_files, count_files, top_level
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.log_copies import LogToCopy
 from deltalakedb.transfer.memory import memory_bound
@@ -174,7 +176,11 @@ def _in_place(
         dry_run=dry_run,
     )
     if dry_run:
-        return report
+        _refuse_what_waits(database, table, options)
+        refuse_fenced(database, table)
+        checked = verify_table(uri, level, storage_options=options)
+        _refuse_differences(checked, table)
+        return replace(report, verification=checked)
     with held(database, table.location):
         if table.state != "frozen":
             reconciler.reconcile(database, table.name, storage_options=options)
@@ -185,6 +191,22 @@ def _in_place(
         failpoint("export.verified")
         forget(database, table)
     return replace(report, version=table.head.version, verification=checked)
+
+
+def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
+    """Refuse a table with commits that could not be published; those that can be are published later."""
+    status = outbox.status_of(database, table.name)
+    if table.published_version == table.head.version or status is None or status.paused:
+        refuse_unpublished(database, table)
+        return
+    if table.state == "frozen" or outside.looked_at(database, status).ahead:
+        raise TableFrozenError(
+            f"commits of the table cannot be published: {table.state_reason or 'its log has others there'}",
+            table=table.name,
+            version=table.head.version,
+            suggestion="settle that first: `deltasql mirror status` and `deltasql mirror resolve`",
+        )
+    require_folder(database, table, open_store(table.location, options))
 
 
 # ---- elsewhere ----
@@ -215,7 +237,7 @@ def _elsewhere(
     if history == "full":
         report = replace(report, versions_gone=log.first - table.head.first_version)
     if dry_run:
-        return replace(report, num_files=table.head.num_files, size_bytes=table.head.size_bytes)
+        return _with_files(report, Copied() if data == "none" else count_files(log, goal))
     with held(database, target):
         copied = Copied()
         if data != "none":
@@ -231,13 +253,16 @@ def _elsewhere(
 
             checked = check_rows(checked, uri, target, options, storage_options)
         _refuse_differences(checked, table)
+    return replace(_with_files(report, copied), verification=checked)
+
+
+def _with_files(report: ExportReport, copied: Copied) -> ExportReport:
     return replace(
         report,
         num_files=copied.files,
         size_bytes=copied.size,
         files_outside=copied.outside,
         files_gone=copied.gone,
-        verification=checked,
     )
 
 

@@ -32,7 +32,9 @@ def command(invocation: Invocation, table: str, force: bool, dry_run: bool) -> i
     with invocation.open_table(table) as (catalog, name):
         row = catalog.describe(name)
         what = f"{name} (version {row.head.version}, {render.many(row.head.num_files, 'file')})"
-        if not dry_run:
+        if dry_run:
+            catalog.drop_table(name, force=force, dry_run=True)
+        else:
             if not invocation.confirm(f"Drop {what} from {catalog.uri}? Its files at {row.location} stay."):
                 invocation.output.note("Nothing was changed.")
                 return ExitCode.ERROR

@@ -91,6 +91,11 @@ def command(
         raise click.UsageError("--once goes with --follow")
     if follow and (catch_up or dry_run):
         raise click.UsageError("--follow goes with neither --catch-up nor --dry-run")
+    if catch_up and dry_run:
+        raise click.UsageError(
+            "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
+            "shows how far the log is ahead"
+        )
     address = invocation.table_address(table)
     uri = address.to_uri(redact=False)
     which, level = cast("History", history), cast("Level", verify)
