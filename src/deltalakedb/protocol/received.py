@@ -79,7 +79,7 @@ def decode_received(
     if data.startswith(b"\xef\xbb\xbf"):
         raise _broken(f"{source} begins with a byte order mark")
     for number, line in enumerate(lines, start=1):
-        _check_json(line, f"{source}, line {number}")
+        _check_json(line.decode(), f"{source}, line {number}")
     for action in actions:
         if isinstance(action, UnknownAction | Sidecar | CheckpointMetadata):
             raise ProtocolError(f"a commit cannot hold the action {kind_of(action)[:60]!r}", version=version)
@@ -106,8 +106,8 @@ def _broken(what: str) -> LogCorruptError:
     return LogCorruptError(what, suggestion="one JSON object a line, in UTF-8, with one action in each")
 
 
-def _check_json(line: bytes, where: str) -> None:
-    """Refuse a line that some reader's JSON parser refuses or reads otherwise."""
+def _check_json(text: str, where: str) -> None:
+    """Refuse JSON that some reader's parser refuses or reads otherwise."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -116,7 +116,10 @@ def _check_json(line: bytes, where: str) -> None:
         return found
 
     # numbers stay text: only names, nesting and characters matter here
-    value = json.loads(line, object_pairs_hook=unique, parse_int=str, parse_float=str)
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError) as e:
+        raise _broken(f"{where}: the JSON is not valid, or nested too deeply") from e
     level, depth = [value], 0
     while level:
         depth += 1
@@ -153,7 +156,7 @@ def _check_metadata(metadata: Metadata) -> None:
         raise ProtocolError(f"the table's format is {metadata.format.provider[:60]!r}, not parquet")
     _check_time("createdTime", metadata.created_time)
     schema = parse_schema(metadata.schema_string)
-    _check_json(metadata.schema_string.encode(), "schemaString")
+    _check_json(metadata.schema_string, "schemaString")
     mode = mapping_mode(metadata)
     if mode not in ("none", "name", "id"):
         raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, and not none, name or id")
