@@ -192,14 +192,18 @@ def _check_type(kind: DataType, where: str, *, mapped: bool) -> None:
 def _check_features(
     actions: Sequence[Action], protocol: Protocol, metadata: Metadata, schema: StructType
 ) -> None:
-    """Refuse what needs a feature that the protocol does not name: readers would not look for it."""
-    types = set(_type_names(schema))
-    uses = {
-        "columnMapping": mapping_mode(metadata) != "none",
-        "deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions),
-        "timestampNtz": "timestamp_ntz" in types,
-        "variantType": "variant" in types,
-    }
+    """Refuse what needs a feature that the protocol does not name: readers would not look for it.
+
+    A table that was imported without them goes on: only what this commit brings is judged.
+    """
+    uses = {"deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions)}
+    if any(isinstance(a, Metadata | Protocol) for a in actions):
+        types = set(_type_names(schema))
+        uses |= {
+            "columnMapping": mapping_mode(metadata) != "none",
+            "timestampNtz": "timestamp_ntz" in types,
+            "variantType": "variant" in types,
+        }
     named = {name.removesuffix("-preview") for name in reader_features(protocol)}
     if missing := [name for name, is_used in uses.items() if is_used and name not in named]:
         raise ProtocolError(f"the table uses the feature {missing[0]}, and its protocol does not name it")
