@@ -63,7 +63,7 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
-def patterns() -> list[tuple[str, str, re.Pattern[str], frozenset[str]]]:
+def patterns() -> list[tuple[str, str, re.Pattern[Any], frozenset[str]]]:
     """Every pattern with its module, its name and the methods it is used with."""
     found = []
     for module, tree in modules().items():
@@ -94,7 +94,9 @@ def apply_patterns(report: Any) -> None:
         for method in methods:
             for text in attacks:
                 report(f"{module}.{name}.{method} on {text[:20]!r}")
-                given = text[: BOUNDED.get((module, name), SIZE + 1)]
+                given: Any = text[: BOUNDED.get((module, name), SIZE + 1)]
+                if isinstance(pattern.pattern, bytes):
+                    given = given.encode()
                 if method == "sub":
                     pattern.sub("", given)
                 else:

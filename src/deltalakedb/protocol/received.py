@@ -79,7 +79,7 @@ def decode_received(
     if data.startswith(b"\xef\xbb\xbf"):
         raise _broken(f"{source} begins with a byte order mark")
     for number, line in enumerate(lines, start=1):
-        _check_json(line, f"{source}, line {number}")
+        _check_json(line.decode(), f"{source}, line {number}")
     for action in actions:
         if isinstance(action, UnknownAction | Sidecar | CheckpointMetadata):
             raise ProtocolError(f"a commit cannot hold the action {kind_of(action)[:60]!r}", version=version)
@@ -106,8 +106,8 @@ def _broken(what: str) -> LogCorruptError:
     return LogCorruptError(what, suggestion="one JSON object a line, in UTF-8, with one action in each")
 
 
-def _check_json(line: bytes, where: str) -> None:
-    """Refuse a line that some reader's JSON parser refuses or reads otherwise."""
+def _check_json(text: str, where: str) -> None:
+    """Refuse JSON that some reader's parser refuses or reads otherwise."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -116,7 +116,10 @@ def _check_json(line: bytes, where: str) -> None:
         return found
 
     # numbers stay text: only names, nesting and characters matter here
-    value = json.loads(line, object_pairs_hook=unique, parse_int=str, parse_float=str)
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError) as e:
+        raise _broken(f"{where}: the JSON is not valid, or nested too deeply") from e
     level, depth = [value], 0
     while level:
         depth += 1
@@ -153,7 +156,7 @@ def _check_metadata(metadata: Metadata) -> None:
         raise ProtocolError(f"the table's format is {metadata.format.provider[:60]!r}, not parquet")
     _check_time("createdTime", metadata.created_time)
     schema = parse_schema(metadata.schema_string)
-    _check_json(metadata.schema_string.encode(), "schemaString")
+    _check_json(metadata.schema_string, "schemaString")
     mode = mapping_mode(metadata)
     if mode not in ("none", "name", "id"):
         raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, and not none, name or id")
@@ -189,14 +192,18 @@ def _check_type(kind: DataType, where: str, *, mapped: bool) -> None:
 def _check_features(
     actions: Sequence[Action], protocol: Protocol, metadata: Metadata, schema: StructType
 ) -> None:
-    """Refuse what needs a feature that the protocol does not name: readers would not look for it."""
-    types = set(_type_names(schema))
-    uses = {
-        "columnMapping": mapping_mode(metadata) != "none",
-        "deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions),
-        "timestampNtz": "timestamp_ntz" in types,
-        "variantType": "variant" in types,
-    }
+    """Refuse what needs a feature that the protocol does not name: readers would not look for it.
+
+    A table that was imported without them goes on: only what this commit brings is judged.
+    """
+    uses = {"deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions)}
+    if any(isinstance(a, Metadata | Protocol) for a in actions):
+        types = set(_type_names(schema))
+        uses |= {
+            "columnMapping": mapping_mode(metadata) != "none",
+            "timestampNtz": "timestamp_ntz" in types,
+            "variantType": "variant" in types,
+        }
     named = {name.removesuffix("-preview") for name in reader_features(protocol)}
     if missing := [name for name, is_used in uses.items() if is_used and name not in named]:
         raise ProtocolError(f"the table uses the feature {missing[0]}, and its protocol does not name it")
