@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -79,27 +81,32 @@ def test_a_transaction_that_only_reads_may_rest(catalog_uri: str, pg_dsn: str, t
         assert check_table(catalog, "a", published=True).ids == [1, 2]
 
 
+def _forward(listener: socket.socket, socket_dir: str) -> None:
+    """Send what comes in at a listener to the server's socket, and back."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=forward, args=(client,), daemon=True).start()
+
+    def forward(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.connect(f"{socket_dir}/.s.PGSQL.5432")
+            while True:
+                for end in select.select([client, server], [], [])[0]:
+                    if not (data := end.recv(1 << 16)):
+                        return
+                    (server if end is client else client).sendall(data)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
 @pytest.fixture
 def tcp_uri(pg_database: PostgresDatabase, pg_schema: str) -> Iterator[str]:
-    """A catalog's address over TCP: what comes in there goes to the server's socket."""
+    """A catalog's address over TCP."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    client, _ = listener.accept()
-                    threading.Thread(target=forward, args=(client,), daemon=True).start()
-
-        def forward(client: socket.socket) -> None:
-            with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
-                server.connect(f"{pg_database.socket_dir}/.s.PGSQL.5432")
-                while True:
-                    for end in select.select([client, server], [], [])[0]:
-                        if not (data := end.recv(1 << 16)):
-                            return
-                        (server if end is client else client).sendall(data)
-
-        threading.Thread(target=serve, daemon=True).start()
+        _forward(listener, pg_database.socket_dir)
         port = listener.getsockname()[1]
         yield f"deltasql://postgres/postgres@127.0.0.1:{port}/{pg_database.name}/{pg_schema}"
         listener.shutdown(socket.SHUT_RDWR)
@@ -153,3 +160,64 @@ def test_a_server_that_never_answers_a_connection_is_given_up() -> None:
         uri = f"deltasql://postgres/u@127.0.0.1:{port}/db/s?connect_timeout=2"
         with pytest.raises(DeltaSqlError):
             Catalog(uri, create=True)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def far_side() -> Iterator[tuple[str, str]]:
+    """Another network stack: its name, and our address as it sees us. The link to it can be taken down."""
+    number = os.getpid() % 250
+    name, ours, theirs = f"dl{os.getpid()}", f"10.97.{number}.1", f"10.97.{number}.2"
+    try:
+        _ip("netns", "add", name)
+        _ip("link", "add", f"{name}a", "type", "veth", "peer", "name", f"{name}b", "netns", name)
+        _ip("addr", "add", f"{ours}/24", "dev", f"{name}a")
+        _ip("link", "set", f"{name}a", "up")
+        _ip("-n", name, "addr", "add", f"{theirs}/24", "dev", f"{name}b")
+        _ip("-n", name, "link", "set", f"{name}b", "up")
+    except (OSError, subprocess.CalledProcessError) as error:
+        with suppress(OSError, subprocess.CalledProcessError):
+            _ip("netns", "del", name)
+        pytest.skip(f"this user cannot make a network that can be cut: {error}")
+    yield name, ours
+    _ip("netns", "del", name)
+
+
+READS = """
+import sys
+from deltalakedb import Catalog
+from deltalakedb.exceptions import CatalogUnavailableError
+catalog = Catalog(sys.argv[1], config={"postgres": {"network_timeout_s": 3, "connect_timeout_s": 2}})
+print(len(catalog.tables()), flush=True)
+sys.stdin.readline()
+try:
+    print(catalog.tables())
+except CatalogUnavailableError:
+    print("given up")
+"""
+
+
+def test_a_read_over_a_dead_network_is_given_up(
+    far_side: tuple[str, str], pg_database: PostgresDatabase, pg_schema: str
+) -> None:
+    name, address = far_side
+    Catalog(pg_database.catalog_uri(pg_schema), create=True).close()
+    with socket.create_server((address, 0)) as listener:
+        _forward(listener, pg_database.socket_dir)
+        port = listener.getsockname()[1]
+        uri = f"deltasql://postgres/postgres@{address}:{port}/{pg_database.name}/{pg_schema}?sslmode=disable"
+        with subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-c", READS, uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "0\n"
+            _ip("link", "set", f"{name}a", "down")  # from now on nothing arrives, and nobody is told
+            # without limits the kernel tries for a quarter of an hour
+            assert reader.communicate("\n", timeout=60)[0] == "given up\n"
+        listener.shutdown(socket.SHUT_RDWR)

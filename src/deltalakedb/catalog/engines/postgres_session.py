@@ -441,7 +441,8 @@ def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
             yield from pipeline._fetch_gen(flush=False)  # noqa: SLF001
 
     with connection.pipeline() as pipeline:
-        pipeline._exit_gen = end  # type: ignore[method-assign, assignment]  # noqa: SLF001
+        if hasattr(pipeline, "_exit_gen"):  # what is private to the driver may change
+            pipeline._exit_gen = end  # type: ignore[method-assign, assignment]  # noqa: SLF001
         yield
 
 
