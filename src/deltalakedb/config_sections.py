@@ -101,6 +101,15 @@ class PostgresConfig(Section):
     lock_timeout_s: Seconds = Field(
         default=30.0, description="seconds to wait for a lock; a commit tries twice"
     )
+    hold_timeout_s: Seconds = Field(
+        default=20.0,
+        description="seconds a writer may hold locks without a word to the server; 0: any",
+    )
+    network_timeout_s: int = Field(
+        default=20,
+        ge=0,
+        description="seconds until a dead network ends a connection; 0: as the system has it",
+    )
 
 
 class PublishConfig(Section):

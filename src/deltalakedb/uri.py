@@ -106,8 +106,8 @@ class Address:
             return False
         env = os.environ if environ is None else environ
         hosts = self.host or env.get("PGHOST") or ""
-        if not hosts and env.get("PGSERVICE"):
-            return True
+        if env.get("PGSERVICE"):
+            return True  # a service's host goes before PGHOST, its hostaddr before both
         return any(not is_local(h) for h in (*hosts.split(","), *env.get("PGHOSTADDR", "").split(",")))
 
     def driver_options(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:

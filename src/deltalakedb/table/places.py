@@ -19,6 +19,8 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
+#: bytes of a folder's name that is made of a part of a table's; a suffix and hidden names have room beside it
+_LONGEST_FOLDER = 200
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 #: what is left as it is in the URL of an object
 SAFE_IN_URLS = "/-_.~!$&'()*+,;=:@"
@@ -80,9 +82,14 @@ def place_for(database: Database, name: str, location: str | None) -> str:
             table=name,
             suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
         )
-    *namespace, last = name.split(".")
+    *namespace, last = (_folder(part) for part in name.split("."))
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])
     return _readable(normal_location(folder), name)
+
+
+def _folder(part: str) -> str:
+    """A part of a table's name as a folder's: file systems take 255 bytes, a name may have more."""
+    return part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip()
 
 
 def _readable(location: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A small pool of connections: bounded, checked when stale, aware of forks, closed at exit."""
+"""A small pool of connections: bounded, checked when stale, closed when idle or at exit, aware of forks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Pool(Generic[C]):
         size: The most connections open at once.
         timeout: How long to wait for one, in seconds.
         check_after: Idle seconds after which a connection is checked before it is lent.
-        idle: Idle seconds after which a connection is closed rather than lent.
+        idle: Idle seconds after which a connection is closed, whether somebody asks for one or not.
+        keep: So many stay open even if they are idle.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class Pool(Generic[C]):
         timeout: float,
         check_after: float,
         idle: float,
+        keep: int = 0,
     ) -> None:
         self._connect, self._close, self._healthy = connect, close, healthy
         self._size, self._timeout, self._check_after, self._idle_limit = size, timeout, check_after, idle
+        self._keep = keep
         self._reset()
         _pools.add(self)  # type: ignore[arg-type]  # the set holds pools of any connection type
 
@@ -58,6 +61,7 @@ class Pool(Generic[C]):
         self._ready = threading.Condition()
         self._idle: deque[tuple[float, C]] = deque()
         self._open = 0
+        self._timer: threading.Timer | None = None
 
     def take(self) -> C:
         """Borrow a connection; CatalogBusyError when none comes free in time."""
@@ -82,7 +86,7 @@ class Pool(Generic[C]):
             if since is None:
                 return self._fresh()
             rested = time.monotonic() - since
-            if rested < self._check_after or (rested < self._idle_limit and self._healthy(connection)):  # type: ignore[arg-type]
+            if rested < self._check_after or self._healthy(connection):  # type: ignore[arg-type]
                 self._report()
                 return connection  # type: ignore[return-value]
             self.discard(connection)  # type: ignore[arg-type]
@@ -95,7 +99,33 @@ class Pool(Generic[C]):
         with self._ready:
             self._idle.append((time.monotonic(), connection))
             self._ready.notify()
+            if self._open > self._keep:
+                self._watch(self._idle_limit)
         self._report()
+
+    def _watch(self, seconds: float) -> None:
+        """Look after a while for idle connections. One timer runs on over many uses: each is a thread."""
+        if self._timer is not None:
+            return
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look(self) -> None:
+        """Close connections that nobody has used for too long, the oldest first."""
+        with _closing:
+            with self._ready:
+                self._timer = None
+            while self._pid == os.getpid():
+                with self._ready:
+                    if not self._idle or self._open <= self._keep:
+                        return
+                    left = self._idle[0][0] + self._idle_limit - time.monotonic()
+                    if left > 0:
+                        self._watch(left)
+                        return
+                    _, connection = self._idle.popleft()
+                self.discard(connection)
 
     def discard(self, connection: C) -> None:
         """Give back a connection that must not be used again."""
@@ -126,7 +156,13 @@ class Pool(Generic[C]):
                 _, connection = self._idle.pop()
             self.discard(connection)
 
-    close = drop_idle
+    def close(self) -> None:
+        """Close what is idle, and look for nothing any more."""
+        with self._ready:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        self.drop_idle()
 
     def usage(self) -> tuple[int, int]:
         """Connections lent and open."""
@@ -149,6 +185,15 @@ class Pool(Generic[C]):
             used, total = self.usage()
             telemetry.emit("pool_connections", used, state="used")
             telemetry.emit("pool_connections", total, state="open")
+
+
+#: held while a timer closes connections: a fork in the middle would leave the child half a driver
+_closing = threading.Lock()
+os.register_at_fork(
+    before=lambda: _closing.acquire(),
+    after_in_parent=lambda: _closing.release(),
+    after_in_child=lambda: _closing.release(),
+)
 
 
 @atexit.register

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deltalakedb import extras
+from deltalakedb.address_options import is_local
 from deltalakedb.catalog.engines.base import Dialect, Durability, Engine, Row, Session
 from deltalakedb.catalog.engines.pool import Pool
 from deltalakedb.catalog.engines.postgres_session import PostgresSession
@@ -112,6 +113,10 @@ class PostgresEngine(Engine):
         self._cursors: weakref.WeakKeyDictionary[psycopg.Connection[Row], psycopg.Cursor[Row]] = (
             weakref.WeakKeyDictionary()
         )
+        # The server ends a writer's transaction if its client stops or is cut off in the middle: others wait
+        # for its locks. Transactions that only read may rest as long as their user likes.
+        limit = int(config.postgres.hold_timeout_s * 1000)
+        self._bounded = (f"SET LOCAL idle_in_transaction_session_timeout = {limit}",) if limit else ()
         pool = config.pool
         self._pool: Pool[psycopg.Connection[Row]] = Pool(
             self._connect,
@@ -121,9 +126,11 @@ class PostgresEngine(Engine):
             timeout=pool.timeout_s,
             check_after=pool.health_check_s,
             idle=pool.idle_s,
+            keep=pool.min_size,
         )
 
-    def _connect(self) -> psycopg.Connection[Row]:
+    def connection_settings(self) -> dict[str, Any]:
+        """What a connection is made with; TLS is decided by where libpq really connects."""
         address, config = self.address, self.config.postgres
         settings = {
             "host": address.host,
@@ -133,18 +140,51 @@ class PostgresEngine(Engine):
             "dbname": address.database,
             "connect_timeout": int(config.connect_timeout_s),
             "application_name": "deltalakedb",
+            **_network_limits(config.network_timeout_s),
             "client_encoding": "UTF8",  # by default the database's own, which may know no characters at all
-            **address.driver_options(),
+            **address.driver_options(self._libpq_environment()),
         }
         server_options = [f"-c lock_timeout={int(config.lock_timeout_s * 1000)}"]
         if config.statement_timeout_s:
             server_options.append(f"-c statement_timeout={int(config.statement_timeout_s * 1000)}")
+        if limit := config.network_timeout_s:
+            # the server's end of the same: it would keep the locks of a client that is cut off for hours
+            server_options += [
+                f"-c tcp_keepalives_idle={max(1, limit // 2)}",
+                f"-c tcp_keepalives_interval={max(1, limit // 4)}",
+                "-c tcp_keepalives_count=2",
+                f"-c tcp_user_timeout={limit * 1000}",
+            ]
         if own := settings.get("options"):
             server_options.append(str(own))
         # blind appends wait for a head and then take it as it is, whatever a server's default may be
         server_options.append(r"-c default_transaction_isolation=read\ committed")
         settings["options"] = " ".join(server_options)
-        given = {k: v for k, v in settings.items() if v is not None}
+        return {k: v for k, v in settings.items() if v is not None}
+
+    def _libpq_environment(self) -> dict[str, str]:
+        """What libpq takes from the environment and from service files, by the names of its variables."""
+        return {
+            option.envvar.decode(): option.val.decode()
+            for option in self.driver.pq.Conninfo.get_defaults()
+            if option.envvar and option.val is not None and option.val != option.compiled
+            # what a service says is in the other options already
+            if option.keyword not in (b"service", b"servicefile")
+        }
+
+    def _refuse_unverified(self, connection: psycopg.Connection[Row], given: Mapping[str, Any]) -> None:
+        """End a connection that was taken for local but left the machine, as a false localhost does."""
+        peer = connection.info.hostaddr
+        if is_local(peer) or "sslmode" in given or "PGSSLMODE" in self._libpq_environment():
+            return
+        connection.close()
+        raise CatalogAccessError(
+            f"{self.address.catalog.to_uri()} leads to {peer}, another machine, without verified TLS",
+            suggestion="check what the host's name means here, or choose sslmode in the address",
+        )
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        given = self.connection_settings()
         try:
             for _ in range(_FRESH_ATTEMPTS - 1):
                 if (connection := self._set_up(given)) is not None:
@@ -160,6 +200,7 @@ class PostgresEngine(Engine):
         connection: psycopg.Connection[Row] = self.driver.connect(
             autocommit=True, cursor_factory=self.driver.RawCursor, **given
         )
+        self._refuse_unverified(connection, given)
         try:
             found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
         except BaseException as error:
@@ -235,13 +276,14 @@ class PostgresEngine(Engine):
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One READ COMMITTED transaction; what must not move is locked by row."""
-        with self._transaction("BEGIN") as session:
+        with self._transaction("BEGIN", *self._bounded) as session:
             yield session
 
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
         """A transaction that does not wait for its own flush to disk."""
-        with self._transaction("BEGIN", "SET LOCAL synchronous_commit = off", repeatable=True) as session:
+        begin = ("BEGIN", "SET LOCAL synchronous_commit = off", *self._bounded)
+        with self._transaction(*begin, repeatable=True) as session:
             yield session
 
     def change(
@@ -330,6 +372,11 @@ class PostgresEngine(Engine):
             return CatalogNotFoundError(
                 f"{where}: {text}", suggestion="create the database, or check its name in the address"
             )
+        if state == "25P03":
+            return CatalogUnavailableError(
+                f"Postgres ended a transaction whose client did not go on: {text}",
+                suggestion="try again; if the client was not stopped, raise postgres.hold_timeout_s",
+            )
         if state in {"55P03", "40P01", "40001", "57014"}:
             return CatalogBusyError(
                 f"Postgres gave up waiting: {text}",
@@ -361,6 +408,19 @@ class PostgresEngine(Engine):
                 suggestion="check that the server runs, host and port, and that it takes more connections",
             )
         return CatalogError(f"Postgres refused: {text}")
+
+
+def _network_limits(seconds: int) -> dict[str, int]:
+    """libpq's parameters by which a connection over a dead network ends after some seconds."""
+    if not seconds:
+        return {}
+    return {
+        "keepalives": 1,
+        "keepalives_idle": max(1, seconds // 2),
+        "keepalives_interval": max(1, seconds // 4),
+        "keepalives_count": 2,
+        "tcp_user_timeout": seconds * 1000,
+    }
 
 
 #: libpq keeps no SQLSTATE of a refused connection, so the server's words must do

@@ -124,7 +124,7 @@ class PostgresSession(Session):
         """
         for again in (False, True):
             try:
-                with self.connection.pipeline():
+                with _pipeline(self.connection):
                     for statement in self._begin:
                         self.connection.execute(statement)
                     found = (
@@ -279,7 +279,7 @@ class PostgresSession(Session):
         if self._waiting or self._begin:
             self.send()
         try:
-            with self.connection.cursor() as cursor:
+            with self.connection.cursor() as cursor, _pipeline(self.connection):
                 cursor.executemany(_placeholders(str(statement)), params)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
@@ -352,7 +352,7 @@ class PostgresSession(Session):
 
     def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
         together = len(self._begin) + len(groups) + bool(end) > 1
-        with self.connection.pipeline() if together else nullcontext():
+        with _pipeline(self.connection) if together else nullcontext():
             for statement in self._begin:
                 self.connection.execute(statement)
             for group in groups:
@@ -422,6 +422,28 @@ class PostgresSession(Session):
             row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
             self._now = int(row[0]) if row else super().now_ms()
         return self._now
+
+
+@contextmanager
+def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
+    """Statements sent together, after which the server may end an idle transaction.
+
+    The driver sends a Flush after the last Sync, and that message stops the server's clock for idle
+    transactions: a client that stopped there would keep its locks for good. After a Sync the server sends
+    everything anyway.
+    """
+
+    def end() -> Iterator[Any]:
+        try:
+            pipeline._enqueue_sync()  # noqa: SLF001
+            yield from pipeline._communicate_gen()  # noqa: SLF001
+        finally:
+            yield from pipeline._fetch_gen(flush=False)  # noqa: SLF001
+
+    with connection.pipeline() as pipeline:
+        if hasattr(pipeline, "_exit_gen"):  # what is private to the driver may change
+            pipeline._exit_gen = end  # type: ignore[method-assign, assignment]  # noqa: SLF001
+        yield
 
 
 def _unknown() -> CommitUnknownError:

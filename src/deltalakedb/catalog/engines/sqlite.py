@@ -276,6 +276,7 @@ class SqliteEngine(Engine):
             timeout=pool.timeout_s,
             check_after=pool.health_check_s,
             idle=pool.idle_s,
+            keep=pool.min_size,
         )
         self._gate = ForkGate(self.close, str(self.path))
 
