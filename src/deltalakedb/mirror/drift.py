@@ -23,7 +23,7 @@ from deltalakedb.log.listing import last_checkpoint, list_log
 from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, meaning
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
 
@@ -251,6 +251,10 @@ def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
     return _State(metadata, protocol, frozenset(keys))
 
 
+def _same(one: Metadata | Protocol | None, other: Metadata | Protocol | None) -> bool:
+    return one == other or (one is not None and other is not None and meaning(one) == meaning(other))
+
+
 def _key(add: Add) -> tuple[str, str]:
     return canonical_path(add.path), add.dv_id
 
@@ -265,9 +269,9 @@ def _compared(
         # a store that is away says nothing of what is there
         yield Finding(kind, version, error.message)
         return
-    if mine.metadata != other.metadata:
+    if not _same(mine.metadata, other.metadata):
         yield Finding(kind, version, "the metadata differs")
-    elif mine.protocol != other.protocol:
+    elif not _same(mine.protocol, other.protocol):
         yield Finding(kind, version, "the protocol differs")
     elif mine.files != other.files:
         lost, extra = len(mine.files - other.files), len(other.files - mine.files)

@@ -6,12 +6,13 @@ that a float cannot hold arrive as exact values from the codec (`protocol.codec`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias, cast
 
-from deltalakedb.exceptions import ProtocolError
+from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.fields import Fields, JsonDict, nested
+from deltalakedb.protocol.json_text import decode_json
 
 
 @nested
@@ -326,18 +327,28 @@ KINDS: Mapping[str, type[Fields]] = {
 _KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 
 
-def action_from_dict(line: Mapping[str, Any]) -> Action | None:
+def action_from_dict(line: Mapping[str, Any], warn: Callable[[str], None] | None = None) -> Action | None:
     """The action in one log line, or None for a line that holds none (``{}`` or only nulls).
 
+    Args:
+        line: The line.
+        warn: Called with the unknown keys that stand beside the action.
+
     Raises:
-        ProtocolError: The action is malformed, or the line holds more than one.
+        ProtocolError: The action is malformed, or the line holds more than one that is known.
     """
     present = [item for item in line.items() if item[1] is not None]
     if not present:
         return None
     if len(present) > 1:
-        kinds = ", ".join(kind for kind, _ in present)
-        raise ProtocolError(f"a line holds one action, not {len(present)}: {kinds}")
+        # other engines read the action that they know and pass over the rest
+        known = [item for item in present if item[0] in KINDS]
+        if len(known) > 1:
+            kinds = ", ".join(kind for kind, _ in known)
+            raise ProtocolError(f"a line holds one action, not {len(known)}: {kinds}")
+        present = known or present
+        if warn is not None:
+            warn(", ".join(sorted(kind for kind, _ in line.items() if kind != present[0][0])))
     kind, value = present[0]
     if (cls := KINDS.get(kind)) is None:
         return UnknownAction(kind=kind, value=value)
@@ -351,6 +362,38 @@ def action_to_dict(action: Action) -> JsonDict:
     if isinstance(action, UnknownAction):
         return action.to_dict()
     return {_KIND_OF[type(action)]: action.to_dict()}
+
+
+def meaning(action: Fields) -> JsonDict:
+    """An action as plain data that is the same for every spelling of the same state.
+
+    Checkpoints spell states anew: the schema's JSON and the lists of features in another order, without
+    fields that their writer does not know, and with empty values for missing ones.
+    """
+    out = {
+        name: value
+        for name, value in replace(action, extra={}).to_dict().items()
+        if value is not None and value not in ({}, [], "")
+    }
+    if isinstance(action, Metadata):
+        out["schemaString"] = _parsed(action.schema_string)
+        out["configuration"] = {k: v for k, v in action.configuration.items() if v is not None}
+        out["format"] = (action.format.provider, dict(action.format.options))
+    elif isinstance(action, Protocol):
+        out["readerFeatures"] = frozenset(action.reader_features or ())
+        out["writerFeatures"] = frozenset(action.writer_features or ())
+    elif isinstance(action, Txn):
+        out.pop("lastUpdated", None)
+    elif isinstance(action, DomainMetadata):
+        out["configuration"] = _parsed(action.configuration)
+    return out
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return decode_json(text)
+    except LogCorruptError:
+        return text
 
 
 def kind_of(action: Action) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
@@ -9,7 +11,7 @@ from deltalakedb.protocol.actions import action_from_dict, action_to_dict
 from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json, json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from deltalakedb.protocol.actions import Action
 
@@ -24,11 +26,16 @@ __all__ = [
     "encode_json",
 ]
 
+logger = logging.getLogger(__name__)
+
+#: what was warned of already: a commit may have many such lines, and is read often
+_passed_over: dict[tuple[str, str], None] = {}
+_MOST_NOTED: Final = 1000
 _BOM: Final = b"\xef\xbb\xbf"
 _TORN: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
 
 
-def action_from_json_object(line: Any) -> Action | None:
+def action_from_json_object(line: Any, warn: Callable[[str], None] | None = None) -> Action | None:
     """The action in a decoded log line, or None where the line holds none.
 
     Raises:
@@ -36,7 +43,7 @@ def action_from_json_object(line: Any) -> Action | None:
     """
     if not isinstance(line, dict):
         raise ProtocolError(f"a line must be a JSON object, not {type(line).__name__}")
-    return action_from_dict(line)
+    return action_from_dict(line, warn)
 
 
 def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
@@ -55,9 +62,17 @@ def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -
     if not (line := line.strip()):
         return None
     try:
-        return action_from_json_object(decode_json(line))
+        return action_from_json_object(decode_json(line), partial(_pass_over, source))
     except (LogCorruptError, ProtocolError) as e:
         raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_TORN) from e
+
+
+def _pass_over(source: str, keys: str) -> None:
+    if (source, keys) not in _passed_over:
+        _passed_over[source, keys] = None
+        if len(_passed_over) > _MOST_NOTED:
+            del _passed_over[next(iter(_passed_over))]
+        logger.warning("%s: passed over unknown keys beside an action: %s", source, keys[:200])
 
 
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:

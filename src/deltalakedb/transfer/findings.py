@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from deltalakedb.protocol.actions import Add
 
@@ -122,16 +122,23 @@ def changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
         "size",
         "modification_time",
         "deletion_vector",
-        "tags",
         "base_row_id",
         "default_row_commit_version",
-        "clustering_provider",
     ):
         if getattr(ours, name) != getattr(theirs, name):
             yield name
-    if dict(ours.partition_values) != dict(theirs.partition_values):
+    if _given(ours.partition_values) != _given(theirs.partition_values):
         yield "partition_values"
-    if ours.stats != theirs.stats and parse_stats(ours.stats) != parse_stats(theirs.stats):
+    # checkpoints need not have the rest: those without statistics, tags or unknown fields are as good
+    for name in ("tags", "clustering_provider", "extra"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if one and other and one != other:
+            yield name
+    one, other = ours.stats, theirs.stats
+    if one and other and one != other and parse_stats(one) != parse_stats(other):
         yield "stats"
-    if dict(ours.extra) != dict(theirs.extra):
-        yield "extra"
+
+
+def _given(values: Mapping[str, str | None]) -> dict[str, str]:
+    """Partition values; one that is missing is null."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -15,7 +15,17 @@ from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
 from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions, iter_state
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
-from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn, kind_of
+from deltalakedb.protocol.actions import (
+    KINDS,
+    Add,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    kind_of,
+    meaning,
+)
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.digest import BUCKETS, bucket_of
 from deltalakedb.protocol.paths import canonical_path
@@ -159,7 +169,11 @@ class _Check:
             begin = max(since, self.since)
             if until is not None and until <= self.since:
                 continue
-            ours.setdefault(begin, {})[kind, name] = decode_json(raw)
+            action = KINDS[kind].from_dict(decode_json(raw))
+            # removed domains are not shown
+            ours.setdefault(begin, {})[kind, name] = (
+                None if isinstance(action, DomainMetadata) and action.removed else meaning(action)
+            )
             if until is not None:
                 ended.setdefault(until, []).append((kind, name))
         theirs_now = self._base_state()
@@ -170,7 +184,7 @@ class _Check:
             for key in ended.get(version, ()):
                 ours_now.pop(key, None)
             ours_now |= ours.get(version, {})
-            shown = {k: v for k, v in ours_now.items() if not (k[0] == "domainMetadata" and v.get("removed"))}
+            shown = {k: v for k, v in ours_now.items() if v is not None}
             if shown != theirs_now:
                 keys = sorted(
                     k for k in shown.keys() | theirs_now.keys() if shown.get(k) != theirs_now.get(k)
@@ -183,11 +197,11 @@ class _Check:
             return {}
         snapshot = self._reader.snapshot(self.since)
         state: dict[tuple[str, str], Any] = {
-            ("metaData", ""): snapshot.metadata.to_dict(),
-            ("protocol", ""): snapshot.protocol.to_dict(),
+            ("metaData", ""): meaning(snapshot.metadata),
+            ("protocol", ""): meaning(snapshot.protocol),
         }
-        state |= {("txn", app): t.to_dict() for app, t in self._reader.txns(self.since).items()}
-        state |= {("domainMetadata", n): d.to_dict() for n, d in self._reader.domains(self.since).items()}
+        state |= {("txn", app): meaning(t) for app, t in self._reader.txns(self.since).items()}
+        state |= {("domainMetadata", n): meaning(d) for n, d in self._reader.domains(self.since).items()}
         return state
 
     # ---- files ----
@@ -311,11 +325,11 @@ class _Check:
 def _apply_small(state: dict[tuple[str, str], Any], actions: Iterable[Action]) -> None:
     for action in actions:
         if isinstance(action, Metadata | Protocol):
-            state[kind_of(action), ""] = action.to_dict()
+            state[kind_of(action), ""] = meaning(action)
         elif isinstance(action, Txn):
-            state["txn", action.app_id] = action.to_dict()
+            state["txn", action.app_id] = meaning(action)
         elif isinstance(action, DomainMetadata):
             if action.removed:
                 state.pop(("domainMetadata", action.domain), None)
             else:
-                state["domainMetadata", action.domain] = action.to_dict()
+                state["domainMetadata", action.domain] = meaning(action)

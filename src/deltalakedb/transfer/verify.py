@@ -13,6 +13,7 @@ from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
+from deltalakedb.protocol.actions import KINDS, meaning
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.storage.store import open_store
@@ -295,15 +296,15 @@ def _small_state(subject: Subject) -> Iterator[Difference]:
     """Metadata, protocol, txns and domains at the version."""
     version, reader = subject.version, subject.reader
     snapshot = reader.snapshot(version)
-    theirs = {("metaData", ""): snapshot.metadata.to_dict(), ("protocol", ""): snapshot.protocol.to_dict()}
-    theirs |= {("txn", app): t.to_dict() for app, t in reader.txns(version).items()}
-    theirs |= {("domainMetadata", name): d.to_dict() for name, d in reader.domains(version).items()}
+    theirs = {("metaData", ""): meaning(snapshot.metadata), ("protocol", ""): meaning(snapshot.protocol)}
+    theirs |= {("txn", app): meaning(t) for app, t in reader.txns(version).items()}
+    theirs |= {("domainMetadata", name): meaning(d) for name, d in reader.domains(version).items()}
     ours = {}
     for kind, name, since, until, raw in digests.small_rows(subject.database, subject.table_id):
         if since <= version and (until is None or until > version):
             value = decode_json(raw)
             if not (kind == "domainMetadata" and value.get("removed")):
-                ours[kind, name] = value
+                ours[kind, name] = meaning(KINDS[kind].from_dict(value))
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):
             what = " ".join(part for part in key if part)
