@@ -107,7 +107,7 @@ def repair(
     broken = [f for f in broken if f.version not in pruned]
     if dry_run:
         # a frozen table whose log can be mended as a whole is written again afterwards
-        unfrozen = not left and table.state == "frozen" and not is_under_way(database, table)
+        unfrozen = not left and table.state == "frozen"
         return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin, unfrozen, (*torn,))
     done = []
     if broken or torn or begin is not None:

@@ -38,8 +38,8 @@ def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
 
     A table is fine if it is not frozen, and its location and a few of its data files are there. The commits
     since its newest checkpoint must be in _delta_log with their sizes, the newest ones byte for byte. That
-    checkpoint must be readable, and _last_checkpoint must name no later one. No commit may have waited for more
-    than 60 seconds, and no other writer may have committed there. Nothing is changed;
+    checkpoint must be readable, and _last_checkpoint must name no later one. No commit may have waited for
+    more than 60 seconds, and no other writer may have committed there. Nothing is changed;
     `deltasql mirror verify` compares everything.
 
     \b
