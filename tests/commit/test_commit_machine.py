@@ -1,7 +1,7 @@
 """Random histories on two tables: SQL, stock and a plain model agree, and every live file is there.
 
-With stale handles, transactions, restores, vacuums without retention, restores in the middle of a vacuum, and
-commits that are interrupted.
+With stale handles, transactions, restores, vacuums without retention, restores in the middle of a vacuum,
+commits that are interrupted, and folders that are moved away.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.catalog.database import close_all
 from deltalakedb.commit import committer
-from deltalakedb.exceptions import ConflictError, StorageMissingError
+from deltalakedb.exceptions import ConflictError, StorageMissingError, TableFolderMissingError
 from deltalakedb.table import vacuum as vacuum_module
 from support.lake import files_below
 
@@ -306,6 +306,28 @@ class Lake(RuleBasedStateMachine):
         if version == before:
             self.committed(name, work.model(self.now(name)), version)
         self.catalog.mirror.publish(name)
+
+    @rule(name=names, work=works, whole=st.booleans())
+    def lose_the_folder(self, name: str, work: Work, whole: bool) -> None:
+        """While a table's folder is moved away, or empty, nothing is written and nothing is created."""
+        home, away = self.folder / name, self.folder / f"{name}-away"
+        home.rename(away)
+        if not whole:
+            home.mkdir()
+        try:
+            for attempt in (work.apply, lambda table: table.repair(), lambda table: table.create_checkpoint()):
+                with pytest.raises(TableFolderMissingError):
+                    attempt(self.catalog.table(name))
+            with pytest.raises(TableFolderMissingError), self.catalog.transaction() as tx:
+                tx.write(name, frame([(1, "a", 1)]), mode="append")
+            with pytest.raises(TableFolderMissingError):
+                self.catalog.mirror.repair(name)
+            assert home.exists() is not whole
+            assert whole or files_below(home) == set()
+        finally:
+            if not whole:
+                home.rmdir()
+            away.rename(home)
 
     @invariant()
     def sql_and_stock_agree_with_the_model(self) -> None:
