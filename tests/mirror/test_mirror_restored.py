@@ -93,10 +93,21 @@ def test_an_applications_version_is_known_again(catalog: Catalog, root: Path, tm
     assert ids_of(catalog.table("t")) == [0, 1]
 
 
-def test_ids_in_commits_of_other_engines_are_not_taken(catalog: Catalog, root: Path) -> None:
-    info = {"operation": "WRITE", "engineInfo": "Apache-Spark/4.0", "txnId": TOKEN}
-    commit_file(root, 1).write_text(json.dumps({"commitInfo": info}) + "\n")
-    assert catalog.mirror.recover("t").versions == (1,)
+def test_ids_of_other_engines_and_ids_that_no_client_can_have_are_not_taken(
+    catalog: Catalog, root: Path
+) -> None:
+    ours = "deltalakedb:0.1"
+    told = [
+        ("Apache-Spark/4.0", TOKEN),
+        (None, TOKEN),
+        (ours, "\0"),
+        (ours, "x" * 2000),
+        (ours, 7),
+    ]
+    for version, (engine, txn) in enumerate(told, start=1):
+        info = {"operation": "WRITE", "engineInfo": engine, "txnId": txn}
+        commit_file(root, version).write_text(json.dumps({"commitInfo": info}) + "\n")
+    assert len(catalog.mirror.recover("t").versions) == len(told)
     assert write(catalog, "t").replayed is False
     assert ids_of(catalog.table("t")) == [0, 1]
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: how the engineInfo of our commits begins
 _ENGINE: Final = "deltalakedb:"
+#: characters of an id that a client may give
+_LONGEST_ID: Final = 200
 
 
 def info_of(actions: Sequence[Action]) -> CommitInfo | None:
@@ -26,10 +28,12 @@ def info_of(actions: Sequence[Action]) -> CommitInfo | None:
 
 
 def own_transaction(actions: Sequence[Action]) -> str | None:
-    """The id of the transaction that made a commit, if this library made it."""
+    """The id of the transaction that made a commit, if this library made it and a client can have it."""
     info = (info_of(actions) or CommitInfo()).extra
     txn, engine = info.get("txnId"), info.get("engineInfo")
-    return txn if isinstance(txn, str) and isinstance(engine, str) and engine.startswith(_ENGINE) else None
+    if not (isinstance(txn, str) and isinstance(engine, str) and engine.startswith(_ENGINE)):
+        return None
+    return txn if txn.isprintable() and 0 < len(txn) <= _LONGEST_ID else None
 
 
 def with_info(
