@@ -101,6 +101,8 @@ STATEMENTS: list[tuple[str, tuple[str, ...]]] = [
             "CREATE OR REPLACE FUNCTION lower(x) AS 'known'",
             "INSERT INTO mine SELECT setval('dl_table_ids', 1)",
             "INSERT INTO mine SELECT nextval('dl_' || 'audit_ids')",
+            "CREATE OR REPLACE SEQUENCE 'dl_audit_ids' START 1",
+            "DROP SEQUENCE 'dl_audit_ids'",
             "MERGE INTO 'dl_audit' USING mine ON true WHEN MATCHED THEN DELETE",
             "PRAGMA memory_limit = '1GB'",
             "EXPORT DATABASE '{outside}'",
@@ -275,6 +277,8 @@ def test_a_hostile_question_is_refused_and_changes_nothing(lake: Catalog, sql: s
         "CREATE INDEX mine_notes ON mine (note)",
         "CREATE VIEW mine_view AS SELECT note FROM mine",
         "ALTER TABLE mine ADD COLUMN extra INTEGER",
+        "ALTER TABLE mine RENAME TO yours",
+        "ALTER TABLE mine RENAME COLUMN note TO remark",
         "DROP TABLE mine",
     ],
 )

@@ -222,6 +222,12 @@ class DuckdbEngine(Engine):
                 connection: duckdb.DuckDBPyConnection = self.driver.connect(
                     str(self.path), config=dict(self._settings)
                 )
+            except self.driver.PermissionException as error:
+                # it knows the file's format, and would load what reads it: SQLite's, for one
+                raise CatalogCorruptError(
+                    f"{self.path} is not a DuckDB database ({' '.join(str(error).split())})",
+                    suggestion="check the address, or choose another file",
+                ) from error
             except self.driver.Error as error:
                 ours = self.translate(error)
                 if not isinstance(ours, CatalogBusyError) or time.monotonic() >= deadline:

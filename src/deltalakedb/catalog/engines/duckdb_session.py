@@ -29,21 +29,10 @@ _OWN = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE"
 #: tokens after which a text is the name of a table
 _BEFORE_NAMES = frozenset(
     {
-        "from",
-        "into",
-        "update",
-        "table",
-        "join",
-        "using",
-        "truncate",
-        "exists",
-        "on",
-        "view",
-        "index",
-        "to",
-        ".",
+        ".", "column", "exists", "from", "index", "into", "join", "on", "only", "schema", "sequence", "table",
+        "temp", "temporary", "to", "truncate", "type", "update", "using", "view",
     }
-)
+)  # fmt: skip
 #: what names may be quoted by
 _QUOTES = '"`'
 #: functions that change a sequence

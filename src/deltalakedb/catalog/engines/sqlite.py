@@ -111,6 +111,7 @@ _OUTSIDE = {
     sqlite3.SQLITE_SAVEPOINT,
     sqlite3.SQLITE_ANALYZE,
 }
+_OUR_NAMES = "SELECT name FROM main.sqlite_master WHERE lower(substr(name, 1, 3)) = 'dl_' ORDER BY name"
 _ROWS = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 
 
@@ -138,7 +139,7 @@ class _Changing(_Reading):
         super().__init__()
         #: what was denied is one of our tables
         self.ours = False
-        self._drops = False
+        self._defines = False
 
     def _allows(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA or action in _READING:
@@ -149,12 +150,12 @@ class _Changing(_Reading):
         if is_ours(first) or is_ours(second) or (action == sqlite3.SQLITE_CREATE_VTABLE):
             self.ours = True
             return False
-        self._drops = self._drops or action == sqlite3.SQLITE_DROP_TABLE
+        self._defines = self._defines or action in (sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_ALTER_TABLE)
         if action in _ROWS and (first or "").lower().startswith("sqlite_"):
-            # SQLite's own lists: the schema, which it guards itself, and counters of ours too, from which
-            # DROP TABLE takes one
+            # SQLite's own lists: the schema, which it guards itself, and counters of ours too, of which
+            # DROP TABLE and ALTER TABLE change that of their table
             schema = first in ("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema")
-            self.ours = not (schema or self._drops)
+            self.ours = not (schema or self._defines)
             return not self.ours
         return True
 
@@ -187,9 +188,11 @@ class SqliteSession(GatheredSession):
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         """A user's statement; SQLite itself refuses to touch our tables, settings or the transaction."""
         self.used_by_others = True
-        rules = _Changing()
+        rules, before = _Changing(), self.rows(_OUR_NAMES)
         with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
             self.run(sql, params)
+        if self.rows(_OUR_NAMES) != before:
+            raise not_theirs()  # the authorizer is not told what a table is renamed to
 
     @contextmanager
     def _watched(self, rules: _Reading, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
