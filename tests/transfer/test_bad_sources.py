@@ -33,6 +33,7 @@ from deltalakedb.exceptions import (
     LogGapError,
     LogMissingError,
     MissingExtraError,
+    OutsidePathError,
     ProtocolError,
     SparkSetupError,
     TableExistsError,
@@ -181,7 +182,7 @@ def test_what_a_checkpoint_may_not_hold_is_passed_over(tmp_path: Path, catalog_u
         assert import_table(str(root), uri, history="full").num_files == 40
         rollback_import(uri, verify="counts")
     checkpoint.write_bytes(whole.replace(b"part-00007", b"../t-00007"))
-    with pytest.raises((LogCorruptError, VerificationError)):
+    with pytest.raises(OutsidePathError):
         import_table(str(root), uri, history="checkpoint")
     nothing_stays(catalog_uri)
 

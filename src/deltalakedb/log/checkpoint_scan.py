@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.log.checkpoint import (
     as_torn,
     column_actions,
@@ -137,10 +139,13 @@ def _measure(store: Store, path: str) -> tuple[int, int, int]:
         with as_torn(path), store.open(path) as file:
             sizes = [len(line) for line in file]
         return len(sizes), sum(sizes), max(sizes, default=0)
-    with open_parquet(store, path) as file, as_torn(path):
+    with open_parquet(store, path) as file:
         numbers = range(file.metadata.num_row_groups)
-        columns = wanted_columns(file, _FILES)
-        widest = max((widest_row(store, path, file, columns, n) for n in numbers), default=0)
+        columns, widest = wanted_columns(file, _FILES), 0
+        for number in numbers:
+            # one that is torn inside shows when it is read
+            with contextlib.suppress(LogCorruptError), as_torn(path):
+                widest = max(widest, widest_row(store, path, file, columns, number))
         size = sum(file.metadata.row_group(n).total_byte_size for n in numbers)
         return int(file.metadata.num_rows), size, widest
 

@@ -389,6 +389,14 @@ def meaning(action: Fields) -> JsonDict:
     return out
 
 
+def meaning_of(kind: str, data: JsonDict) -> JsonDict:
+    """The same of an action as plain data; one that is malformed means itself."""
+    try:
+        return meaning(KINDS[kind].from_dict(data))
+    except ProtocolError:
+        return data
+
+
 def _parsed(text: str) -> Any:
     try:
         return decode_json(text)

@@ -16,7 +16,6 @@ from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions,
 from deltalakedb.log.listing import list_log
 from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import (
-    KINDS,
     Add,
     DomainMetadata,
     Metadata,
@@ -25,6 +24,7 @@ from deltalakedb.protocol.actions import (
     Txn,
     kind_of,
     meaning,
+    meaning_of,
 )
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.digest import BUCKETS, bucket_of
@@ -169,11 +169,9 @@ class _Check:
             begin = max(since, self.since)
             if until is not None and until <= self.since:
                 continue
-            action = KINDS[kind].from_dict(decode_json(raw))
-            # removed domains are not shown
-            ours.setdefault(begin, {})[kind, name] = (
-                None if isinstance(action, DomainMetadata) and action.removed else meaning(action)
-            )
+            data = decode_json(raw)
+            gone = kind == "domainMetadata" and data.get("removed")
+            ours.setdefault(begin, {})[kind, name] = None if gone else meaning_of(kind, data)
             if until is not None:
                 ended.setdefault(until, []).append((kind, name))
         theirs_now = self._base_state()

@@ -13,7 +13,7 @@ from deltalakedb.config import get_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
 from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
-from deltalakedb.protocol.actions import KINDS, meaning
+from deltalakedb.protocol.actions import meaning, meaning_of
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.storage.store import open_store
@@ -304,7 +304,7 @@ def _small_state(subject: Subject) -> Iterator[Difference]:
         if since <= version and (until is None or until > version):
             value = decode_json(raw)
             if not (kind == "domainMetadata" and value.get("removed")):
-                ours[kind, name] = meaning(KINDS[kind].from_dict(value))
+                ours[kind, name] = meaning_of(kind, value)
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):
             what = " ".join(part for part in key if part)
