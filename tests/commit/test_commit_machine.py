@@ -315,7 +315,7 @@ class Lake(RuleBasedStateMachine):
         if not whole:
             home.mkdir()
         try:
-            for attempt in (work.apply, lambda table: table.repair(), lambda table: table.create_checkpoint()):
+            for attempt in (work.apply, lambda t: t.repair(), lambda t: t.create_checkpoint()):
                 with pytest.raises(TableFolderMissingError):
                     attempt(self.catalog.table(name))
             with pytest.raises(TableFolderMissingError), self.catalog.transaction() as tx:
