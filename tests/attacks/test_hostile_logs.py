@@ -92,6 +92,10 @@ def named(path: str) -> dict[str, dict[str, Any]]:
 KINDS = tuple(named(""))
 
 
+#: a table whose protocol names deletion vectors, so that a commit with one is judged by its path
+WITH_VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
 def secret_beside(folder: Path) -> Path:
     """A file that a table at ``folder/…/t`` has no business with."""
     place = folder / "secret.parquet"
@@ -202,7 +206,7 @@ def test_a_followed_table_takes_no_file_of_others(tmp_path: Path, catalog_uri: s
 def test_the_service_takes_no_commit_that_names_files_of_others(tmp_path: Path, catalog_uri: str) -> None:
     secret, root = secret_beside(tmp_path), tmp_path / "t"
     with Catalog(catalog_uri) as catalog:
-        catalog.write("t", ids(1), location=root)
+        catalog.write("t", ids(1), location=root, configuration=WITH_VECTORS)
         with commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=0) as server:
             for spelling in OUTSIDE.values():
                 path = spelling.format(secret=secret)
@@ -368,7 +372,7 @@ def test_a_file_is_not_added_under_two_deletion_vectors(tmp_path: Path, catalog_
         import_table(str(source), f"{catalog_uri}?table=t")
     root = tmp_path / "u"
     with Catalog(catalog_uri) as catalog:
-        catalog.write("u", ids(1), location=root)
+        catalog.write("u", ids(1), location=root, configuration=WITH_VECTORS)
         with commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=0) as server:
             data = "".join(json.dumps(action) + "\n" for action in twice_with_vectors())
             said = Caller(server.url).commit(root, 1, data.encode())
