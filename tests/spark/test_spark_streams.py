@@ -132,21 +132,17 @@ def test_a_stream_begins_where_it_is_told(catalog: Catalog, tmp_path: Path) -> N
 def test_a_checkpoint_of_another_table_is_refused(catalog: Catalog, tmp_path: Path) -> None:
     for n in range(3):
         catalog.write("t", ids(n), mode="append", location=tmp_path / "t")
-    stream, old = Stream(tmp_path), Stream(tmp_path)
+    stream = Stream(tmp_path)
     stream.run()
     assert stream._offset is not None
-    old._offset = {key: stream._offset[key] for key in ("version", "index", "initial")}
-    assert old.run() == []
-    assert "table" not in old._offset
     catalog.write("t", ids(3), mode="overwrite")
     catalog.write("t", ids(4).append_column("x", pa.array([1])), mode="overwrite", schema_mode="overwrite")
     assert found(stream.run(ignoreChanges="true")) == [3, 4], "it is the same table still"
-    assert found(old.run(ignoreChanges="true")) == [3, 4]
     stream._offset, last = {**stream._offset, "table": "another"}, stream._offset
     with pytest.raises(UnsupportedOperationError, match="made anew") as caught:
         stream.run()
     assert "new checkpoint" in (caught.value.suggestion or "")
-    stream._offset = {"version": last["version"] + 1, "index": 0, "initial": False}
+    stream._offset = {**last, "version": last["version"] + 1, "index": 0, "initial": False}
     with pytest.raises(VersionMissingError, match="newest version is 4"):
         stream.run()
 

@@ -114,23 +114,6 @@ def test_rows_of_the_first_batch_are_those_that_the_query_began_with(
     assert sorted(row["id"] for row in rows) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("how", "begins"), [("snapshot", {}), ("version", {"startingVersion": "1"})])
-def test_an_end_that_an_older_release_logged_is_read_from_its_beginning(
-    catalog: Catalog, catalog_uri: str, tmp_path: Path, how: str, begins: dict[str, str]
-) -> None:
-    begun(catalog, tmp_path)
-    table = catalog.table("t")
-    for at in ({"version": 4, "index": 0, "initial": False}, {"version": 3, "index": 4, "initial": True}):
-        if at["initial"] and how == "version":
-            continue
-        query = Checkpoint(f"{catalog_uri}?table=t")
-        query.logged.append(json.dumps({**at, "table": table.metadata().id}))
-        catalog.write("t", ids(table.version() + 1), mode="append")
-        rows = query.run(dies=False, **begins)
-        table.update_incremental()
-        assert sorted(row["id"] for row in rows) == list(range(len(begins), table.version() + 1))
-
-
 def stream(spark: Any, catalog: Catalog, form: str, folder: Path, options: dict[str, str]) -> list[Any]:
     """A query that fails once in each of its batches; others commit before it is started again."""
     failed: set[int] = set()

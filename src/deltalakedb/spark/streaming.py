@@ -208,7 +208,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             left = None if left is None else left - files
             if left is not None and left <= 0:
                 break
-        # an offset of older releases has no id: without news it stays what Spark knows
         return dict(start) if at == begin and first is None else at.to_offset(_id(table), first)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -219,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for offset in (start, end):
             if offset != _START:
                 _check_offset(table, offset)
-        at = self._begun_at(table, end) if start == _START else Position.of(start)
+        at = Position.of(end[_FIRST] if start == _START else start)
         if at == stop:
             return []
         units, newest = list[Any](), at.version
@@ -262,18 +261,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _at(self, version: int) -> SqlDeltaTable:
         return SqlDeltaTable(self._options["path"], version=version)
-
-    def _begun_at(self, table: SqlDeltaTable, end: Mapping[str, Any]) -> Position:
-        """Where the first batch begins, by its end."""
-        if _FIRST in end:
-            return Position.of(end[_FIRST])
-        # older releases did not log it: the newest beginning from which the batch has the same rows
-        stop = Position.of(end)
-        if self._options.get("startingversion") == "latest":
-            return stop
-        if {"startingversion", "startingtimestamp"} & self._options.keys():
-            return self._first(table, table.version())
-        return Position(stop.version if stop.initial else stop.version - 1, initial=True)
 
     def _first(self, table: SqlDeltaTable, newest: int) -> Position:
         """Where a query begins whose newest version is this one."""
@@ -374,8 +361,8 @@ def _id(table: SqlDeltaTable) -> str:
 
 def _check_offset(table: SqlDeltaTable, offset: Mapping[str, Any]) -> None:
     """Refuse an offset of another table that had the same name."""
-    before, at, newest = offset.get("table"), int(offset["version"]), table.version()
-    if before is not None and before != _id(table):
+    before, at, newest = offset["table"], int(offset["version"]), table.version()
+    if before != _id(table):
         raise UnsupportedOperationError(
             f"the table was made anew: the stream's checkpoint is of the table with the id {before}",
             table=table.name,

@@ -307,7 +307,9 @@ class DuckdbEngine(Engine):
                 # after Ctrl-C DuckDB raises a RuntimeError, although the commit stands
                 raise commit_interrupted(error) from error
             ours = self.translate(error)
-            if begin == _READ_ONLY or isinstance(ours, CatalogBusyError | CatalogFullError):
+            # busy, full, or its log may not be created: then nothing of the commit was written
+            certain = isinstance(ours, CatalogBusyError | CatalogFullError | CatalogAccessError)
+            if begin == _READ_ONLY or certain:
                 raise ours from error
             raise commit_interrupted(error, by_database=True) from error
 
