@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
+import random
 import signal
 import sqlite3
 from contextlib import contextmanager, suppress
@@ -120,18 +121,19 @@ def stopped_at_commit(dsn: str, schema: str) -> Iterator[tuple[Callable[[], bool
     Yields:
         Whether one of them waits, and what lets it go on.
     """
+    key = random.getrandbits(31)  # tests of other workers share the database
     with psycopg.connect(dsn, autocommit=True) as holder:
-        holder.execute("SELECT pg_advisory_lock(14)")
+        holder.execute("SELECT pg_advisory_lock(%s)", (key,))
         holder.execute(
             f"""
             CREATE FUNCTION "{schema}".wait() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN PERFORM pg_advisory_xact_lock(14); RETURN NULL; END $$;
+            BEGIN PERFORM pg_advisory_xact_lock({key}); RETURN NULL; END $$;
             CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON "{schema}".dl_commits
             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.operation = 'DELETE' OR NEW.version = 2)
             EXECUTE FUNCTION "{schema}".wait()
             """
         )
-        asked = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 14 LIMIT 1"
+        asked = f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = {key} LIMIT 1"
 
         def waits() -> bool:
             return holder.execute(asked).fetchone() is not None
