@@ -133,7 +133,7 @@ def stopped_at_commit(dsn: str, schema: str) -> Iterator[tuple[Callable[[], bool
             EXECUTE FUNCTION "{schema}".wait()
             """
         )
-        asked = f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = {key} LIMIT 1"
+        asked = f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = {key}"
 
         def waits() -> bool:
             return holder.execute(asked).fetchone() is not None
