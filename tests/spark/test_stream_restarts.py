@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,13 +12,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog
-from deltalakedb.exceptions import StorageMissingError, VersionMissingError
+from deltalakedb.exceptions import (
+    DataFileCorruptError,
+    OperationError,
+    StorageMissingError,
+    VersionMissingError,
+)
 from deltalakedb.spark.source import DeltaSqlSource
 from support.lake import ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 #: every way to begin, with the rows of versions 0 to 3 that it reads
@@ -218,6 +223,36 @@ def test_a_stream_whose_files_were_vacuumed_says_what_to_do(
         query.run(dies=False, readChangeFeed=feed)
     assert "new checkpoint location" in (caught.value.suggestion or "")
     assert len(Checkpoint(f"{catalog_uri}?table=t").run(dies=False, readChangeFeed=feed)) == 4
+
+
+@pytest.mark.parametrize("feed", ["false", "true"])
+def test_a_stream_with_a_truncated_file_names_it(
+    catalog: Catalog, catalog_uri: str, tmp_path: Path, feed: str
+) -> None:
+    begun(catalog, tmp_path)
+    file = Path(catalog.table("t").file_uris()[0])
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(DataFileCorruptError, match=file.name):
+        Checkpoint(f"{catalog_uri}?table=t").run(dies=False, readChangeFeed=feed)
+
+
+def test_a_batch_read_reports_damaged_files_and_refused_conditions_as_typed_errors(
+    catalog: Catalog, catalog_uri: str, tmp_path: Path
+) -> None:
+    begun(catalog, tmp_path)
+    uri = f"{catalog_uri}?table=t"
+
+    def rows(**options: str) -> int:
+        source = DeltaSqlSource({"path": uri, **options})
+        reader = source.reader(source.schema())
+        return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+    with pytest.raises(OperationError, match="ID"):
+        rows(where="ID >= 0")
+    file = Path(catalog.table("t").file_uris()[0])
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(DataFileCorruptError, match=file.name):
+        rows()
 
 
 def test_a_stream_whose_commits_were_cleaned_up_says_where_to_begin(

@@ -12,6 +12,7 @@ from deltalakedb.extras import require
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.table.places import is_local
 from deltalakedb.table.presence import missing
+from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +88,7 @@ def unseen(location: str, *, table: str | None = None) -> UnsupportedOperationEr
 def read_present(
     read: Callable[[], Iterator[pa.RecordBatch]], root: Root, adds: Sequence[Add]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some files; if reading fails because one of them was deleted, the error says so.
+    """The rows of some files; if reading fails for one of them, a typed error says why.
 
     Args:
         read: Starts to read.
@@ -96,9 +97,11 @@ def read_present(
 
     Raises:
         StorageMissingError: A file is not there any more.
+        StorageAccessError, DataFileCorruptError, StorageError: A file cannot be read.
     """
     try:
-        yield from read()
+        with reading(root, lambda: [(add.path, add.size) for add in adds]):
+            yield from read()
     except Exception as error:
         vectors = (dv_path(add.deletion_vector) for add in adds if add.deletion_vector is not None)
         paths = [*(add.path for add in adds), *(path for path in vectors if path is not None)]

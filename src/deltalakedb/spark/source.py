@@ -32,6 +32,7 @@ from deltalakedb.spark.sight import check_here, read_present
 from deltalakedb.spark.source_writer import BATCH, SINK, StreamWriter, Writer, write_options
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
 from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import conformed, known, raw_table
 from deltalakedb.table.sql_table import SqlDeltaTable
@@ -179,11 +180,13 @@ def read_files(
     paths = partition.paths
     check_here(paths.root)
     root = root_at(paths.root, partition.storage_options, table=paths.table, outside=paths.outside)
+    snapshot = partition.snapshot
 
     def read() -> Iterator[pa.RecordBatch]:
-        table = raw_table(partition.snapshot, partition.adds, root)
-        reader = pa.RecordBatchReader.from_stream(table.raw.scan(columns=columns, predicate=predicate))
-        return conformed(reader, schema, table)
+        table = raw_table(snapshot, partition.adds, root)
+        with refusals(Concerned(paths.table, root.location, snapshot.version, snapshot.metadata)):
+            found = table.raw.scan(columns=columns, predicate=predicate)
+        return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
 
     return read_present(read, root, partition.adds)
 
