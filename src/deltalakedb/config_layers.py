@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import grp
 import json
 import os
+import pwd
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -149,7 +151,7 @@ def _check_owner(file: Path, status: os.stat_result) -> None:
     link, folder = file.lstat(), Path.cwd().stat()
     if status.st_uid not in trusted or link.st_uid not in trusted:
         fault = "belongs to another user"
-    elif status.st_mode & 0o022:
+    elif status.st_mode & 0o002 or (status.st_mode & 0o020 and not _is_private_group(status.st_gid)):
         fault = "can be changed by other users"
     elif folder.st_uid not in trusted or (folder.st_mode & 0o002 and not folder.st_mode & stat.S_ISVTX):
         fault = "is in a folder of another user, or one that every user can change"
@@ -160,6 +162,16 @@ def _check_owner(file: Path, status: os.stat_result) -> None:
         suggestion=f"if you trust it: chown it to yourself and `chmod go-w {file}`, or name it: "
         f"`--config {file}` or {PREFIX}CONFIG={file}; else delete it or work in another folder",
     )
+
+
+def _is_private_group(gid: int) -> bool:
+    """Whether a group has the user as its only member, as where the usual umask is 002."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    members = {*group.gr_mem, *(other.pw_name for other in pwd.getpwall() if other.pw_gid == gid)}
+    return members == {user.pw_name}
 
 
 def _refuse_references(file: Path, catalog: Any) -> None:

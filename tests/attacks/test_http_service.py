@@ -363,6 +363,9 @@ CREATED = {
     "features of an old protocol": created(
         protocol_={"minReaderVersion": 1, "minWriterVersion": 2, "writerFeatures": ["appendOnly"]}
     ),
+    "a feature for readers that only writers are told of": created(
+        protocol_={"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["deletionVectors"]}
+    ),
     "a reader feature that writers lack": created(
         protocol_={
             "minReaderVersion": 3,

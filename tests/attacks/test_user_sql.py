@@ -81,6 +81,7 @@ STATEMENTS: list[tuple[str, tuple[str, ...]]] = [
             "REPLACE INTO 'dl_settings' (name, value) VALUES ('x', 'y')",
             "VACUUM INTO '{outside}'",
             "DETACH main",
+            "CREATE VIRTUAL TABLE notes USING fts5(note)",
             "ANALYZE",
             "SELECT load_extension('x')",
         )
@@ -99,6 +100,11 @@ STATEMENTS: list[tuple[str, tuple[str, ...]]] = [
             "INSERT INTO mine SELECT 'x' FROM enable_profiling()",
             "CREATE MACRO md5(x) AS 'known'",
             "CREATE OR REPLACE FUNCTION lower(x) AS 'known'",
+            "CREATE OR REPLACE TEMP MACRO lower(x) AS 'known'",
+            "CREATE SECRET s (TYPE http, BEARER_TOKEN 'x')",
+            "CREATE PERSISTENT SECRET s (TYPE http, BEARER_TOKEN 'x')",
+            "DELETE FROM 'main.dl_audit'",
+            "DELETE FROM mine WHERE note IS DISTINCT FROM (SELECT max(actor) FROM 'DL_audit')",
             "INSERT INTO mine SELECT setval('dl_table_ids', 1)",
             "INSERT INTO mine SELECT nextval('dl_' || 'audit_ids')",
             "CREATE OR REPLACE SEQUENCE 'dl_audit_ids' START 1",
@@ -125,6 +131,8 @@ STATEMENTS: list[tuple[str, tuple[str, ...]]] = [
             "SELECT set_config('track_counts', 'off', true)",
             "SELECT set_config('session_replication_role', 'replica', true)",
             "SELECT query_to_xml('DELETE FROM d' || 'l_audit', true, false, '')",
+            "SELECT setval('dl_audit_audit_id_seq', 1, false)",
+            "DO $$ BEGIN PERFORM SetVal('dl_audit_audit_id_seq', 1, false); END $$",
             "LOCK TABLE mine",
             "DISCARD ALL",
             "LISTEN x",
@@ -287,6 +295,52 @@ def test_statements_on_tables_of_ones_own_run(lake: Catalog, sql: str) -> None:
         tx.write("t", ids(2))
         tx.execute(sql)
     assert check_table(lake, "t", published=True).ids == [1, 2]
+
+
+@_of(
+    [
+        ("UPDATE mine SET note = 'x' WHERE note IS DISTINCT FROM 'y'", (DUCKDB, POSTGRES)),
+        ("DELETE FROM mine WHERE note IS NOT DISTINCT FROM 'first'", (DUCKDB, POSTGRES)),
+        ("INSERT INTO mine SELECT trim(both 'x' from 'xax')", (DUCKDB, POSTGRES)),
+        ("INSERT INTO mine SELECT extract(year FROM '2024-01-01'::DATE)", (DUCKDB, POSTGRES)),
+        ("INSERT INTO mine SELECT a.note FROM mine a JOIN mine b ON 'x' = 'x'", ALL),
+        ("CREATE TABLE parts (function INTEGER, macro INTEGER)", ALL),
+        ("CREATE OR REPLACE TEMP VIEW parts AS SELECT 1 AS trigger", (DUCKDB, POSTGRES)),
+        ("CREATE UNIQUE INDEX mine_once ON mine (note)", ALL),
+        ("DROP TABLE 'mine'", (SQLITE, DUCKDB)),
+        ("INSERT INTO mine SELECT value FROM json_each('[1, 2]')", (SQLITE,)),
+        ("INSERT INTO mine SELECT nextval(pg_get_serial_sequence('own', 'id')) WHERE false", (POSTGRES,)),
+    ]
+)
+def test_ordinary_statements_run(lake: Catalog, engine_name: str, sql: str) -> None:
+    if engine_name == POSTGRES:
+        with lake.transaction() as tx:
+            tx.execute("CREATE TABLE own (id SERIAL)")
+    with lake.transaction() as tx:
+        tx.write("t", ids(2))
+        tx.execute(sql)
+    assert check_table(lake, "t", published=True).ids == [1, 2]
+
+
+@_of(
+    [
+        ("SELECT value FROM json_each('[1]')", (SQLITE,)),
+        ("SELECT value FROM json_tree('1')", (SQLITE,)),
+        ("SELECT name FROM pragma_table_info('mine')", (SQLITE,)),
+        ("SELECT note FROM mine, json_each('[1]')", (SQLITE,)),
+        ("SELECT unnest([1])", (DUCKDB,)),
+        ("SELECT count(*) FROM range(5)", (DUCKDB,)),
+        ("SELECT count(*) FROM generate_series(1, 5)", (DUCKDB, POSTGRES)),
+        ("SELECT * FROM json_each('[1]')", (DUCKDB,)),
+        ("SELECT '{\"a\": 1}'::jsonb ? 'a' AS found", (POSTGRES,)),
+        ("SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'dl_%'", (DUCKDB, POSTGRES)),
+        ("SELECT row_number() OVER (ORDER BY name) AS n FROM dl_v_tables", ALL),
+    ]
+)
+def test_ordinary_questions_are_answered_on_a_fresh_connection(lake: Catalog, sql: str) -> None:
+    assert lake.query(sql).num_rows == 1
+    with lake.transaction() as tx:
+        assert tx.query(sql).num_rows == 1
 
 
 @pytest.mark.parametrize(

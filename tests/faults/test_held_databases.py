@@ -9,7 +9,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.config import Config
-from deltalakedb.exceptions import CatalogBusyError
+from deltalakedb.exceptions import CatalogAccessError, CatalogBusyError
 from support.invariants import check_table
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, event
@@ -137,4 +137,27 @@ def test_a_foreign_transaction_on_the_sqlite_file_ends_in_a_typed_error(
         release.set()
         foreign.result()
         catalog.write("t", ids(2), mode="append")
+    check(prepared, 1, 2)
+
+
+@pytest.mark.parametrize("engine_name", ["duckdb"])
+def test_a_file_that_the_process_has_open_with_other_settings_is_a_typed_error(
+    prepared: str, tmp_path: Path
+) -> None:
+    import duckdb
+
+    path = str(tmp_path / "catalog.duckdb")
+    with Catalog(prepared, config=IMPATIENT) as catalog:
+        with duckdb.connect(path), pytest.raises(CatalogAccessError) as caught:
+            catalog.write("t", ids(2), mode="append")
+        assert "is open in this process" in caught.value.message
+        same = {
+            "enable_external_access": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        assert repr(same) in str(caught.value)
+        with duckdb.connect(path, config=dict(same)) as own:
+            catalog.write("t", ids(2), mode="append")
+            assert own.execute("SELECT version FROM dl_v_tables").fetchall() == [(1,)]
     check(prepared, 1, 2)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pickle
+import pwd
 import threading
 from pathlib import Path
 
@@ -148,7 +150,7 @@ def test_a_file_in_the_current_folder_that_others_can_change_is_not_read() -> No
     for name in ("deltasql.toml", "deltasql.yaml", "deltasql.yml"):
         file = Path(name)
         file.write_text("")
-        for mode in (0o664, 0o646, 0o622, 0o666):
+        for mode in (0o646, 0o642, 0o666):
             file.chmod(mode)
             message = refusal()
             assert f"{file.absolute()} can be changed by other users" in message
@@ -156,6 +158,35 @@ def test_a_file_in_the_current_folder_that_others_can_change_is_not_read() -> No
         file.chmod(0o644)
         Config()
         file.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group of others")
+def test_a_file_that_a_group_of_others_can_change_is_not_read() -> None:
+    file = Path("deltasql.toml")
+    file.write_text("")
+    others = next(
+        g.gr_gid for g in grp.getgrall() if g.gr_gid in {u.pw_gid for u in pwd.getpwall() if u.pw_uid}
+    )
+    for gid in (others, 2_000_000_011):  # the second is the number of no group
+        os.chown(file, -1, gid)
+        for mode in (0o664, 0o620):
+            file.chmod(mode)
+            assert "can be changed by other users" in refusal()
+
+
+def _group_of_one() -> bool:
+    me = pwd.getpwuid(os.geteuid())
+    same = [u.pw_name for u in pwd.getpwall() if u.pw_gid == me.pw_gid]
+    return same == [me.pw_name] and set(grp.getgrgid(me.pw_gid).gr_mem) <= {me.pw_name}
+
+
+@pytest.mark.skipif(not _group_of_one(), reason="this user's group has other members")
+def test_a_file_that_ones_own_group_of_one_can_change_is_read() -> None:
+    file = Path("deltasql.toml")
+    file.write_text("[pool]\nmax_size = 3\n")
+    os.chown(file, -1, pwd.getpwuid(os.geteuid()).pw_gid)
+    file.chmod(0o664)  # as with the umask 002 that goes with such groups
+    assert Config().pool.max_size == 3
 
 
 def test_a_file_in_a_folder_that_everybody_can_change_is_not_read(tmp_path: Path) -> None:

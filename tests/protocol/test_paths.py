@@ -148,6 +148,10 @@ def test_files_elsewhere_are_refused_where_they_must_lie_inside(root: str, path:
         "http:\\\\evil\\x",
         "https://169.254.169.254/x",
         "C:\\x",
+        "http:\\\\evil\\x=1",
+        "http:%2F%2Fevil=1/x",
+        "s3://evil=1/x",
+        "file:/etc=1/x",
         "file%3A///etc/passwd",
         "%2Fetc%2Fpasswd",
         "//host/x",
@@ -160,6 +164,14 @@ def test_no_spelling_leads_outside_unless_allowed(path: str) -> None:
         TablePaths("/t", table="orders").resolve(path)
     assert caught.value.table == "orders"
     assert path in str(caught.value).replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize("path", ["a:b=1/x.parquet", "file:=1/x.parquet", "http:x=s3:1/x.parquet"])
+@pytest.mark.parametrize("root", ["/t", "s3://bucket/t"])
+def test_a_partition_folder_with_a_colon_in_its_name_is_below_the_root(root: str, path: str) -> None:
+    assert TablePaths(root).resolve(path) == f"{root}/{path}"
+    assert TablePaths(root).resolve_all([path]) == [f"{root}/{path}"]
+    assert relative_to(root, path) == path
 
 
 def test_a_refused_path_names_the_setting() -> None:

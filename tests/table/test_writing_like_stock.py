@@ -87,3 +87,20 @@ def test_add_actions_tell_of_the_columns_that_have_statistics(
             (nested.schema, flat.schema, *(t.drop_columns(varies).to_pylist() for t in (nested, flat)))
         )
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("column", ["a:b", "file:", "s3:x"])
+def test_a_partition_column_with_a_colon_in_its_name(
+    table_uri: TableUri, tmp_path: Path, column: str
+) -> None:
+    uri, root = table_uri("t"), str(tmp_path / "lake" / "t")
+    for number in (1, 2):
+        rows = pa.table({"id": [number], column: ["x"]})
+        deltalakedb.write_deltalake(uri, rows, partition_by=[column], mode="append")
+    table = deltalakedb.DeltaTable(uri)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    again = f"deltasql://sqlite/{tmp_path}/second.db?table=t"
+    deltalakedb.import_table(root, again)
+    for found in (deltalakedb.DeltaTable(uri), deltalakedb.DeltaTable(again), deltalake.DeltaTable(root)):
+        assert sorted(found.to_pyarrow_table()["id"].to_pylist()) == [1, 2]

@@ -38,8 +38,9 @@ _UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n", "\\")
 _OUTSIDE: Final = "have the writer of the log name a file below the table's root"
 #: the setting that allows files outside of their table's root
 OUTSIDE_SETTING: Final = "catalog.allow_outside_paths"
-#: as the log spells a path that does not continue the root's: a slash, a backslash, a scheme, a drive
-_LEAVES: Final = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:")
+#: as the log spells a path that does not continue the root: a slash, a backslash, a scheme, a drive; not
+#: the folder of a partition column with a colon in its name, a:b=1/…, as delta-rs writes it
+_LEAVES: Final = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:(?![^/\\]*=)")
 #: what other engines call the same stores
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 

@@ -23,7 +23,7 @@ from deltalakedb.protocol.actions import (
     kind_of,
 )
 from deltalakedb.protocol.codec import decode_commit, decode_json
-from deltalakedb.protocol.features import MAX_READER_VERSION, MAX_WRITER_VERSION, reader_features
+from deltalakedb.protocol.features import MAX_READER_VERSION, MAX_WRITER_VERSION, READABLE, reader_features
 from deltalakedb.protocol.partition import canonical
 from deltalakedb.protocol.paths import check_path
 from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
@@ -145,6 +145,8 @@ def _check_protocol(protocol: Protocol) -> None:
         raise _contradiction("writer features need writer version 7")
     if missing := set(readers or ()) - set(writers or ()):
         raise _contradiction(f"the reader feature {min(missing)[:60]!r} is no writer feature")
+    if missing := set(writers or ()) & READABLE - reader_features(protocol):
+        raise _contradiction(f"the writer feature {min(missing)!r} has to be a reader feature too")
 
 
 def _contradiction(what: str) -> ProtocolError:

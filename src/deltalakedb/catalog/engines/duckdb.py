@@ -352,6 +352,12 @@ class DuckdbEngine(Engine):
                 f"{self.path} is held by {who}: DuckDB lets only one process at a time in",
                 suggestion="wait for it or stop it; for several processes at once use SQLite or Postgres",
             )
+        if "different configuration" in text:
+            return CatalogAccessError(
+                f"{self.path} is open in this process by a connection with other settings",
+                suggestion="close that connection, or open it with duckdb.connect(path, config="
+                f"{self._settings!r})",
+            )
         if "No space left" in text:  # told as an IOException or as a failed COMMIT
             return CatalogFullError(
                 f"no space left for {self.path}", suggestion="free some space; nothing was lost"

@@ -33,6 +33,11 @@ _BEFORE_NAMES = frozenset(
         "temp", "temporary", "to", "truncate", "type", "update", "using", "view",
     }
 )  # fmt: skip
+#: a text without escapes that is not the name of a table of ours, whatever stands before it
+_NOT_OURS = re.compile(r"'(?![^']*dl_)[^']*'", re.IGNORECASE)
+#: what users may create, and the words that may stand before it
+_CREATED = frozenset({"index", "schema", "sequence", "table", "type", "view"})
+_MODIFIERS = frozenset({"create", "or", "recursive", "replace", "temp", "temporary", "unique"})
 #: what names may be quoted by
 _QUOTES = '"`'
 #: functions that change a sequence
@@ -81,15 +86,17 @@ class DuckdbSession(GatheredSession):
             raise disturbing(kind.replace("_", " "))
         tokens = self._tokens(sql)
         words = [text.lower() for text, is_text in tokens if not is_text]
-        if kind == "CREATE" and not {"macro", "function", "trigger"}.isdisjoint(words[:6]):
-            # they would stand in front of DuckDB's own in our statements
-            raise disturbing("a function, macro or trigger")
+        created = next((word for word in words if word not in _MODIFIERS), "")
+        if kind == "CREATE" and created not in _CREATED:
+            # functions and macros would stand in front of DuckDB's own in our statements
+            raise disturbing(f"CREATE {created.upper()}")
         if any(is_ours(word.strip(_QUOTES)) for word in words):
             raise not_theirs()
         before = ""
         for text, is_text in tokens:
             # DuckDB takes a text for a table's name
-            if is_text and (before in _BEFORE_NAMES or (kind == "DROP")):
+            is_name = before in _BEFORE_NAMES or kind == "DROP"
+            if is_text and is_name and not _NOT_OURS.fullmatch(text):
                 raise not_theirs()
             before = text.lower()
         refused = self.engine.acting_functions() - _COUNTING

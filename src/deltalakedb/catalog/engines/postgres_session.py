@@ -152,6 +152,9 @@ class PostgresSession(Session):
         """
         if (word := first_word(sql)) not in _OWN:
             raise disturbing(word.upper() or "this statement")
+        lower = sql.lower()
+        if "setval" in lower and "dl_" in lower:
+            raise not_theirs()  # a sequence does not go back with its transaction, and nothing counts it
         if self._ours is None:
             self._ours = self._state_of_ours()
             self._prepare = True

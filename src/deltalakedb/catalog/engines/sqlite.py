@@ -129,6 +129,10 @@ class _Reading:
     def _allows(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
             return (first or "").lower() in _TELLING
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
+            # reported if a connection uses a table function such as json_each() for the first time;
+            # SQLite itself refuses statements that change its schema table
+            return True
         return action in _READING and (second or "").lower() != "load_extension"
 
 
@@ -144,10 +148,10 @@ class _Changing(_Reading):
     def _allows(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA or action in _READING:
             return super()._allows(action, first, second)
-        if action in _OUTSIDE:
+        if action in _OUTSIDE or action == sqlite3.SQLITE_CREATE_VTABLE:
             return False
         # names come first, or second for indexes and triggers and what ALTER TABLE renames
-        if is_ours(first) or is_ours(second) or (action == sqlite3.SQLITE_CREATE_VTABLE):
+        if is_ours(first) or is_ours(second):
             self.ours = True
             return False
         self._defines = self._defines or action in (sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_ALTER_TABLE)
