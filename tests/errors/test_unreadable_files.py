@@ -62,6 +62,10 @@ def other(file: Path) -> None:
     file.write_bytes(b"x" * file.stat().st_size)
 
 
+def unfooted(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
+
+
 def loop(file: Path) -> None:
     file.unlink()
     file.symlink_to(file)
@@ -107,6 +111,17 @@ def test_a_file_that_cannot_be_read_is_named(
             pa.RecordBatchReader.from_stream(stream(table)).read_all()
         assert broken.name in str(lost.value), name
     assert table.version() == DeltaTable(table.address).version() == 1
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_file_whose_footer_cannot_be_read_is_named(table_uri: TableUri) -> None:
+    table, files = made(table_uri, "t")
+    unfooted(files[0])
+    # delta-rs panics over such a file, and can end the process when it reads one in the background
+    for name in ("table", "pandas", "filtered", "dataset", "batches", "head", "rows"):
+        with pytest.raises(DataFileCorruptError, match="a footer that cannot be read") as failed:
+            READS[name](table)
+        assert files[0].name in failed.value.message, name
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -368,6 +368,7 @@ def test_wrong_configurations_are_refused_before_spark_starts(
         assert "not the URL" in refused(InvalidArgumentError, service=wrong, token_file=token_file)
     with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
         (tmp_path / "other").write_text("x" * 20)
+        (tmp_path / "other").chmod(0o600)
         assert "another token" in refused(SparkSetupError, service=server.url, token_file=tmp_path / "other")
         builder = Builder()
         configure(builder, service=f"{server.url}/", token_file=token_file, patience=5)  # type: ignore[arg-type]

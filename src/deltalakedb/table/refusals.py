@@ -52,8 +52,8 @@ _ELSEWHERE = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 #: how delta-rs tells that a stream of data raised an error itself
 _DATA_BROKE = "Python exception:"
-#: how it reports that a data file is at fault
-_FILE_BROKE = "arquet"
+#: how it reports that a data file may be at fault: its reader failed, or a task of it panicked
+_FILE_BROKE = ("arquet", "panicked")
 #: columns that a suggestion names at most
 _SHOWN = 20
 
@@ -104,7 +104,8 @@ def refusals(about: Concerned) -> Iterator[None]:
             error.args = (text,)  # it stays behind ours as the cause, and is shown with it
         if (ours := _OURS.get(type(error))) is None:
             raise
-        if about.unreadable is not None and _FILE_BROKE in text and (found := about.unreadable(text)):
+        by_file = any(word in text for word in _FILE_BROKE)
+        if by_file and about.unreadable is not None and (found := about.unreadable(text)):
             raise found from error
         raise ours(
             text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about, text)
@@ -114,6 +115,8 @@ def refusals(about: Concerned) -> Iterator[None]:
             raise
         text = without_scratch(str(panic), about.location)
         panic.args = (text,)
+        if about.unreadable is not None and (found := about.unreadable(text)):
+            raise found from panic
         raise OperationError(
             f"delta-rs stopped unexpectedly: {text}", table=about.name, version=about.version
         ) from panic

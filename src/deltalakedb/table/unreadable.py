@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from deltalakedb.exceptions import (
     DataFileCorruptError,
@@ -107,7 +108,7 @@ def _about(error: StorageError, table: str | None, version: int | None) -> Stora
 
 
 def _look(root: Root, path: str, size: int) -> None:
-    """Look at a file's size and its last bytes; StorageError if they are not those of a Parquet file."""
+    """Look at a file's size and footer; StorageError if they are not those of a Parquet file."""
     store, name = _place(root, path)
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
@@ -117,6 +118,12 @@ def _look(root: Root, path: str, size: int) -> None:
         detail = f"{shown} has {there} bytes, and the table says {size}"
     elif there < _SMALLEST or end not in _MAGIC:
         detail = f"{shown} does not end as a Parquet file does"
+    elif end == _MAGIC[0]:
+        try:
+            with store.open(name) as file:
+                pq.read_metadata(file)
+        except pa.ArrowException as error:
+            detail = f"{shown} has a footer that cannot be read ({error})"
     if detail is not None:
         raise ArrowDataFileError(
             f"damaged, {detail}",
