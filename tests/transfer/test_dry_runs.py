@@ -9,8 +9,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, write_deltalake
-from deltalakedb.exceptions import DeltaSqlError
-from support.lake import files_below, ids
+from deltalakedb.exceptions import DeltaSqlError, TableFrozenError
+from support.lake import files_below, ids, ids_of
 from support.mirrors import commit_file
 
 if TYPE_CHECKING:
@@ -127,3 +127,33 @@ def test_a_repair_that_releases_a_frozen_table_says_so_before(catalog: Catalog, 
     done = catalog.mirror.repair("t")
     assert (would.rewritten, would.unfrozen, would.left) == (done.rewritten, done.unfrozen, done.left)
     assert done.unfrozen
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_repair_of_lost_files_refuses_before_what_it_refuses_then(
+    catalog: Catalog, tmp_path: Path, frozen: bool
+) -> None:
+    uri, root = catalog.table_uri("t"), tmp_path / "t"
+    for path in DeltaTable(uri).file_uris():
+        (root / path.rpartition("/")[2]).unlink()
+    deltalake.write_deltalake(root, ids(9), mode="overwrite")
+    if frozen:
+        with pytest.raises(TableFrozenError):
+            write_deltalake(uri, ids(8), mode="append")
+    for dry_run in (True, False):
+        with pytest.raises(TableFrozenError, match="missing files"):
+            DeltaTable(uri).repair(dry_run=dry_run)
+    assert catalog.describe("t").head.version == 2
+
+
+def test_a_repair_of_lost_files_takes_commits_of_others_over_if_they_are_allowed(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    uri, root = catalog.table_uri("t"), tmp_path / "t"
+    catalog.mirror.set_policy("t", "adopt")
+    for path in DeltaTable(uri).file_uris():
+        (root / path.rpartition("/")[2]).unlink()
+    deltalake.write_deltalake(root, ids(9), mode="append")
+    would = DeltaTable(uri).repair(dry_run=True)
+    assert DeltaTable(uri).repair()["files_removed"] == would["files_removed"] != []
+    assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root)) == [9]

@@ -89,16 +89,26 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
 
 
 def refuse_strangers(
-    database: Database, table: Table, storage_options: Mapping[str, str] | None = None
+    database: Database,
+    table: Table,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    danger: str = "files that only the log has would be deleted",
 ) -> None:
     """Before data files or log files are deleted: check that the log has no commit the catalog lacks.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        storage_options: Options for the object store.
+        danger: What would happen otherwise, for messages.
 
     Raises:
         TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
     """
     if table.state == "frozen":
         raise TableFrozenError(
-            f"the table is frozen, and files that only its log has would be deleted: {table.state_reason}",
+            f"the table is frozen, and {danger}: {table.state_reason}",
             table=table.name,
             version=table.head.version,
             suggestion="decide that first: see `deltasql mirror status`",
@@ -109,8 +119,7 @@ def refuse_strangers(
         newest = _taken(database, table, store)
     if newest is not None:
         raise TableFrozenError(
-            f"_delta_log has version {newest}, which the catalog did not make: files that only the log has "
-            "would be deleted",
+            f"_delta_log has version {newest}, which the catalog did not make: {danger}",
             table=table.name,
             version=table.head.version,
             suggestion=_ADVICE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import NOTHING
@@ -32,6 +33,8 @@ def repair(
 ) -> dict[str, Any]:
     """Find live files that are missing, and remove them from the table.
 
+    A dry run refuses what the real run refuses.
+
     Args:
         table: The open table.
         dry_run: Only find them.
@@ -40,6 +43,9 @@ def repair(
 
     Returns:
         The metrics, under the names and in the forms that delta-rs gives them.
+
+    Raises:
+        TableFrozenError: Files are missing, and the table is frozen, or its log is ahead of the catalog.
     """
     snapshot = table._source.snapshot
     if not dry_run:
@@ -49,6 +55,9 @@ def repair(
         paths = table._source.scan(("path",)).column("path").to_pylist()
         gone = missing(table._root, paths)
         lost = [a for a in table._source.adds() if a.path in set(gone)] if gone and not dry_run else []
+    if gone and table._row.settings.get(POLICY) != ADOPT:
+        danger = "the missing files may no longer be part of the table"
+        refuse_strangers(table._database, table._row, table._root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*notes("FSCK", {}, metrics, commit_properties), *removes(lost)]
