@@ -247,3 +247,23 @@ def test_files_of_a_commit_that_certainly_failed_are_deleted(catalog_uri: str, t
             tx.write("a", ids(2))
             raise OperationError("changed my mind")
         assert {f for f in files_below(lake) if f.endswith(".parquet")} == before
+
+
+def ask_and_be_interrupted(path: str) -> str:
+    """Ask DuckDB something that takes long, with a signal on its way."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    with Catalog(f"deltasql://duckdb/{path}") as catalog:
+        catalog.query("SELECT 1")
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            catalog.query("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range < b.range")
+        except BaseException as error:
+            return type(error).__name__
+    return "nothing"
+
+
+def test_ctrl_c_during_a_query_on_duckdb_is_a_keyboard_interrupt(tmp_path: Path) -> None:
+    with Catalog(f"deltasql://duckdb/{tmp_path}/catalog.db") as catalog:
+        catalog.write("a", ids(1), location=tmp_path / "a")
+    child = Child(ask_and_be_interrupted, f"{tmp_path}/catalog.db", folder=tmp_path)
+    assert child.result() == "KeyboardInterrupt"

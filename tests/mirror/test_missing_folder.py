@@ -60,6 +60,7 @@ WRITES: dict[str, Callable[[Catalog, DeltaTable], object]] = {
     "compact": lambda c, _: c.mirror.compact("t", 0, 1),
     "mirror repair": lambda c, _: c.mirror.repair("t"),
     "mirror repair, dry run": lambda c, _: c.mirror.repair("t", dry_run=True),
+    "recover": lambda c, _: c.mirror.recover("t"),
     "fence": lambda c, _: c.mirror.fence("t"),
     "resolve": lambda c, _: c.mirror.resolve("t"),
     "transaction": lambda c, _: _transaction(c, lambda tx: tx.write("t", ids(1))),

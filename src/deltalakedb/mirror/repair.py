@@ -268,8 +268,14 @@ def _bare(database: Database, name: str, row: CommitRow) -> bytes:
 
 
 def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:
-    """Catch up with a log that is ahead of the catalog, after the database came back from an older backup."""
+    """Catch up with a log that is ahead of the catalog, after the database came back from an older backup.
+
+    Raises:
+        TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
+        TableFrozenError: Both sides have a version that the other does not have.
+    """
     table = registry.find(database, name)
+    require_data(database, table, open_store(table.location, storage_options))
     report = verify(database, name, storage_options=storage_options, replay=False)
     foreign = [f for f in report.findings if f.kind == "foreign"]
     if foreign:

@@ -67,6 +67,11 @@ class DuckdbSession(GatheredSession):
             return self.cursor.execute(sql, params or None)
         except self.engine.driver.Error as error:
             raise self.engine.translate(error) from error
+        except RuntimeError as error:
+            # DuckDB swallows the exception of a signal handler; after Ctrl-C that was this one
+            if "interrupted" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
 
     def _check_query(self, sql: str) -> None:
         """Only what DuckDB itself takes for one SELECT: EXPLAIN ANALYZE would run anything, COMMIT too."""
