@@ -10,6 +10,7 @@ import pytest
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.spark.expressions import _unlogged
 from deltalakedb.spark.scratch import _for_spark, log_parts, spark_path
 from deltalakedb.table.lending import Absolute
@@ -82,7 +83,7 @@ def test_spark_has_a_name_for_every_place(
     options = {"Azure_Storage_Account_Name": "lake"}
     assert spark_path(location, options) == called
     add = Add(path="a%20b.parquet", partition_values={}, size=1, modification_time=1, data_change=True)
-    (lent,) = (_for_spark(one, options) for one in Absolute(location).lend([add]))
+    (lent,) = (_for_spark(one, options) for one in Absolute(TablePaths(location)).lend([add]))
     assert lent.path in (f"{called}/a%20b.parquet", f"file:{called.removeprefix('file://')}/a%20b.parquet")
 
 
