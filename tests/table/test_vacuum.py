@@ -325,17 +325,18 @@ def test_files_that_came_back_stay(uri: str) -> None:
 
 
 def test_files_outside_of_the_root_stay(uri: str, tmp_path: Path) -> None:
-    write_deltalake(uri, pa.table({"id": [1]}))
-    table: Any = DeltaTable(uri)
-    (add,) = table._source.adds()
-    outside = tmp_path / "outside.parquet"
-    shutil.copy(table.file_uris()[0], outside)
-    commit_actions(uri, [replace(add, path=f"file://{outside}")])
-    remove_all(uri)
-    publish(uri)
-    deleted = DeltaTable(uri).vacuum(**NOW, full=True, dry_run=False)
-    assert len(deleted) == 1
-    assert outside.exists()
+    with use_config(Config(catalog={"allow_outside_paths": True})):
+        write_deltalake(uri, pa.table({"id": [1]}))
+        table: Any = DeltaTable(uri)
+        (add,) = table._source.adds()
+        outside = tmp_path / "outside.parquet"
+        shutil.copy(table.file_uris()[0], outside)
+        commit_actions(uri, [replace(add, path=f"file://{outside}")])
+        remove_all(uri)
+        publish(uri)
+        deleted = DeltaTable(uri).vacuum(**NOW, full=True, dry_run=False)
+        assert len(deleted) == 1
+        assert outside.exists()
 
 
 def test_a_frozen_table_loses_no_file(uri: str) -> None:
