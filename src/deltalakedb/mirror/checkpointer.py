@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.checkpoint_schema import wants
+from deltalakedb.log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, wants
 from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
 from deltalakedb.log.compaction import write_compaction
@@ -279,8 +279,8 @@ def write_checkpoint_of(
         store,
         content,
         kind=kind,
-        stats_as_json=wants(metadata, "delta.checkpoint.writeStatsAsJson", default=True),
-        stats_as_struct=is_on(metadata, "delta.checkpoint.writeStatsAsStruct"),
+        stats_as_json=wants(metadata, STATS_AS_JSON, default=True),
+        stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
     )
 
 

@@ -17,7 +17,7 @@ from deltalakedb.config import get_config, use_config
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.log.checkpoint import is_whole
 from deltalakedb.log.checkpoint_rows import add_rows, remove_rows, state_rows, table_of
-from deltalakedb.log.checkpoint_schema import checkpoint_schema, wants
+from deltalakedb.log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
 from deltalakedb.log.checkpoint_writer import ROWS_PER_PART, V2_FEATURE, WrittenCheckpoint
 from deltalakedb.log.listing import Checkpoint
 from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_path, v2_checkpoint_path
@@ -110,8 +110,8 @@ class _Writer:
         schema = checkpoint_schema(
             metadata,
             protocol,
-            stats_as_json=wants(metadata, "delta.checkpoint.writeStatsAsJson", default=True),
-            stats_as_struct=is_on(metadata, "delta.checkpoint.writeStatsAsStruct"),
+            stats_as_json=wants(metadata, STATS_AS_JSON, default=True),
+            stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
         )
         shards = _shards(database, opened, self._rows)
         total = len(shards) + 1
