@@ -76,7 +76,7 @@ def _open(work: Path) -> Any:
 
 def latency(work: Path, commits: int) -> dict[str, Any]:
     """From a ratified commit to its file in the log, one after the other, as a writer does it."""
-    from deltalakedb.catalog import registry
+    from deltalakedb.metastore import registry
     from deltalakedb.mirror.publisher import publish
 
     writer = _table(work)

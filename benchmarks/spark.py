@@ -20,9 +20,9 @@ import psycopg
 from pyspark.sql import functions as f
 
 from deltalakedb import import_table
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import Config, use_config
-from deltalakedb.log.listing import list_log
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.metastore.database import Database
 from deltalakedb.spark import merge, read, session, write
 from deltalakedb.storage.store import open_store
 from deltalakedb.uri import parse_uri

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 #: what each system imports before its clock starts
 MODULES: Final = {
     "stock": ("deltalake",),
-    "sqlite": ("deltalakedb", "deltalakedb.table.sql_table", "deltalakedb.catalog.engines.sqlite"),
-    "duckdb": ("deltalakedb", "deltalakedb.table.sql_table", "deltalakedb.catalog.engines.duckdb", "duckdb"),
+    "sqlite": ("deltalakedb", "deltalakedb.table.sql_table", "deltalakedb.metastore.engines.sqlite"),
+    "duckdb": (
+        "deltalakedb",
+        "deltalakedb.table.sql_table",
+        "deltalakedb.metastore.engines.duckdb",
+        "duckdb",
+    ),
     "postgres": (
         "deltalakedb",
         "deltalakedb.table.sql_table",
-        "deltalakedb.catalog.engines.postgres",
+        "deltalakedb.metastore.engines.postgres",
         "psycopg",
     ),
 }

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.config import Config
-    from deltalakedb.lake import Catalog
     from deltalakedb.logs import open_log
     from deltalakedb.registration import register, unregister
     from deltalakedb.table.convert import convert_to_deltalake
@@ -53,7 +53,7 @@ else:
         __name__,
         "deltalake",
         {
-            "Catalog": "deltalakedb.lake",
+            "Catalog": "deltalakedb.catalog",
             "Config": "deltalakedb.config",
             "DeltaTable": "deltalakedb.table.delta_table",
             "ExportReport": "deltalakedb.transfer.export",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import files, indexes, migrations, outbox, registry
-from deltalakedb.catalog.database import Database
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogNotFoundError,
@@ -14,7 +13,8 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     MissingExtraError,
 )
-from deltalakedb.log.names import LOG_FOLDER, commit_path
+from deltalakedb.metastore import files, indexes, migrations, outbox, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.drift import newest_checkpoint_findings, tail_findings
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.paths import relative_to
@@ -24,8 +24,8 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.catalog.values import Table
     from deltalakedb.config import Config
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
     from deltalakedb.uri import Address
 

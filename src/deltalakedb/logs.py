@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.txn_log import SqlTxnLogReader
+from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.log.reader import open_file_log
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:

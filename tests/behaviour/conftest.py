@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import pytest
 from obstore.store import MemoryStore
 
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.txn_log import SqlTxnLogReader
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.log import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.protocol.log import TxnLogReader, TxnLogWriter
 from deltalakedb.storage.remote import RemoteStore
 from deltalakedb.uri import parse_uri

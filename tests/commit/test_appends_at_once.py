@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
-from deltalakedb.catalog import appends, slot_rows
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, ConflictError, TableFrozenError
+from deltalakedb.metastore import appends, slot_rows
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.uri import parse_uri
 from support.lake import files_below, ids_of, root_of
 

@@ -11,8 +11,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.catalog import commits
-from deltalakedb.catalog.engines.base import Session
+from deltalakedb.metastore import commits
+from deltalakedb.metastore.engines.base import Session
 from deltalakedb.protocol.log import Committed
 from deltalakedb.protocol.reads import NOTHING
 from support.actions import features, info, metadata
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The database's clock: what is in the list is the time."""
     now = [1_800_000_000_000]
     # each engine may have a clock of its own
-    importlib.import_module("deltalakedb.catalog.engines.postgres")
+    importlib.import_module("deltalakedb.metastore.engines.postgres")
     for kind in (Session, *Session.__subclasses__()):
         monkeypatch.setattr(kind, "now_ms", lambda self: now[0])
     return now

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, telemetry, write_deltalake
-from deltalakedb.catalog.engines.postgres import PostgresEngine
 from deltalakedb.commit import committer
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
@@ -22,6 +21,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     NothingWrittenWarning,
 )
+from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import NOTHING
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.table.results import TransactionResult
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog.database import close_all
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import ConflictError, StorageMissingError, TableFolderMissingError
+from deltalakedb.metastore.database import close_all
 from deltalakedb.table import vacuum as vacuum_module
 from support.lake import files_below
 

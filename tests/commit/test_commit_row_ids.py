@@ -11,11 +11,11 @@ import deltalake
 import pytest
 
 from deltalakedb import DeltaTable, import_table, open_log, write_deltalake
-from deltalakedb.catalog import commits, snapshots
 from deltalakedb.exceptions import (
     ProtocolError,
     UnsupportedFeatureError,
 )
+from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.log import Committed
 from deltalakedb.protocol.reads import NOTHING
 from support.actions import features, info, metadata, schema_with
@@ -47,7 +47,7 @@ def _intervals(bench: Bench) -> list[tuple[int, int]]:
 
 
 def _live(bench: Bench) -> list[Add]:
-    from deltalakedb.catalog.txn_log import SqlTxnLogReader
+    from deltalakedb.metastore.txn_log import SqlTxnLogReader
 
     return list(SqlTxnLogReader(bench.database, bench.name).files())
 

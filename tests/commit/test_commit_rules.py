@@ -9,8 +9,6 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, import_table, write_deltalake
-from deltalakedb.catalog import commits, snapshots
-from deltalakedb.catalog.files import scan_files
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import (
@@ -21,6 +19,8 @@ from deltalakedb.exceptions import (
     TableExistsError,
     UnsupportedFeatureError,
 )
+from deltalakedb.metastore import commits, snapshots
+from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Txn
 from deltalakedb.protocol.log import Committed
 from deltalakedb.protocol.reads import NOTHING
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 FORBIDDEN: list[list[Any]] = [
     [metadata(), metadata(description="2")],
@@ -168,7 +168,7 @@ def test_every_action_kind_is_what_the_log_reads_back(bench: Bench) -> None:
 
 
 def open_log_actions(bench: Bench, version: int) -> list[Any]:
-    from deltalakedb.catalog.txn_log import SqlTxnLogReader
+    from deltalakedb.metastore.txn_log import SqlTxnLogReader
 
     return list(SqlTxnLogReader(bench.database, bench.name).actions(version))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.catalog import snapshots
 from deltalakedb.commit.committer import commit
+from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import close_all
+from deltalakedb.metastore.database import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.catalog import migrations
-from deltalakedb.catalog.engines import make_engine
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import CatalogNotFoundError, CatalogVersionError
+from deltalakedb.metastore import migrations
+from deltalakedb.metastore.engines import make_engine
 from deltalakedb.uri import parse_uri
 from support.lake import child, finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deltalakedb.catalog.engines.base import Engine
+    from deltalakedb.metastore.engines.base import Engine
 
 KNOWN = migrations.migrations()[-1].number
 
@@ -200,8 +200,8 @@ def test_processes_that_create_the_same_catalog_make_one(catalog_uri: str, engin
 
 DIE = """
     import sys
-    from deltalakedb.catalog import migrations
-    from deltalakedb.catalog.engines import make_engine
+    from deltalakedb.metastore import migrations
+    from deltalakedb.metastore.engines import make_engine
     from deltalakedb.config import Config
     from deltalakedb.uri import parse_uri
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.commits import digest
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.ratify import Counts, Ratification, set_head, write_commits
-from deltalakedb.log.names import commit_path
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.commits import digest
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.ratify import Counts, Ratification, set_head, write_commits
 from deltalakedb.telemetry import count_statements
 from deltalakedb.uri import parse_uri
 from support.lake import ids, ids_of

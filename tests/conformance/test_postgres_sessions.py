@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import close_all
 from deltalakedb.exceptions import CatalogError
+from deltalakedb.metastore.database import close_all
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import DeltaTable, open_log, write_deltalake
-from deltalakedb.log import FileTxnLogReader
+from deltalakedb.delta_log import FileTxnLogReader
 from support.lake import every_type, hidden_log, root_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, open_log, write_deltalake
+from deltalakedb.delta_log import FileTxnLogReader
 from deltalakedb.exceptions import (
     AddressError,
     CatalogNotFoundError,
@@ -20,7 +21,6 @@ from deltalakedb.exceptions import (
     TableNotFoundError,
     VersionMissingError,
 )
-from deltalakedb.log import FileTxnLogReader
 from support.lake import every_type, files_below, hidden_log, ids, ids_of
 
 if TYPE_CHECKING:

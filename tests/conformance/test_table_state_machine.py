@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog.database import close_all
+from deltalakedb.metastore.database import close_all
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
+from deltalakedb.metastore.database import Database
 from deltalakedb.table.staging import Scratch
 from deltalakedb.uri import parse_uri
 from support.lake import child, files_below, finish, ids, ids_of, root_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb.catalog.database import close_all
+from deltalakedb.metastore.database import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
-from deltalakedb.catalog.database import Database, close_all
 from deltalakedb.exceptions import (
     AddressError,
     CatalogAccessError,
@@ -22,6 +21,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
+from deltalakedb.metastore.database import Database, close_all
 from deltalakedb.uri import parse_uri
 from support.lake import child, finish, ids, ids_of
 

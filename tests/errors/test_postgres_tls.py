@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.catalog.engines.postgres import PostgresEngine
 from deltalakedb.config import Config
+from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:

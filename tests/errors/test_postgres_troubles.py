@@ -13,8 +13,6 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog.database import close_all
-from deltalakedb.catalog.engines.postgres import PostgresEngine
 from deltalakedb.config import get_config
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
@@ -25,6 +23,8 @@ from deltalakedb.exceptions import (
     CatalogUnavailableError,
     DeltaSqlError,
 )
+from deltalakedb.metastore.database import close_all
+from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.uri import parse_uri
 from support.lake import files_below, ids, ids_of
 from support.postgres import PostgresDatabase, PostgresRun, _server

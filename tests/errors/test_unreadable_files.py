@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import DeltaTable, QueryBuilder, write_deltalake
-from deltalakedb.catalog.database import close_all
 from deltalakedb.exceptions import DataFileCorruptError, DeltaError, StorageError, StorageMissingError
+from deltalakedb.metastore.database import close_all
 from deltalakedb.storage.store import open_store
 from support.lake import child, finish, ids
 

@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.engines.postgres import PostgresEngine
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.uri import parse_uri
 from support.invariants import check_table
 from support.lake import ids

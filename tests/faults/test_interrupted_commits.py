@@ -18,8 +18,8 @@ import pytest
 
 import deltalakedb.commit.committer as committer
 from deltalakedb import Catalog
-from deltalakedb.catalog.engines.duckdb import DuckdbEngine
 from deltalakedb.exceptions import CommitUnknownError, OperationError
+from deltalakedb.metastore.engines.duckdb import DuckdbEngine
 from support.invariants import check_table
 from support.lake import files_below, ids
 from support.processes import Child, until

@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.engines.postgres_session import PostgresSession
 from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.engines.postgres_session import PostgresSession
 from deltalakedb.uri import parse_uri
 from support.invariants import check_table
 from support.lake import ids

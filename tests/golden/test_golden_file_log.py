@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deltalakedb.delta_log import open_file_log
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.log import open_file_log
 from support.golden import golden_params
 from support.golden_truth import check_version
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import close_all
 from deltalakedb.config import Config, use_config
+from deltalakedb.metastore.database import close_all
 from support.lake import ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb.log import checkpoint_writer
-from deltalakedb.log.names import commit_path
+from deltalakedb.delta_log import checkpoint_writer
+from deltalakedb.delta_log.names import commit_path
 from support.actions import add, info, metadata, protocol
 from support.commits import Bench
 from support.lake import every_type, ids

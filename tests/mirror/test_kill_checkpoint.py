@@ -10,11 +10,11 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import leases
+from deltalakedb.delta_log import checkpoint_writer
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import CatalogBusyError
 from deltalakedb.failpoints import POINTS
-from deltalakedb.log import checkpoint_writer
-from deltalakedb.log.listing import list_log
+from deltalakedb.metastore import leases
 from deltalakedb.mirror import checkpointer
 from deltalakedb.storage import open_store
 from support.actions import add, metadata, protocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import outbox
-from deltalakedb.catalog.database import Database, close_all
+from deltalakedb.metastore import outbox
+from deltalakedb.metastore.database import Database, close_all
 from deltalakedb.uri import parse_uri
 from support.lake import ids
 

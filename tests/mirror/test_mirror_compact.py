@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb import Catalog
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 
 def test_a_compaction_waits_for_a_clean_up(catalog: Catalog, database: Database, root: Path) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import leases
-from deltalakedb.catalog.holders import Holder
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
+from deltalakedb.metastore import leases
+from deltalakedb.metastore.holders import Holder
 from deltalakedb.mirror.checkpointer import tending
 from support.mirrors import append
 from support.processes import Child, until
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.leases import Lease
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.leases import Lease
 
 AFTER_PUT = "checkpoint.after_put=stop"
 #: a paused process cannot let go of DuckDB's file, so it must have let go before

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 
 def test_readers_outside_keep_the_older_state_while_a_table_is_paused(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb import Catalog
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 
 ICT = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))

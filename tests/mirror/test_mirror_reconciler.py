@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import outbox
 from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.metastore import outbox
 from deltalakedb.mirror.reconciler import ReconcilerThread
 from support.lake import ids
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
@@ -21,7 +21,7 @@ from support.processes import Child, results, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 #: 10,000 is the goal; a smaller one shows the same
 BACKLOG = int(os.environ.get("DELTASQL_TEST_BACKLOG", "1000"))

@@ -15,7 +15,7 @@ from support.mirrors import append, append_outside, blocked, logged, outside_ids
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 #: a writer that neither publishes nor looks at the log
 BLIND = Config(publish={"mode": "off", "look_ahead": "off"})

@@ -9,10 +9,10 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import registry
 from deltalakedb.config import Config
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavailableError, TableFrozenError
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import registry
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.storage import open_store
 from support.lake import ids_of

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.catalog import outbox, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import Config
+from deltalakedb.metastore import outbox, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.uri import parse_uri
 from support.lake import ids
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.log import cleanup
+from deltalakedb.delta_log import cleanup
 from deltalakedb.storage import open_store
 from support.mirrors import append, logged, outside_ids
 from support.processes import Child

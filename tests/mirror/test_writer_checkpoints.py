@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, telemetry, write_deltalake
-from deltalakedb.catalog import leases
 from deltalakedb.config import Config
+from deltalakedb.metastore import leases
 from deltalakedb.mirror.background import PUBLISHER
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, logged, outside_ids

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.checkpoint_schema import checkpoint_schema
-from deltalakedb.objects import Metadata, Protocol
+from deltalakedb.delta_log.checkpoint_schema import checkpoint_schema
+from deltalakedb.models import Metadata, Protocol
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.slots import assign_slots
 from deltalakedb.protocol.stats import (

@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties
 
 from deltalakedb import Catalog, DeltaTable, QueryBuilder, open_log, write_deltalake
-from deltalakedb.log import FileTxnLogReader
+from deltalakedb.delta_log import FileTxnLogReader
 from deltalakedb.protocol.actions import Add, Cdc
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.paths import decode_path

@@ -10,7 +10,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.config import Config, use_config
-from deltalakedb.log.names import commit_path
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.mirror import holes
 from deltalakedb.protocol.upgrades import FENCE
 from deltalakedb.storage import open_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.objects import Metadata, Protocol, Snapshot
+from deltalakedb.models import Metadata, Protocol, Snapshot
 from deltalakedb.protocol.predicate import And, Compare, In, IsNull, Unknown
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.conditions import condition_of, target_condition

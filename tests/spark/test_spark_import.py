@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
-from deltalakedb.catalog.database import Database
+from deltalakedb.delta_log import large_commits
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
-from deltalakedb.log import large_commits
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore.database import Database
 from deltalakedb.spark import loading, replaying
 from deltalakedb.spark.replaying import log_digests
 from deltalakedb.transfer import choosing, plan

@@ -14,9 +14,9 @@ import pyspark
 import pytest
 
 from deltalakedb import Catalog, DeltaTable
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.spark import checkpoint, vacuum_list
 from deltalakedb.spark.pipelines import main
 from support.lake import ids

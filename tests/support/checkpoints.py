@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltalakedb.log.checkpoint_rows import CheckpointContent
+from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
 from deltalakedb.protocol.codec import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deltalakedb.log import FileTxnLogReader
+    from deltalakedb.delta_log import FileTxnLogReader
     from deltalakedb.protocol.actions import Add
 
 FILES = pa.schema(

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import commits, snapshots
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.predicate_parser import parse_predicate
@@ -19,8 +19,8 @@ from support.actions import SCHEMA, add, info, metadata, protocol, remove
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import OpenTable
     from deltalakedb.protocol.actions import Action
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import DeltaTable
-from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table.operations import removes
 from deltalakedb.uri import parse_uri

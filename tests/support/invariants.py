@@ -21,7 +21,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.log.names import parse_name
+from deltalakedb.delta_log.names import parse_name
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.replay import Replay, file_key

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from deltalakedb import Catalog
-    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.metastore.engines.base import Session
 
 
 def commit_file(root: Path, version: int) -> Path:

@@ -29,7 +29,7 @@ _context.set_forkserver_preload(
         "psycopg",
         "pyarrow.dataset",
         "pyarrow.parquet",
-        "deltalakedb.catalog.engines.postgres",
+        "deltalakedb.metastore.engines.postgres",
     ]
 )
 PATIENCE = 120

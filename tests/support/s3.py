@@ -24,7 +24,7 @@ from support.lake import ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.protocol.actions import Action
 
 SECRET = "wJalrXUtnFEMI-secret"

@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 
 from deltalakedb import Catalog
-from deltalakedb.catalog.database import Database
+from deltalakedb.metastore.database import Database
 from deltalakedb.uri import parse_uri
 from support.lake import ids
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.catalog import vacuumed
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     ClockSkewError,
@@ -23,6 +21,8 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.failpoints import FailpointError
+from deltalakedb.metastore import vacuumed
+from deltalakedb.metastore.database import Database
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.storage import open_store
 from deltalakedb.table import restoring

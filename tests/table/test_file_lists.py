@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.catalog import files
 from deltalakedb.config import Config, use_config
+from deltalakedb.metastore import files
 from deltalakedb.table import file_lists
 from deltalakedb.table.file_lists import FileLists, _Key, _Which, lists_of
 from deltalakedb.table.source import SqlSource

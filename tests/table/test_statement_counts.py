@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import DeltaTable, telemetry, write_deltalake
-from deltalakedb.catalog import migrations
-from deltalakedb.catalog.database import close_all
+from deltalakedb.metastore import migrations
+from deltalakedb.metastore.database import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,6 @@ import pytest
 
 import deltalakedb
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalakedb.catalog import outbox
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -24,6 +23,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.metastore import outbox
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path, encode_file
 from deltalakedb.table import in_flight as in_flight_module

@@ -9,12 +9,12 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
-from deltalakedb.catalog import indexes
-from deltalakedb.catalog.database import Database
-from deltalakedb.catalog.engines import sqlite
 from deltalakedb.config import Config
 from deltalakedb.doctor import examine
 from deltalakedb.failpoints import FailpointError
+from deltalakedb.metastore import indexes
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.engines import sqlite
 from deltalakedb.transfer import windows
 from deltalakedb.uri import parse_uri
 from support.lake import ids

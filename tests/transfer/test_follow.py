@@ -21,8 +21,6 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb.catalog import imports
-from deltalakedb.catalog.database import Database
 from deltalakedb.cli.main import cli
 from deltalakedb.config import Config
 from deltalakedb.doctor import examine
@@ -34,6 +32,8 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableFollowedError,
 )
+from deltalakedb.metastore import imports
+from deltalakedb.metastore.database import Database
 from deltalakedb.uri import parse_uri
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, until

@@ -18,10 +18,10 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
+from deltalakedb.delta_log import large_commits
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, TableFrozenError
-from deltalakedb.log import large_commits
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.reader import FileTxnLogReader
 from deltalakedb.mirror import outside
 from deltalakedb.protocol import codec
 from deltalakedb.storage.local import LocalStore

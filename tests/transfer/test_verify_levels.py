@@ -9,11 +9,11 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_status, import_table, verify_table, write_deltalake
-from deltalakedb.catalog import digests
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import Config, use_config
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import digests
+from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
 from deltalakedb.transfer import live
 from deltalakedb.transfer import verify as verify_module

@@ -10,9 +10,9 @@ from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
 from deltalakedb.aio.threads import Threads, run_to_the_end
 from deltalakedb.aio.wrapping import Wrapped, awaits, gives, streams
-from deltalakedb.lake import Catalog as SyncCatalog
+from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.mirror.mirror import Mirror as SyncMirror
-from deltalakedb.objects import Add, Committed, File, Remove
+from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction

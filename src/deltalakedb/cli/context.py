@@ -17,8 +17,8 @@ from deltalakedb.uri import Address, is_deltasql, parse_uri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.config import Config
-    from deltalakedb.lake import Catalog
 
 
 @dataclass
@@ -84,9 +84,9 @@ class Invocation:
             create: Let the settings decide whether a missing one is created. Otherwise none is: a command
                 that only looks must not answer a typing error with an empty catalog.
         """
-        from deltalakedb.catalog.database import Database
+        from deltalakedb.catalog import Catalog
         from deltalakedb.config import use_config
-        from deltalakedb.lake import Catalog
+        from deltalakedb.metastore.database import Database
 
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.cli.render import iso
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
 
 _TIMES = ("created_at", "updated_at", "committed_at")
 

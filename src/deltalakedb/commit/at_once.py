@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.catalog.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import isolation_of
 from deltalakedb.commit.info import info_of, with_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
+from deltalakedb.metastore.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_action, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
@@ -20,9 +20,9 @@ from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.commit.committer import Guard
+    from deltalakedb.metastore.database import Database
 
 #: how a commit begins whose time is still to come
 _TIMELESS: Final = b'{"commitInfo":{"timestamp":0'

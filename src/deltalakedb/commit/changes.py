@@ -11,8 +11,8 @@ from deltalakedb.protocol.reads import EVERYTHING, ReadSet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.ratify import Streamed
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.ratify import Streamed
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.reads import Isolation

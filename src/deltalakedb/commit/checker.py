@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from deltalakedb.catalog import vacuumed, winners
 from deltalakedb.exceptions import ProtocolError
+from deltalakedb.metastore import vacuumed, winners
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
@@ -34,10 +34,10 @@ from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import LockedTable
-    from deltalakedb.catalog.winners import Found
     from deltalakedb.commit.changes import TableChange
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import LockedTable
+    from deltalakedb.metastore.winners import Found
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import ConflictKind, Snapshot
     from deltalakedb.protocol.reads import Isolation

@@ -11,9 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, registry, winners
-from deltalakedb.catalog.names import change_names, still_there
-from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.at_once import commit_at_once
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import conflict, vacuumed_files
@@ -31,16 +28,19 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import commits, registry, winners
+from deltalakedb.metastore.names import change_names, still_there
+from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.log import Committed, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.names import NameChange
-    from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import TableChange
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.names import NameChange
+    from deltalakedb.metastore.values import LockedTable, Table
 
 logger = logging.getLogger(__name__)
 

@@ -6,20 +6,20 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import winners
-from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import CommitError
+from deltalakedb.metastore import winners
+from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.log import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.commits import Achieved
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import LockedTable
     from deltalakedb.commit.changes import TableChange
+    from deltalakedb.metastore.commits import Achieved
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import LockedTable
 
 logger = logging.getLogger(__name__)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, registry, snapshots
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
+from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.log import Committed, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.protocol.actions import Action
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, winners
-from deltalakedb.catalog.ratify import Ratification, ratify
-from deltalakedb.catalog.statements import statements
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import isolation_of
 from deltalakedb.commit.duties import own_duties
 from deltalakedb.commit.info import own_time, with_info
+from deltalakedb.metastore import commits, winners
+from deltalakedb.metastore.ratify import Ratification, ratify
+from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh
@@ -23,10 +23,10 @@ from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.ratify import Streamed
-    from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import TableChange
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.ratify import Streamed
+    from deltalakedb.metastore.values import LockedTable, Table
     from deltalakedb.protocol.actions import Action, Add, Remove
 
 

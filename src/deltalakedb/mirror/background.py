@@ -18,7 +18,7 @@ from deltalakedb.mirror.reconciler import DUE, drain, seal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.mirror.checkpointer import Checkpoints
 
 logger = logging.getLogger(__name__)

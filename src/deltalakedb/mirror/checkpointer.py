@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from typing import Protocol as TypingProtocol
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, files, outbox, registry, snapshots
-from deltalakedb.catalog.leases import leased, still_held
+from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, wants
+from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, write_checkpoint
+from deltalakedb.delta_log.cleanup import clean_log, retention_ms, sweep
+from deltalakedb.delta_log.compaction import write_compaction
+from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
+from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.exceptions import (
     CatalogBusyError,
     DeltaSqlError,
@@ -19,14 +25,8 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, wants
-from deltalakedb.log.checkpoint_writer import CheckpointContent, write_checkpoint
-from deltalakedb.log.cleanup import clean_log, retention_ms, sweep
-from deltalakedb.log.compaction import write_compaction
-from deltalakedb.log.crc import VersionChecksum, write_checksum
-from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import TRANSACTION_FOLDER, manifest_path
+from deltalakedb.metastore import commits, files, outbox, registry, snapshots
+from deltalakedb.metastore.leases import leased, still_held
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.leases import Lease
-    from deltalakedb.catalog.outbox import MirrorStatus
-    from deltalakedb.catalog.values import OpenTable, Table
-    from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
-    from deltalakedb.log.cleanup import CleanupPlan
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.delta_log.cleanup import CleanupPlan
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.metastore.outbox import MirrorStatus
+    from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.actions import Metadata, Remove
     from deltalakedb.storage.store import Store
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import ClockSkewError, StorageError, StorageMissingError
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.storage.store import Store
 
 

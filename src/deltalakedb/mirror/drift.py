@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import commits, registry
-from deltalakedb.catalog.commits import digest
-from deltalakedb.catalog.txn_log import SqlTxnLogReader
+from deltalakedb.delta_log.checkpoint import is_whole, iter_checkpoint
+from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
+from deltalakedb.delta_log.listing import last_checkpoint, list_log
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     LogCorruptError,
     LogError,
@@ -16,12 +19,9 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     VersionMissingError,
 )
-from deltalakedb.log.checkpoint import is_whole, iter_checkpoint
-from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
-from deltalakedb.log.last_checkpoint import read_last_checkpoint
-from deltalakedb.log.listing import last_checkpoint, list_log
-from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import commits, registry
+from deltalakedb.metastore.commits import digest
+from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, meaning
 from deltalakedb.protocol.paths import canonical_path
@@ -30,10 +30,10 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from deltalakedb.catalog.commits import CommitRow
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
-    from deltalakedb.log.listing import Checkpoint
+    from deltalakedb.delta_log.listing import Checkpoint
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.log import TxnLogReader
     from deltalakedb.storage.store import Store
 

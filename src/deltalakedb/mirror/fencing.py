@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import snapshots
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
+from deltalakedb.metastore import snapshots
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.reconciler import reconcile
@@ -19,8 +19,8 @@ from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_w
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Protocol
 
 #: commits of others that may come in between

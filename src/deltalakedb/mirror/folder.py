@@ -6,15 +6,15 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.catalog import files, registry
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path
 from deltalakedb.exceptions import StorageError, StorageMissingError, TableFolderMissingError
-from deltalakedb.log.names import LOG_FOLDER, commit_path
+from deltalakedb.metastore import files, registry
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

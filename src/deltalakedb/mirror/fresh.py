@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import outbox
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, StorageMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import outbox
 from deltalakedb.mirror.groups import manifest_of, spread, tell_all
 from deltalakedb.mirror.holes import is_hole
 from deltalakedb.storage.local import LocalStore
@@ -23,7 +23,7 @@ from deltalakedb.storage.together import NewObject, put_all_new
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.mirror.groups import Group, StoreOptions
     from deltalakedb.protocol.log import Fresh
     from deltalakedb.storage.store import Store

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, group_notes, outbox, registry
+from deltalakedb.delta_log.names import commit_path, manifest_path
 from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.names import commit_path, manifest_path
+from deltalakedb.metastore import commits, group_notes, outbox, registry
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import TypeAlias
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import Member
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import Member
     from deltalakedb.storage.store import Store
 
     StoreOptions: TypeAlias = Mapping[str, Mapping[str, str] | None]

@@ -6,10 +6,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, registry
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogGapError, StorageMissingError, VersionMissingError
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits, registry
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.storage.local import LocalStore
@@ -17,8 +17,8 @@ from deltalakedb.storage.local import LocalStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

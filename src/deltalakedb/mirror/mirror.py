@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
+from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror import checkpointer, drift, fencing, groups, outside, reconciler, repair
 from deltalakedb.mirror.pruning import Pruned, prune
 from deltalakedb.mirror.resolve import resolve
@@ -14,10 +14,10 @@ from deltalakedb.mirror.resolve import resolve
 if TYPE_CHECKING:
     import threading
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import MirrorStatus
-    from deltalakedb.log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
-    from deltalakedb.log.cleanup import CleanupPlan
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.delta_log.cleanup import CleanupPlan
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import DriftReport
     from deltalakedb.mirror.outside import Adopted
     from deltalakedb.mirror.reconciler import Pass

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, outbox, registry, snapshots
-from deltalakedb.catalog.ratify import Streamed
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.info import own_transaction
+from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_pieces, iter_state
+from deltalakedb.delta_log.listing import last_checkpoint, list_log
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     ConflictError,
     DeltaSqlError,
@@ -25,10 +27,8 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     TableFrozenError,
 )
-from deltalakedb.log.large_commits import commit_digest, is_large, iter_pieces, iter_state
-from deltalakedb.log.listing import last_checkpoint, list_log
-from deltalakedb.log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import commits, outbox, registry, snapshots
+from deltalakedb.metastore.ratify import Streamed
 from deltalakedb.protocol.actions import Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
@@ -38,9 +38,9 @@ from deltalakedb.storage.store import local_path, open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import MirrorStatus
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import MirrorStatus
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import audit, outbox, registry
 from deltalakedb.exceptions import TableFrozenError, TableMissingError
+from deltalakedb.metastore import audit, outbox, registry
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import commits, outbox
+from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     DeltaSqlError,
@@ -21,8 +22,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.large_commits import commit_digest
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits, outbox
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.groups import tell
@@ -33,9 +33,9 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import Unpublished
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import Unpublished
+    from deltalakedb.metastore.values import Table
     from deltalakedb.mirror.groups import StoreOptions
     from deltalakedb.storage.store import Store
 

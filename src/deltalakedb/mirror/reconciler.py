@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     CatalogBusyError,
@@ -18,6 +17,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
+from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
 from deltalakedb.mirror.groups import write_missing
 from deltalakedb.mirror.publisher import publish
@@ -25,8 +25,8 @@ from deltalakedb.mirror.publisher import publish
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import MirrorStatus
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import MirrorStatus
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, outbox, registry, snapshots
-from deltalakedb.catalog.leases import require
+from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
-from deltalakedb.log.large_commits import commit_digest
-from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.metastore import commits, outbox, registry, snapshots
+from deltalakedb.metastore.leases import require
 from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
 from deltalakedb.mirror.folder import require_data
@@ -27,10 +27,10 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from deltalakedb.catalog.commits import CommitRow
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
-    from deltalakedb.log.listing import Checkpoint
+    from deltalakedb.delta_log.listing import Checkpoint
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

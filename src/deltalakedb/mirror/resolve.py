@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, group_notes, outbox, registry, snapshots, unratify
-from deltalakedb.catalog.file_rows import live_files
-from deltalakedb.catalog.files import read_some_in
-from deltalakedb.catalog.leases import leased, require
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.checker import data_conflict
 from deltalakedb.commit.versions import ratify_change
+from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogBusyError,
     DeltaSqlError,
@@ -25,10 +25,10 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.large_commits import commit_digest
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import commits, group_notes, outbox, registry, snapshots, unratify
+from deltalakedb.metastore.file_rows import live_files
+from deltalakedb.metastore.files import read_some_in
+from deltalakedb.metastore.leases import leased, require
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.leases import Lease
-    from deltalakedb.catalog.values import LockedTable, Table
     from deltalakedb.commit.changes import Copy
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.metastore.values import LockedTable, Table
     from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot

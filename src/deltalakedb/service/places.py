@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from deltalakedb.address_checks import BAD_CHARACTER
-from deltalakedb.catalog import registry
+from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
-from deltalakedb.log.names import LOG_FOLDER, parse_name
+from deltalakedb.metastore import registry
 from deltalakedb.table.places import ROOT_SETTING, is_local, normal_location
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
 
 #: the folder of a database in Spark's warehouse ends so
 _DATABASE_FOLDER: Final = ".db"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
-from deltalakedb.catalog import commits, outbox, registry, snapshots
 from deltalakedb.commit.changes import NewTable, Received, TableChange
 from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.commit.info import info_of
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     AddressError,
@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits, outbox, registry, snapshots
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import has_next, look_ahead
@@ -36,9 +36,9 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.outbox import MirrorStatus
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import MirrorStatus
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Committed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.metastore.database import Database
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.service.server import CommitServer
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qs
 
 from deltalakedb._version import __version__
-from deltalakedb.catalog import registry
 from deltalakedb.exceptions import ConfigError, DeltaSqlError
+from deltalakedb.metastore import registry
 from deltalakedb.redaction import redact
 
 if TYPE_CHECKING:

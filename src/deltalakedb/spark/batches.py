@@ -6,10 +6,10 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog.commits import by_transaction
-from deltalakedb.catalog.outbox import group
+from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
-from deltalakedb.lake import Catalog
+from deltalakedb.metastore.commits import by_transaction
+from deltalakedb.metastore.outbox import group
 from deltalakedb.spark.sinks import other_query
 from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.work import tell_nothing_written

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
-from deltalakedb.catalog import audit, files, registry, snapshots
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config, use_config
+from deltalakedb.delta_log.checkpoint import is_whole
+from deltalakedb.delta_log.checkpoint_rows import add_rows, remove_rows, state_rows, table_of
+from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
+from deltalakedb.delta_log.checkpoint_writer import ROWS_PER_PART, V2_FEATURE, WrittenCheckpoint
+from deltalakedb.delta_log.listing import Checkpoint
+from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_path, v2_checkpoint_path
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.log.checkpoint import is_whole
-from deltalakedb.log.checkpoint_rows import add_rows, remove_rows, state_rows, table_of
-from deltalakedb.log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
-from deltalakedb.log.checkpoint_writer import ROWS_PER_PART, V2_FEATURE, WrittenCheckpoint
-from deltalakedb.log.listing import Checkpoint
-from deltalakedb.log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_path, v2_checkpoint_path
+from deltalakedb.metastore import audit, files, registry, snapshots
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
 from deltalakedb.protocol.rules import is_on
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.config import Config
-    from deltalakedb.log.checkpoint_rows import CheckpointContent
-    from deltalakedb.log.checkpoint_schema import CheckpointSchema
-    from deltalakedb.log.checkpoint_writer import CheckpointKind
+    from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
+    from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
+    from deltalakedb.metastore.values import OpenTable
     from deltalakedb.storage.store import Store
     from deltalakedb.uri import Address
 

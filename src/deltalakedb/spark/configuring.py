@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     ConfigError,
@@ -22,6 +21,7 @@ from deltalakedb.exceptions import (
     SparkSetupError,
     UnsupportedOperationError,
 )
+from deltalakedb.metastore.database import Database
 from deltalakedb.service.running import commit_server
 from deltalakedb.service.server import ANSWER_HEADER
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token

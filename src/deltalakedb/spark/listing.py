@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.catalog import audit
-from deltalakedb.catalog.snapshots import open_table
+from deltalakedb.delta_log.cleanup import retention_ms
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.metastore import audit
+from deltalakedb.metastore.snapshots import open_table
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.spark.shares import spread, watched

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import claims, imports
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config, use_config
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.checkpoint_scan import CheckpointScan
-from deltalakedb.log.listing import list_log
+from deltalakedb.metastore import claims, imports
+from deltalakedb.metastore.database import Database
 from deltalakedb.spark.java import check_java
 from deltalakedb.spark.reaching import check_master
 from deltalakedb.spark.replaying import log_digests
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.catalog.leases import Lease
     from deltalakedb.config import Config
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.engines import LoadTask

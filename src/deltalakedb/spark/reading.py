@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.log.names import commit_path
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.logstore import CLASS, KNOWN
 from deltalakedb.spark.scratch import frame_over, spark_path

@@ -10,10 +10,10 @@ import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError, OperationError
-from deltalakedb.log.checkpoint_scan import CheckpointScan
-from deltalakedb.log.large_commits import is_large
-from deltalakedb.log.listing import list_log
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
 from deltalakedb.spark.log_parts import ACTIONS, SUMS, WINDOW, CheckpointRows, Commits, SummedRows

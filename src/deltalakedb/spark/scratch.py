@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.log.crc import VersionChecksum, write_checksum
-from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path

@@ -386,7 +386,7 @@ def _columns(metadata: Metadata) -> list[tuple[str, str, str, bool]]:
 
 def _version_from(table: SqlDeltaTable, moment: str) -> int:
     """The first version at or after a time."""
-    from deltalakedb.catalog import commits
+    from deltalakedb.metastore import commits
     from deltalakedb.table.shapes import instant_ms
 
     wanted = instant_ms(moment)

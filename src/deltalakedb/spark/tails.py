@@ -7,9 +7,9 @@ from contextvars import copy_context
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.log.large_commits import is_large
-from deltalakedb.log.listing import list_log
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched
 from deltalakedb.transfer.plan import tail_batches
 from deltalakedb.transfer.tails import ready_tail

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog import snapshots
-from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import snapshots
+from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet

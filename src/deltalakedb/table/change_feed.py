@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from deltalake._internal import PyQueryBuilder
 
-from deltalakedb.catalog import registry
 from deltalakedb.exceptions import InvalidArgumentError, VersionMissingError
+from deltalakedb.metastore import registry
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema

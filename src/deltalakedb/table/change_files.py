@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from deltalakedb.catalog import commits, snapshots
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogError, ProtocolError, VersionMissingError
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import inline_dv
@@ -19,8 +19,8 @@ from deltalakedb.protocol.rules import is_on
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action, DeletionVector
     from deltalakedb.table.vectors import Vectors
 

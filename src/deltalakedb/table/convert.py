@@ -10,9 +10,9 @@ import deltalake
 import deltalake.transaction
 from deltalake._util import deprecate_positional_commit_args
 
-from deltalakedb.catalog.database import Database
+from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
-from deltalakedb.log.names import LOG_FOLDER
+from deltalakedb.metastore.database import Database
 from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.new_tables import taken_out
 from deltalakedb.table.places import normal_location

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.log.names import LOG_FOLDER
+from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.storage.links import RealPlaces
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.orphans import Shown
@@ -15,8 +15,8 @@ from deltalakedb.table.places import is_local
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
 
 #: from so many folders on, an object store is listed once instead of being asked about each
 _LIST_FROM: Final = 100

@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from deltalakedb.catalog import commits, files
-from deltalakedb.catalog.engines.base import arrow_array
+from deltalakedb.metastore import commits, files
+from deltalakedb.metastore.engines.base import arrow_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import OpenTable
 
 #: files from which on a list of whole actions is read in pages and not kept
 STREAMED_FROM: Final = 100_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import commits, snapshots
-from deltalakedb.log.cleanup import sweep
+from deltalakedb.delta_log.cleanup import sweep
+from deltalakedb.metastore import commits, snapshots
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
@@ -19,7 +19,7 @@ from deltalakedb.table.referenced import references
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 _HOUR_MS = 3_600_000
 

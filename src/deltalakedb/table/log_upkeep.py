@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import registry
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.metastore import registry
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.manifests import write_manifests
 from deltalakedb.mirror.reconciler import reconcile

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import OpenTable
 
 #: tables that are remembered at the most, over all catalogs of the process
 _MOST = 256

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog.files import ADD_COLUMNS, add_from_row, read_some
+from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.reads import NOTHING

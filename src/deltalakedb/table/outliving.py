@@ -8,7 +8,7 @@ from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
 from deltalakedb.table.work import AutoCommit
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
     from deltalakedb.table.work import Sink
 
 #: what a table has from its transaction, and loses with it

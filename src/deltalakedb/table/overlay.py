@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltalakedb.catalog.files import FILE_SCHEMA, totals
+from deltalakedb.metastore.files import FILE_SCHEMA, totals
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.names import NameChange
-from deltalakedb.catalog.values import Head, Table
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import TableExistsError, TableMissingError
+from deltalakedb.metastore.names import NameChange
+from deltalakedb.metastore.values import Head, Table
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from deltalakedb.catalog import registry
 from deltalakedb.exceptions import AddressError
+from deltalakedb.metastore import registry
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
+    from deltalakedb.metastore.database import Database
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")

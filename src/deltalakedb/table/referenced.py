@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, files, snapshots
 from deltalakedb.exceptions import ProtocolError
+from deltalakedb.metastore import commits, files, snapshots
 from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
@@ -17,8 +17,8 @@ from deltalakedb.table.source import SqlSource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import OpenTable
     from deltalakedb.table.source import Source
 
 #: an offset at the end of a vector's id; the text before it may itself end like one

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import files, snapshots, vacuumed
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
+from deltalakedb.metastore import files, snapshots, vacuumed
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import canonical_path, encode_path, file_below

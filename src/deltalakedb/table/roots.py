@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from deltalakedb.config import Config, get_config
+from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import StorageError
-from deltalakedb.log.names import LOG_FOLDER
 from deltalakedb.protocol.paths import TablePaths, decode_path, relative_to
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER

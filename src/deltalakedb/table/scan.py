@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
-from deltalakedb.log.names import commit_path
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.properties import mapping_mode

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from deltalakedb.catalog import commits, files, snapshots
+from deltalakedb.delta_log.reader import FileTxnLogReader
+from deltalakedb.delta_log.times import newest_at
 from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
-from deltalakedb.log.reader import FileTxnLogReader
-from deltalakedb.log.times import newest_at
+from deltalakedb.metastore import commits, files, snapshots
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.predicate import to_physical
@@ -24,9 +24,9 @@ from deltalakedb.table.whole_numbers import whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import OpenTable, Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Commit, Snapshot
     from deltalakedb.protocol.predicate import Expr

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     import pyarrow.fs as pafs
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table as TableRow
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table as TableRow
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source

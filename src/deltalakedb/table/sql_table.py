@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
-from deltalakedb.catalog import outbox, registry, snapshots
-from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import (
     ArgumentRangeError,
     ArgumentTypeError,
@@ -18,6 +16,8 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     import deltalake
     from deltalake._internal import RawDeltaTable
 
-    from deltalakedb.catalog.values import OpenTable
-    from deltalakedb.catalog.values import Table as TableRow
+    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.values import Table as TableRow
     from deltalakedb.protocol.log import Committed
     from deltalakedb.table.roots import Root
     from deltalakedb.table.scan import RawTable

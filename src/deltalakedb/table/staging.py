@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
+from deltalakedb.delta_log.names import commit_path, parse_name
 from deltalakedb.exceptions import StorageError
-from deltalakedb.log.names import commit_path, parse_name
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.features import without_features

@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import deltalake
 
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.commits import by_transaction
-from deltalakedb.catalog.names import refuse_unpublished
-from deltalakedb.catalog.outbox import group
-from deltalakedb.catalog.own_sql import checked_statement
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     DeltaSqlError,
@@ -21,6 +16,11 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableMissingError,
 )
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.commits import by_transaction
+from deltalakedb.metastore.names import refuse_unpublished
+from deltalakedb.metastore.outbox import group
+from deltalakedb.metastore.own_sql import checked_statement
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table import memory
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
     from deltalakedb.commit.changes import TableChange
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes

@@ -6,7 +6,6 @@ import abc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import registry, snapshots
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -14,6 +13,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
     VersionMissingError,
 )
+from deltalakedb.metastore import registry, snapshots
 from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.overlay import Overlay
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import OpenTable, Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.table.roots import Root
     from deltalakedb.table.work import Work

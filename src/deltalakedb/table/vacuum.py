@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.catalog import registry, snapshots, vacuumed
+from deltalakedb.delta_log.cleanup import retention_ms
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -15,7 +15,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.cleanup import retention_ms
+from deltalakedb.metastore import registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     import deltalake
 
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.commit.committer import OwnWork
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import OpenTable
     from deltalakedb.protocol.actions import Action
     from deltalakedb.table.sql_table import SqlDeltaTable
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.outbox import Member
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.exceptions import (
@@ -21,6 +19,8 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     NothingWrittenWarning,
 )
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.outbox import Member
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.checkpointer import (
     DEFAULT_INTERVAL,
@@ -43,10 +43,10 @@ from deltalakedb.table.roots import undo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.names import NameChange
-    from deltalakedb.catalog.values import Table
     from deltalakedb.commit.committer import OwnWork
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.names import NameChange
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot
     from deltalakedb.storage.flushes import Flushes

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import deltalake
 import pyarrow as pa
 
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.commit.changes import NewTable
+from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
     AddressError,
     ArgumentTypeError,
@@ -22,7 +21,8 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.names import LOG_FOLDER
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from deltalakedb.catalog.values import OpenTable
+    from deltalakedb.metastore.values import OpenTable
     from deltalakedb.table.work import Sink
     from deltalakedb.uri import Address
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import outbox, registry
 from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
     VerificationError,
 )
+from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror import outside, repair
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.memory import peak_bytes
@@ -20,8 +20,8 @@ from deltalakedb.transfer.verify import verify_head
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.transfer.findings import Level
 
 

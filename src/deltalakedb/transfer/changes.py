@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.file_rows import FileRows, live_files
-from deltalakedb.catalog.ratify import CommitFacts, Counts, apply_state
+from deltalakedb.metastore.file_rows import FileRows, live_files
+from deltalakedb.metastore.ratify import CommitFacts, Counts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
 

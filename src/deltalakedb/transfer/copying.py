@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.catalog import digests
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
@@ -19,6 +18,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
+from deltalakedb.metastore import digests
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
@@ -28,7 +28,7 @@ from deltalakedb.storage.store import local_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
     from deltalakedb.transfer.log_copies import LogToCopy
 

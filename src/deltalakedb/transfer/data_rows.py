@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 
-from deltalakedb.catalog import digests
-from deltalakedb.catalog.values import Head, OpenTable, Table
 from deltalakedb.exceptions import VerificationError
+from deltalakedb.metastore import digests
+from deltalakedb.metastore.values import Head, OpenTable, Table
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
@@ -27,8 +27,8 @@ from deltalakedb.transfer.findings import Difference
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.imports import ImportRow
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import VerifyReport
 

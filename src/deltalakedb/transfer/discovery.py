@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import AddressError, DeltaSqlError, InvalidArgumentError
-from deltalakedb.log.names import LOG_FOLDER, parse_name
 from deltalakedb.storage.links import RealPlaces
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import SAFE_IN_URLS, normal_location

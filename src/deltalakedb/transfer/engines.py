@@ -10,10 +10,10 @@ from deltalakedb.protocol.paths import TablePaths
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.imports import ImportRow
-    from deltalakedb.catalog.leases import Lease
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.imports import ImportRow
+    from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.plan import ImportPlan

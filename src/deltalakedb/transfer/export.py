@@ -6,16 +6,16 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.catalog import commits, outbox, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import LOG_FOLDER
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableFrozenError, VerificationError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.large_commits import commit_digest
-from deltalakedb.log.last_checkpoint import write_last_checkpoint
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import LOG_FOLDER
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import commits, outbox, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.fencing import refuse_fenced
@@ -34,7 +34,7 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
     from deltalakedb.transfer.findings import Level, VerifyReport
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import audit, imports
-from deltalakedb.catalog.values import Head
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import audit, imports
+from deltalakedb.metastore.values import Head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.imports import ImportRow
-    from deltalakedb.catalog.leases import Lease
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.imports import ImportRow
+    from deltalakedb.metastore.leases import Lease
     from deltalakedb.transfer.findings import VerifyReport
     from deltalakedb.transfer.plan import ImportPlan
 

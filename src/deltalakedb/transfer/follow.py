@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import imports, leases, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogCorruptError,
@@ -20,8 +20,8 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.names import commit_path
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import imports, leases, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.plan import checked_rate, target_of
@@ -30,7 +30,7 @@ from deltalakedb.transfer.verify import check_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History

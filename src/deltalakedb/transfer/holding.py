@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import imports, leases
+from deltalakedb.metastore import imports, leases
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.leases import Lease
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.leases import Lease
 
 
 def held(database: Database, location: str) -> AbstractContextManager[Lease]:

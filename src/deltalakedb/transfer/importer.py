@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import TableExistsError, TableMissingError
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.transfer.catchup import catch_up_table
 from deltalakedb.transfer.plan import checked_rate, target_of
 from deltalakedb.transfer.verify import check_level
@@ -17,7 +17,7 @@ from deltalakedb.transfer.verify import check_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.transfer.findings import Level
     from deltalakedb.transfer.plan import History

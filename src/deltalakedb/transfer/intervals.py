@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import commits as commit_rows
-from deltalakedb.catalog import digests
-from deltalakedb.catalog.file_rows import SIDE_COLUMNS, path_hash
-from deltalakedb.catalog.files import add_from_row
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
+from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions, iter_state
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import StorageMissingError
-from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions, iter_state
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits as commit_rows
+from deltalakedb.metastore import digests
+from deltalakedb.metastore.file_rows import SIDE_COLUMNS, path_hash
+from deltalakedb.metastore.files import add_from_row
 from deltalakedb.protocol.actions import (
     Add,
     DomainMetadata,
@@ -34,8 +34,8 @@ from deltalakedb.transfer.findings import Difference, changed_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.database import Database
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.replay import FileKey
     from deltalakedb.transfer.findings import Findings

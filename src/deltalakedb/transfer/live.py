@@ -6,11 +6,11 @@ from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.file_rows import path_hash
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
+from deltalakedb.delta_log.large_commits import is_large, iter_actions
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.log.large_commits import is_large, iter_actions
-from deltalakedb.log.listing import list_log
+from deltalakedb.metastore.file_rows import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
@@ -21,8 +21,8 @@ from deltalakedb.transfer.changes import pieces
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from deltalakedb.log.listing import LogListing, Plan
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.listing import LogListing, Plan
+    from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.replay import FileKey
 

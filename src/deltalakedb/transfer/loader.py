@@ -6,15 +6,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from deltalakedb.catalog import imports, indexes, slot_rows
-from deltalakedb.catalog.imports import Receipt
-from deltalakedb.catalog.ratify import CommitFacts, Counts, Ratification, apply_state, write_commits
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Window
+from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.log.checkpoint_scan import CheckpointScan, Window
-from deltalakedb.log.large_commits import commit_digest, is_large, iter_actions
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import imports, indexes, slot_rows
+from deltalakedb.metastore.imports import Receipt
+from deltalakedb.metastore.ratify import CommitFacts, Counts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.rules import check_one_vector, check_places
@@ -30,9 +30,9 @@ from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.catalog.imports import BatchKind
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.imports import BatchKind
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.transfer.engines import LoadTask

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits
+from deltalakedb.delta_log.large_commits import commit_digest, iter_actions
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, StorageMissingError
-from deltalakedb.log.large_commits import commit_digest, iter_actions
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits
 from deltalakedb.protocol.actions import Cdc
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.storage.store import local_path, open_store
@@ -20,9 +20,9 @@ from deltalakedb.storage.store import local_path, open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deltalakedb.catalog.commits import CommitRow
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,6 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import imports, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -18,6 +16,8 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
+from deltalakedb.metastore import imports, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.storage.links import RealPlaces
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.discovery import Found, discover

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb import telemetry
-from deltalakedb.catalog import import_undo, imports, indexes, registry
 from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
@@ -23,6 +22,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import import_undo, imports, indexes, registry
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.finalizing import counted_head, show
@@ -38,11 +38,11 @@ from deltalakedb.transfer.verify import Subject, verify_loaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.imports import ImportRow
-    from deltalakedb.catalog.leases import Lease
-    from deltalakedb.catalog.values import Head
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.imports import ImportRow
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.metastore.values import Head
     from deltalakedb.transfer.engines import LoadEngine
     from deltalakedb.transfer.findings import Level, VerifyReport
     from deltalakedb.transfer.plan import History

@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
-from deltalakedb.catalog import imports, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.delta_log.checkpoint import is_whole
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     AddressError,
     CatalogNotFoundError,
@@ -18,11 +21,8 @@ from deltalakedb.exceptions import (
     ProtocolError,
     TableMissingError,
 )
-from deltalakedb.log.checkpoint import is_whole
-from deltalakedb.log.checkpoint_scan import CheckpointScan
-from deltalakedb.log.large_commits import is_large
-from deltalakedb.log.listing import Checkpoint, LogListing, list_log
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import imports, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode

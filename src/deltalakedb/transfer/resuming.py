@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog import commits, imports
+from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogMissingError
-from deltalakedb.log.large_commits import commit_digest
-from deltalakedb.log.listing import list_log
-from deltalakedb.log.names import commit_path
+from deltalakedb.metastore import commits, imports
 from deltalakedb.transfer.plan import base_checkpoint, stamps_of
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.database import Database
-    from deltalakedb.catalog.imports import ImportRow
-    from deltalakedb.log.reader import FileTxnLogReader
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.transfer.plan import ImportPlan
 
 

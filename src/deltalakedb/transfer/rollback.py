@@ -7,8 +7,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import audit, import_undo, imports, indexes, outbox, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     AddressError,
@@ -19,6 +17,8 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import audit, import_undo, imports, indexes, outbox, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.verify import check_level, verify_table
@@ -27,9 +27,9 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.catalog.imports import ImportRow
-    from deltalakedb.catalog.leases import Lease
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.imports import ImportRow
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.metastore.values import Table
     from deltalakedb.transfer.findings import Level, VerifyReport
 
 

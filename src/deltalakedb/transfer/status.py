@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import imports, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.exceptions import TableMissingError
+from deltalakedb.metastore import imports, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.transfer.holding import is_held
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.imports import ImportRow, Receipt
+    from deltalakedb.metastore.imports import ImportRow, Receipt
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
-from deltalakedb.catalog.ratify import CommitFacts, Counts, apply_state
-from deltalakedb.log.names import commit_path
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.metastore.file_columns import write_columns
+from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
+from deltalakedb.metastore.ratify import CommitFacts, Counts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.paths import canonical_path
@@ -24,7 +24,7 @@ from deltalakedb.transfer.windows import block_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.engines.base import Session
+    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.replay import FileKey
     from deltalakedb.protocol.slots import SlotEncoder

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import digests, files, registry
-from deltalakedb.catalog.database import Database
 from deltalakedb.config import get_config
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
-from deltalakedb.log.reader import FileTxnLogReader
+from deltalakedb.metastore import digests, files, registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import meaning, meaning_of
 from deltalakedb.protocol.codec import decode_json
@@ -26,7 +26,7 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from deltalakedb.catalog.values import Table
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.choosing import EngineName, EngineWish

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.catalog import slot_rows
-from deltalakedb.catalog.file_columns import write_columns
-from deltalakedb.catalog.file_rows import FILE_ID_BITS, FileRows
-from deltalakedb.catalog.ratify import Counts
-from deltalakedb.log.checkpoint import as_torn, column_actions
-from deltalakedb.log.checkpoint_scan import Piece
+from deltalakedb.delta_log.checkpoint import as_torn, column_actions
+from deltalakedb.delta_log.checkpoint_scan import Piece
+from deltalakedb.metastore import slot_rows
+from deltalakedb.metastore.file_columns import write_columns
+from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
+from deltalakedb.metastore.ratify import Counts
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
@@ -22,8 +22,8 @@ from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.catalog.engines.base import Session
-    from deltalakedb.log.checkpoint_scan import Window
+    from deltalakedb.delta_log.checkpoint_scan import Window
+    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.slot_vectors import SlotVectors

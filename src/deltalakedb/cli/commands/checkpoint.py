@@ -12,7 +12,7 @@ from deltalakedb.cli.options import common
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.log.checkpoint_writer import CheckpointKind
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
 
 
 @click.command("checkpoint")

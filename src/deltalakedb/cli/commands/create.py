@@ -13,9 +13,9 @@ from deltalakedb.exceptions import TableExistsError
 from deltalakedb.table.new_tables import taken_out
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.lake import Catalog
     from deltalakedb.uri import Address
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltalakedb.catalog.files import scan_files
 from deltalakedb.cli import render
 from deltalakedb.cli.options import common
+from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.table.filters import predicate_of
 

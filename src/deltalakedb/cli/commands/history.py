@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltalakedb.catalog import commits
 from deltalakedb.cli import render
 from deltalakedb.cli.options import common
+from deltalakedb.metastore import commits
 from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.commits import CommitRow
-    from deltalakedb.catalog.values import Table
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.values import Table
 
 
 @click.command("history")

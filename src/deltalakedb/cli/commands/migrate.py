@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.catalog import migrations
-from deltalakedb.catalog.database import Database
 from deltalakedb.cli import render
 from deltalakedb.cli.options import changing, common
 from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.metastore import migrations
+from deltalakedb.metastore.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.migrations import Migration
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.metastore.migrations import Migration
 
 
 @click.command("migrate")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltalakedb.catalog import outbox
 from deltalakedb.cli import render
 from deltalakedb.cli.documents import table_document
 from deltalakedb.cli.options import common
+from deltalakedb.metastore import outbox
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog.outbox import Lag
-    from deltalakedb.catalog.values import OpenTable
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.metastore.outbox import Lag
+    from deltalakedb.metastore.values import OpenTable
 
 
 @click.command("show")

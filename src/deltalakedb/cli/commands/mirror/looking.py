@@ -13,9 +13,9 @@ from deltalakedb.cli.options import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.catalog.outbox import MirrorStatus
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
+    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import DriftReport, Finding
 
 

@@ -1,0 +1,190 @@
+"""What lies in a ``_delta_log``, and which files rebuild a version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, parse_name
+from deltalakedb.exceptions import LogCorruptError, LogGapError, StorageMissingError
+from deltalakedb.protocol.codec import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from deltalakedb.storage import ObjectMeta, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint: one file, or all parts in order."""
+
+    version: int
+    files: tuple[ObjectMeta, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to rebuild a version: a checkpoint or nothing, then JSON files in order."""
+
+    version: int
+    checkpoint: Checkpoint | None
+    files: tuple[ObjectMeta, ...]
+
+    @property
+    def base(self) -> int:
+        """The version of the checkpoint, or -1."""
+        return -1 if self.checkpoint is None else self.checkpoint.version
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """The log's files at one moment; incomplete multi-part checkpoints are left out."""
+
+    commits: Mapping[int, ObjectMeta] = field(default_factory=dict)
+    checkpoints: Mapping[int, Sequence[Checkpoint]] = field(default_factory=dict)
+    #: by the last version they cover
+    compacted: Mapping[int, Sequence[tuple[int, ObjectMeta]]] = field(default_factory=dict)
+    checksums: Mapping[int, ObjectMeta] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is neither a commit nor a checkpoint."""
+        return not self.commits and not self.checkpoints
+
+    @cached_property
+    def latest(self) -> int:
+        """The newest version that any file names, or -1; it may stand behind a gap."""
+        return max(max(self.commits, default=-1), max(self.checkpoints, default=-1))
+
+    @cached_property
+    def versions(self) -> tuple[int, ...]:
+        """All versions that can be rebuilt, ascending."""
+        return tuple(sorted(v for v in self._reached if v in self.commits or v in self.checkpoints))
+
+    def has(self, version: int) -> bool:
+        """Whether a version can be rebuilt."""
+        return version in self._reached and (version in self.commits or version in self.checkpoints)
+
+    def plans(self, version: int) -> Iterator[Plan]:
+        """The ways to rebuild a version, the one with the newest checkpoint first.
+
+        Raises:
+            LogGapError: There is none.
+        """
+        found = False
+        for base in sorted((v for v in self.checkpoints if v <= version), reverse=True):
+            if (files := self.files_between(base, version)) is not None:
+                for checkpoint in self.checkpoints[base]:
+                    found = True
+                    yield Plan(version, checkpoint, files)
+        if (files := self.files_between(-1, version)) is not None:
+            found = True
+            yield Plan(version, None, files)
+        if not found:
+            raise LogGapError(
+                f"version {version} cannot be rebuilt: the log lacks version {self._first_missing(version)}",
+                version=version,
+                suggestion="restore the missing commit file or a checkpoint after it from a copy",
+            )
+
+    def plan(self, version: int) -> Plan:
+        """The best way to rebuild a version.
+
+        Raises:
+            LogGapError: There is none.
+        """
+        return next(self.plans(version))
+
+    def files_between(self, base: int, version: int) -> tuple[ObjectMeta, ...] | None:
+        """The JSON files that lead from one version (-1: nothing) to another; None where one is missing."""
+        at, files = version, []
+        while at > base:
+            if at in self.commits and (at - 1 == base or at - 1 in self._reached):
+                files.append(self.commits[at])
+                at -= 1
+                continue
+            # of several compacted files the longest saves the most reads
+            for start, meta in sorted(self.compacted.get(at, ()), key=lambda pair: pair[0]):
+                if start > base and (start - 1 == base or start - 1 in self._reached):
+                    files.append(meta)
+                    at = start - 1
+                    break
+            else:
+                return None
+        return tuple(reversed(files))
+
+    @cached_property
+    def _reached(self) -> frozenset[int]:
+        """-1, the state before anything, and all versions that files lead to."""
+        reached = {-1}
+        for v in sorted({*self.commits, *self.compacted, *self.checkpoints}):
+            if (
+                v in self.checkpoints
+                or (v in self.commits and v - 1 in reached)
+                or any(start - 1 in reached for start, _ in self.compacted.get(v, ()))
+            ):
+                reached.add(v)
+        return frozenset(reached)
+
+    def _first_missing(self, version: int) -> int:
+        """The end of what is there, before a version that cannot be rebuilt."""
+        return max(v for v in self._reached if v <= version) + 1
+
+
+def list_log(store: Store, *, start_after: str | None = None) -> LogListing:
+    """List a table's log in one go.
+
+    Args:
+        store: The table's root.
+        start_after: Only files whose path sorts after this one.
+    """
+    return listing_of(store.list(LOG_FOLDER, start_after=start_after))
+
+
+def listing_of(files: Iterable[ObjectMeta]) -> LogListing:
+    """What a log's files are, by their names; other files are passed over."""
+    commits: dict[int, ObjectMeta] = {}
+    checksums: dict[int, ObjectMeta] = {}
+    checkpoints: dict[int, list[Checkpoint]] = {}
+    compacted: dict[int, list[tuple[int, ObjectMeta]]] = {}
+    parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
+    for meta in files:
+        if (name := parse_name(meta.name)) is None:
+            continue
+        if name.kind == "commit":
+            commits[name.version] = meta
+        elif name.kind == "checksum":
+            checksums[name.version] = meta
+        elif name.kind == "compacted" and name.end is not None:
+            compacted.setdefault(name.end, []).append((name.version, meta))
+        elif name.kind == "part":
+            parts.setdefault((name.version, name.parts), {})[name.part] = meta
+        else:
+            checkpoints.setdefault(name.version, []).append(Checkpoint(name.version, (meta,)))
+    for (version, total), found in parts.items():
+        if len(found) == total:
+            files = tuple(found[part] for part in sorted(found))
+            checkpoints.setdefault(version, []).append(Checkpoint(version, files))
+    return LogListing(commits, checkpoints, compacted, checksums)
+
+
+def merged(old: LogListing, new: LogListing) -> LogListing:
+    """A listing with what a later, partial one adds."""
+    return LogListing(
+        {**old.commits, **new.commits},
+        {**old.checkpoints, **new.checkpoints},
+        {**old.compacted, **new.compacted},
+        {**old.checksums, **new.checksums},
+    )
+
+
+def last_checkpoint(store: Store) -> int | None:
+    """The version that ``_last_checkpoint`` names: a hint that may be stale, wrong, garbage or missing."""
+    try:
+        hint = decode_json(store.get(LAST_CHECKPOINT))
+    except (StorageMissingError, LogCorruptError):
+        return None
+    version = hint.get("version") if isinstance(hint, dict) else None
+    return version if type(version) is int and version >= 0 else None

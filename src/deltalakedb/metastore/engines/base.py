@@ -1,0 +1,287 @@
+"""What every engine offers: sessions for reading and writing, bulk inserts, Arrow, and its facts."""
+
+from __future__ import annotations
+
+import abc
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import pyarrow as pa
+from arro3.core import Array, DataType
+
+from deltalakedb import telemetry
+from deltalakedb.exceptions import CatalogAccessError
+from deltalakedb.metastore.own_sql import QUESTIONS, first_word, no_question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from deltalakedb.config import Config
+    from deltalakedb.exceptions import CatalogEncodingError
+    from deltalakedb.metastore.statements import Statement
+    from deltalakedb.uri import Address
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """An engine's facts, read as attributes and never asked by name."""
+
+    name: str
+    #: tokens that migrations use: types, keys, generated ids
+    tokens: Mapping[str, str]
+    #: B-tree indexes exist and planning should drive them
+    indexed: bool
+    #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
+    side_table: bool
+    #: appended to the query that locks heads
+    lock_rows: str
+    #: md5 is a function of SQL, so that digests need not be fetched
+    hashes: bool
+    #: an append is ratified by one statement, since a head must not be held while a client is waited for
+    at_once: bool = False
+    #: every execution is planned anew: one statement for many rows beats one run for each
+    plans_anew: bool = False
+    #: what is run before many rows are loaded, and after it, outside of a transaction
+    before_load: tuple[str, ...] = ()
+    after_load: tuple[str, ...] = ()
+    #: what is run inside the transaction that builds indexes over many rows, before and after it
+    before_index: tuple[str, ...] = ()
+    after_index: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Whether an acknowledged commit survives a power cut."""
+
+    safe: bool
+    detail: str
+    suggestion: str | None = None
+
+
+class Session(abc.ABC):
+    """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
+
+    engine: Engine
+
+    @abc.abstractmethod
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        """Run a statement and return the driver's cursor."""
+
+    @abc.abstractmethod
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """The result as an Arrow table of the given schema, which names the query's columns in order."""
+
+    @abc.abstractmethod
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert many rows by the engine's fastest way."""
+
+    @abc.abstractmethod
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        """Insert many rows that come as columns, and columns that are the same for all of them."""
+
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        """Run a statement; the number of rows it touched, or -1 where the driver does not say."""
+        return int(self._call(statement, params).rowcount)
+
+    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+        return list(self._call(statement, params).fetchall())
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+        found = self._call(statement, params).fetchone()
+        return None if found is None else tuple(found)
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """The result of a user's own query, with the columns' names and inferred types."""
+        self._check_query(sql)
+        cursor = self._call(sql, params)
+        names = [d[0] for d in cursor.description or ()]
+        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return pa.table([pa.array(c) for c in columns], names=names)
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's own statement; none of ours may follow it in the same transaction.
+
+        The database refuses what would end the transaction, change its settings or change our tables. What
+        else it leaves behind on the connection ends with the transaction.
+        """
+        self.run(sql, params)
+
+    def _check_query(self, sql: str) -> None:
+        """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
+        if first_word(sql) not in QUESTIONS:
+            raise no_question()
+
+    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many parameter sets."""
+        for one in params:
+            self._call(statement, one)
+
+    def update_rows(
+        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Set ``columns`` of many rows, each given as its new values followed by its key."""
+        self.update_many(update_by_key(table, columns, key), rows)
+
+    def batch(self, rows: int) -> AbstractContextManager[None]:  # noqa: ARG002 - engines with a wire care
+        """Statements whose answers nobody waits for: sent together where that saves round trips.
+
+        Args:
+            rows: How many rows will be written at the most.
+        """
+        return nullcontext()
+
+    def barrier(self) -> None:  # noqa: B027 - only those who put changes by care
+        """What follows in a batch may change rows that what came before in it has changed."""
+
+    def now_ms(self) -> int:
+        """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
+        return time.time_ns() // 1_000_000
+
+    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Take the database's time from an answer that brought it along."""
+
+    def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
+        self._count(statement)
+        return self._execute(str(statement), params)
+
+    def _count(self, statement: Statement | str) -> None:
+        if telemetry.active():
+            label = getattr(statement, "name", "built")
+            telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
+
+
+class Engine(abc.ABC):
+    """A database that can hold a catalog. Thread-safe; survives a fork by opening connections anew."""
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, address: Address, config: Config) -> None:
+        self.address = address
+        self.config = config
+
+    @abc.abstractmethod
+    def read(self) -> AbstractContextManager[Session]:
+        """A session outside any transaction. Rows of a ratified version never change, so reads need none."""
+
+    @abc.abstractmethod
+    def write(self) -> AbstractContextManager[Session]:
+        """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
+
+    @abc.abstractmethod
+    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
+        """A session that sees one moment, and in which the database itself refuses every change.
+
+        Args:
+            asking: The caller asks something at once: the moment need not be fixed by a question of its own.
+        """
+
+    @abc.abstractmethod
+    def prepare(self, session: Session) -> None:
+        """Called once inside a transaction before the catalog's schema is created or migrated."""
+
+    @abc.abstractmethod
+    def has_schema_table(self, session: Session) -> bool:
+        """Whether ``dl_schema_version`` is there."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give back every connection."""
+
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a question in the same round trip.
+
+        Args:
+            statement: The change.
+            params: Its parameters.
+            then: A question and its parameters: asked once the change has the locks that it waits for.
+
+        Returns:
+            The rows of both.
+
+        Raises:
+            CommitUnknownError: The connection broke, and it may have happened.
+        """
+        raise NotImplementedError(f"{self.dialect.name} does nothing at once")
+
+    def is_absent(self) -> bool:
+        """Whether connecting would create the database, which only those who write may do."""
+        return False
+
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Keep what the settings of a long piece of work are made on, where it would be closed when idle."""
+        return nullcontext()
+
+    def identity(self) -> object:
+        """What the database is, where it could be deleted or exchanged under a process that has it open."""
+        return None
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A transaction that may be lost in a power cut, for notes that can be found out again."""
+        return self.write()
+
+    def durability(self) -> Durability:
+        """Whether an acknowledged commit survives a power cut, by the database's own settings."""
+        return Durability(True, "every commit is flushed to disk")
+
+    def encoding_trouble(self) -> CatalogEncodingError | None:
+        """What is wrong with how the database keeps text, where anything is."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the connection for people, without secrets."""
+        return {"engine": self.dialect.name, "address": self.address.to_uri()}
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a database file; CatalogAccessError if that cannot be seen."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise CatalogAccessError(
+            f"cannot look at {path}: {os.strerror(error.errno or 0)}",
+            suggestion="check the rights of the file and of the folders above it",
+        ) from error
+    return True
+
+
+def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
+    """An UPDATE of some columns of the row with a key."""
+    return f"UPDATE {table} SET {', '.join(f'{c} = ?' for c in columns)} WHERE {key} = ?"  # noqa: S608
+
+
+def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows of a driver without Arrow support as a table."""
+    arrays = []
+    for position, field in enumerate(schema):
+        # column by column: zip(*rows) makes an iterator of every row, which costs six times as much
+        column = list(map(itemgetter(position), rows))
+        if pa.types.is_boolean(field.type):  # SQLite has no booleans
+            column = [None if v is None else bool(v) for v in column]
+        arrays.append(arrow_array(column, field.type))
+    return pa.table(arrays, schema=schema)
+
+
+def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python values as an Arrow array. ``pa.array`` would first import pandas, which takes a second."""
+    return pa.array(Array(values, DataType.from_arrow(kind)))
+
+
+def literal(value: int | bool | str) -> str:
+    """A constant of ours as SQL spells it."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return str(int(value)) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,388 @@
+"""DuckDB: one file that only one process can hold, so it is held only while it is used."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalakedb import extras
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogBusyError,
+    CatalogCorruptError,
+    CatalogError,
+    CatalogFullError,
+    CatalogNotFoundError,
+    DeltaSqlError,
+    commit_interrupted,
+)
+from deltalakedb.metastore.engines.base import Dialect, Engine, Session, is_there
+from deltalakedb.metastore.engines.duckdb_session import DuckdbSession
+from deltalakedb.metastore.engines.forks import ForkGate
+from deltalakedb.metastore.engines.queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    import duckdb
+
+    from deltalakedb.config import Config
+    from deltalakedb.uri import Address
+
+# No keys and no indexes: zone maps serve the scans, and our own lock keeps rows unique.
+DIALECT = Dialect(
+    name="duckdb",
+    tokens={
+        "text": "VARCHAR",
+        "ctext": "VARCHAR",
+        "bigint": "BIGINT",
+        "small": "SMALLINT",
+        "bool": "BOOLEAN",
+        "blob": "BLOB",
+        "pk": "",
+        "unique": "",
+        "file_id": "BIGINT NOT NULL",
+        "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
+        "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
+        "pk_commits": "",
+        "pk_interval": "",
+        "pk_txns": "",
+        "pk_domains": "",
+        "pk_slots": "",
+        "pk_levels": "",
+        "pk_batches": "",
+        "files_side_columns": """,
+  stats VARCHAR,
+  partition_values VARCHAR NOT NULL,
+  tags VARCHAR,
+  deletion_vector VARCHAR,
+  base_row_id BIGINT,
+  default_row_commit_version BIGINT,
+  clustering_provider VARCHAR,
+  add_extra VARCHAR,
+  remove_action VARCHAR""",
+    },
+    indexed=False,
+    side_table=False,
+    lock_rows="",
+    hashes=True,
+    plans_anew=True,
+    # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
+    before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
+    after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
+)
+
+_HOLDER = re.compile(r"held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)", re.DOTALL)
+#: DuckDB raises several classes for a damaged file, and has no codes
+_DAMAGE = (
+    "not a valid DuckDB",
+    "orrupt database",
+    "hecksum",
+    "attempted to read",
+    "database has been invalidated",
+)
+_NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
+_POLL = 0.05
+#: of DuckDB's table functions and those with side effects, the ones that only look
+_LOOKING = frozenset(
+    {
+        "current_connection_id", "current_query", "current_query_id", "current_transaction_id",
+        "database_list", "database_size", "error", "gen_random_uuid", "generate_series", "histogram",
+        "histogram_values", "json_each", "json_tree", "pragma_database_size", "pragma_show",
+        "pragma_table_info", "pragma_version", "random", "range", "repeat", "repeat_row", "show",
+        "show_databases", "show_tables", "show_tables_expanded", "stats", "summary", "table_info",
+        "unnest", "uuid", "uuidv4", "uuidv7", "vector_type", "version",
+    }
+)  # fmt: skip
+_READ_ONLY = "BEGIN TRANSACTION READ ONLY"
+
+
+class DuckdbEngine(Engine):
+    """A catalog in a DuckDB file.
+
+    The file is opened for the first session and closed once nobody has used it for an idle second, so that
+    several processes can take turns. Opening waits for another process up to a deadline.
+    """
+
+    dialect = DIALECT
+
+    def __init__(self, address: Address, config: Config) -> None:
+        super().__init__(address, config)
+        self.driver = extras.require("duckdb", "duckdb", "catalogs on DuckDB")
+        self.path = Path(address.resolved().path or "")
+        options = address.driver_options()
+        self._settings = {
+            k: v
+            for k, v in {
+                "memory_limit": options.get("memory_limit", config.duckdb.memory_limit),
+                "threads": options.get("threads", config.duckdb.threads),
+                # nothing but the catalog is to be read or written: users' own SQL runs here, too
+                "enable_external_access": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }.items()
+            if v is not None
+        }
+        self._wait = float(options.get("wait", config.duckdb.wait_s))
+        self._idle = float(options.get("idle_release", config.duckdb.idle_release_s))
+        self._acting: frozenset[str] | None = None
+        self._forget()
+        self._gate = ForkGate(self.close, str(self.path))
+
+    def is_absent(self) -> bool:
+        """Whether there is no file yet."""
+        return not is_there(self.path)
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._turn = Queue()
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self._users = 0
+        self._used_at = 0.0
+        self._timer: threading.Timer | None = None
+
+    def _acquire(self) -> duckdb.DuckDBPyConnection:
+        if self._pid != os.getpid():
+            # the parent's handle must not be closed here: let it leak in the child
+            _inherited.append(self._root)
+            self._forget()
+        with self._lock:
+            if self._root is None:
+                self._root = self._open()
+            self._users += 1
+            try:
+                return self._root.cursor()
+            except self.driver.Error as error:
+                self._users -= 1
+                raise self.translate(error) from error
+
+    def _release(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with suppress(self.driver.Error):
+            cursor.close()
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._users -= 1
+            self._used_at = time.monotonic()
+            if self._users == 0 and self._idle <= 0:
+                self._let_go()
+            elif self._users == 0 and self._root is not None and self._timer is None:
+                self._watch(self._idle)
+
+    def _watch(self, seconds: float) -> None:
+        """Look after a while whether the file can go. One timer runs on over many uses: each is a thread."""
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._timer = None
+            left = self._used_at + self._idle - time.monotonic()
+            if self._users == 0 and left <= 0:
+                self._let_go()
+            elif self._users == 0 and self._root is not None:
+                self._watch(left)
+
+    def _let_go(self) -> None:
+        if self._users == 0 and self._root is not None:
+            with suppress(self.driver.Error):
+                self._root.close()
+            self._root = None
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is told below
+            raise CatalogCorruptError(
+                f"{self.path} is a folder, not a database file",
+                suggestion="end the address in a file name, for example …/catalog.duckdb",
+            )
+        if not is_there(self.path):
+            if not self.config.catalog.create:
+                raise CatalogNotFoundError(
+                    f"there is no catalog at {self.path}, and catalog.create is off",
+                    suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+                )
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CatalogAccessError(
+                    f"cannot create the catalog's folder {self.path.parent}: {os.strerror(error.errno or 0)}",
+                    suggestion="check the path and its rights",
+                ) from error
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                connection: duckdb.DuckDBPyConnection = self.driver.connect(
+                    str(self.path), config=dict(self._settings)
+                )
+            except self.driver.PermissionException as error:
+                # it knows the file's format, and would load what reads it: SQLite's, for one
+                raise CatalogCorruptError(
+                    f"{self.path} is not a DuckDB database ({' '.join(str(error).split())})",
+                    suggestion="check the address, or choose another file",
+                ) from error
+            except self.driver.Error as error:
+                ours = self.translate(error)
+                if not isinstance(ours, CatalogBusyError) or time.monotonic() >= deadline:
+                    raise ours from error
+                time.sleep(_POLL)
+            else:
+                return connection
+
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._gate.inside():
+            cursor = self._acquire()
+            try:
+                yield cursor
+            finally:
+                self._release(cursor)
+
+    def kept_open(self) -> AbstractContextManager[object]:
+        """Hold the file: whoever opens it anew gets DuckDB's own bounds of memory."""
+        return self._cursor()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A cursor in autocommit mode."""
+        with self._cursor() as cursor:
+            yield DuckdbSession(self, cursor)
+
+    @contextmanager
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+        """A transaction that DuckDB keeps read-only."""
+        with self._cursor() as cursor, self._transaction(cursor, _READ_ONLY):
+            session = DuckdbSession(self, cursor)
+            if not asking:
+                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+            yield session
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A short one that goes before others: a publisher must not fall behind the writers it follows."""
+        return self.write(hurry=True)
+
+    @contextmanager
+    def write(self, *, hurry: bool = False) -> Iterator[Session]:
+        """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
+        with self._cursor() as cursor:
+            if not self._turn.acquire(timeout=self._wait, hurry=hurry):
+                raise CatalogBusyError(
+                    f"another writer of this process held {self.path} for {self._wait:g} s",
+                    suggestion="look for a long-running writer, or raise duckdb.wait_s",
+                )
+            try:
+                with self._transaction(cursor):
+                    yield DuckdbSession(self, cursor)
+            finally:
+                self._turn.release()
+
+    @contextmanager
+    def _transaction(
+        self, cursor: duckdb.DuckDBPyConnection, begin: str = "BEGIN TRANSACTION"
+    ) -> Iterator[None]:
+        try:
+            cursor.execute(begin)
+            yield
+        except BaseException as error:
+            with suppress(self.driver.Error):
+                cursor.execute("ROLLBACK")
+            if isinstance(error, self.driver.Error):
+                raise self.translate(error) from error
+            raise
+        try:
+            cursor.execute("COMMIT")
+        except Exception as error:
+            with suppress(self.driver.Error, RuntimeError):
+                cursor.execute("ROLLBACK")
+            if not isinstance(error, self.driver.Error):
+                if begin == _READ_ONLY:
+                    raise
+                # after Ctrl-C DuckDB raises a RuntimeError, although the commit stands
+                raise commit_interrupted(error) from error
+            ours = self.translate(error)
+            # busy, full, or its log may not be created: then nothing of the commit was written
+            certain = isinstance(ours, CatalogBusyError | CatalogFullError | CatalogAccessError)
+            if begin == _READ_ONLY or certain:
+                raise ours from error
+            raise commit_interrupted(error, by_database=True) from error
+
+    def prepare(self, session: Session) -> None:
+        """Nothing to do: the file is the schema."""
+
+    def acting_functions(self) -> frozenset[str]:
+        """Functions that do something, or read something else than the catalog; queries only look."""
+        if self._acting is None:
+            with self._cursor() as cursor:
+                rows = cursor.execute(
+                    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+                    "WHERE function_type IN ('table', 'pragma', 'table_macro') OR has_side_effects"
+                ).fetchall()
+            names = {row[0] for row in rows}
+            self._acting = frozenset(n for n in names if n not in _LOOKING and not n.startswith("duckdb_"))
+        return self._acting
+
+    def has_schema_table(self, session: Session) -> bool:
+        """Asks DuckDB's list of tables."""
+        return session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
+
+    def close(self) -> None:
+        """Let the file go now, unless somebody is using it."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._let_go()
+
+    def translate(self, error: duckdb.Error) -> DeltaSqlError:
+        """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""
+        text = " ".join(str(error).split())
+        if "Could not set lock" in text or "Conflicting lock" in text:
+            holder = _HOLDER.search(text[:2000])
+            who = f"process {holder['pid']} ({holder['program']})" if holder else "another process"
+            return CatalogBusyError(
+                f"{self.path} is held by {who}: DuckDB lets only one process at a time in",
+                suggestion="wait for it or stop it; for several processes at once use SQLite or Postgres",
+            )
+        if "different configuration" in text:
+            return CatalogAccessError(
+                f"{self.path} is open in this process by a connection with other settings",
+                suggestion="close that connection, or open it with duckdb.connect(path, config="
+                f"{self._settings!r})",
+            )
+        if "No space left" in text:  # told as an IOException or as a failed COMMIT
+            return CatalogFullError(
+                f"no space left for {self.path}", suggestion="free some space; nothing was lost"
+            )
+        if any(sign in text for sign in _DAMAGE):
+            return CatalogCorruptError(
+                f"{self.path} is damaged or is not a DuckDB database ({text})",
+                suggestion="check the address; restore the file from a backup if it was a catalog",
+            )
+        # a COMMIT too can lack rights: DuckDB creates the log beside the file only then
+        if isinstance(error, self.driver.IOException) or any(sign in text for sign in _NO_RIGHTS):
+            return CatalogAccessError(
+                f"DuckDB cannot open or write {self.path} ({text})",
+                suggestion="check the path and the rights of the file and its folder: DuckDB writes there",
+            )
+        if isinstance(error, (self.driver.SerializationException, self.driver.FatalException)):
+            return CatalogCorruptError(
+                f"{self.path} cannot be read ({text})", suggestion="restore the file from a backup"
+            )
+        if isinstance(error, self.driver.TransactionException):
+            return CatalogBusyError(
+                f"DuckDB gave up a transaction: {text}", suggestion="try again", again=True
+            )
+        return CatalogError(f"DuckDB refused: {text}")
+
+
+#: handles of a parent process, never touched in the child
+_inherited: list[object] = []

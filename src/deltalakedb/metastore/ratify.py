@@ -1,0 +1,402 @@
+"""Ratifying: one commit becomes rows, inside the transaction that holds the table's head."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.metastore import audit, slot_rows
+from deltalakedb.metastore.commits import digest
+from deltalakedb.metastore.file_rows import FileRows, live_files
+from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.values import Head, LockedTable
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    kind_of,
+)
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.paths import canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.protocol.slots import SlotEncoder
+
+_COMMIT_COLUMNS = (
+    "table_id",
+    "version",
+    "txn_uuid",
+    "ordinal",
+    "timestamp",
+    "operation",
+    "is_blind_append",
+    "data_change",
+    "num_added",
+    "num_removed",
+    "info",
+    "origin",
+    "actor",
+    "sha256",
+    "size_bytes",
+)
+_HEAD_COLUMNS = (
+    "head_version",
+    "head_timestamp",
+    "first_version",
+    "num_files",
+    "size_bytes",
+    "num_records",
+    "files_without_count",
+    "next_file_seq",
+    "metadata_version",
+    "protocol_version",
+    "shape",
+    "head_sha256",
+)
+
+#: what a table has beside its files
+State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit's row says of files that were read piece by piece, and of the commit's bytes."""
+
+    data_change: bool
+    added: int
+    removed: int
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A commit that is too large to be held in memory; its bytes stay in the log alone.
+
+    Attributes:
+        pieces: Reads its removes or its adds anew, in lists of a bounded length.
+        sha256: The digest of its bytes.
+        size: How many there are.
+    """
+
+    pieces: Callable[[type[Add | Remove]], Iterator[Sequence[Add | Remove]]]
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ratification:
+    """A commit whose version, time and bytes are fixed."""
+
+    version: int
+    timestamp: int
+    actions: Sequence[Action]
+    data: bytes | None
+    txn_uuid: str
+    ordinal: int = 0
+    is_blind_append: bool = False
+    origin: str = "sql"
+    published: bool = False
+    #: the adds are new names made for this commit: no live file can have them
+    fresh: bool = False
+    #: the files, where they are not among the actions
+    streamed: Streamed | None = None
+    #: what is known of files and bytes that are not held here
+    facts: CommitFacts | None = None
+    #: what it was made from, as JSON; kept until it is published
+    reads: str | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """The digest of its bytes, where they are known."""
+        if self.data is not None:
+            return digest(self.data)
+        return None if self.facts is None else self.facts.sha256
+
+    @property
+    def counted(self) -> CommitFacts:
+        """What its row says of its files."""
+        if self.facts is not None:
+            return self.facts
+        files = [a for a in self.actions if isinstance(a, Add | Remove)]
+        added = sum(isinstance(a, Add) for a in files)
+        return CommitFacts(any(a.data_change for a in files), added, len(files) - added)
+
+
+@dataclass(slots=True)
+class Counts:
+    """A head's counters while files come and go."""
+
+    num_files: int = 0
+    size_bytes: int = 0
+    num_records: int = 0
+    files_without_count: int = 0
+
+    def change(self, sign: int, size: int, records: int | None) -> None:
+        """Count a file in (1) or out (-1)."""
+        self.num_files += sign
+        self.size_bytes += sign * size
+        if records is None:
+            self.files_without_count += sign
+        else:
+            self.num_records += sign * records
+
+    def add(self, other: Counts) -> None:
+        """Count what others add up to."""
+        self.num_files += other.num_files
+        self.size_bytes += other.size_bytes
+        self.num_records += other.num_records
+        self.files_without_count += other.files_without_count
+
+    def head(self, version: int, timestamp: int, first_version: int) -> Head:
+        """The head that these counters belong to.
+
+        Raises:
+            ProtocolError: They do not fit 64 bits, so some file has a size that no file can have.
+        """
+        if not -(2**63) <= self.size_bytes < 2**63:
+            raise ProtocolError(
+                f"version {version} makes the table {self.size_bytes} bytes large, which no table can be",
+                version=version,
+                suggestion="have the writer of the commit correct the sizes of its files",
+            )
+        return Head(
+            version,
+            timestamp,
+            first_version,
+            self.num_files,
+            self.size_bytes,
+            self.num_records,
+            self.files_without_count,
+        )
+
+
+def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
+    """Write a commit's rows and move the head; the caller has checked that it may."""
+    table, head = locked.table, locked.table.head
+    adds = [a for a in commit.actions if isinstance(a, Add)]
+    removes = [a for a in commit.actions if isinstance(a, Remove)]
+    named = [a.path for a in (removes if commit.fresh else (*removes, *adds))]
+    live = dict(live_files(session, table.table_id, named)) if named else {}
+    state = apply_state(session, table.table_id, commit.version, commit.actions)
+    encoder = state or slot_rows.encoder(session, table.table_id, locked.shape)
+    if state is None and locked.shape:
+        slot_rows.remember_shape(session.engine, table.table_id, locked.shape)
+    rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
+    counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
+    if commit.streamed is None:
+        facts = commit.counted
+    else:
+        facts = _apply_streamed(rows, counts, commit.version, commit.streamed)
+    commit = replace(commit, facts=facts)
+    with session.batch(len(adds) + len(removes)):
+        _apply_files(rows, counts, live, commit.version, adds, removes)
+        rows.flush()
+        write_commits(session, table.table_id, [commit])
+        first = commit.version if head.version < 0 else head.first_version
+        moved = LockedTable(
+            replace(table, head=counts.head(commit.version, commit.timestamp, first)),
+            rows.next_seq,
+            *state_versions(locked, commit.version, commit.actions),
+            locked.frozen,
+            uuid.uuid4().hex if state is not None else locked.shape,
+            commit.sha256,
+            locked.published_version,
+            locked.paused,
+        )
+        set_head(session, moved)
+        audit.record(
+            session,
+            "commit",
+            table_id=table.table_id,
+            table=table.name,
+            version=commit.version,
+            txn=commit.txn_uuid,
+            at=commit.timestamp,
+            operation=_operation(commit.actions),
+            added=facts.added,
+            removed=facts.removed,
+            origin=commit.origin,
+        )
+    return moved
+
+
+def state_versions(locked: LockedTable, version: int, actions: Sequence[Action]) -> tuple[int, int]:
+    """Since when the live metadata and protocol hold after some actions."""
+    metadata = any(isinstance(a, Metadata) for a in actions)
+    protocol = any(isinstance(a, Protocol) for a in actions)
+    return (
+        version if metadata else locked.metadata_version,
+        version if protocol else locked.protocol_version,
+    )
+
+
+def _apply_files(
+    rows: FileRows,
+    counts: Counts,
+    live: Mapping[tuple[str, str], tuple[int, int, int | None]],
+    version: int,
+    adds: Sequence[Add],
+    removes: Sequence[Remove],
+) -> None:
+    left = dict(live)
+    for remove in removes:
+        found = left.pop((canonical_path(remove.path), remove.dv_id), None)
+        if found is None:
+            rows.bury(remove, version)
+        else:
+            file_id, size, records = found
+            rows.close(file_id, version, remove)
+            counts.change(-1, size, records)
+    for add in adds:
+        if (found := left.pop((canonical_path(add.path), add.dv_id), None)) is not None:
+            file_id, size, records = found
+            rows.close(file_id, version, None)
+            counts.change(-1, size, records)
+        _, records = rows.add(add, version)
+        counts.change(1, add.size, records)
+
+
+def _apply_streamed(rows: FileRows, counts: Counts, version: int, files: Streamed) -> CommitFacts:
+    """Removes first, then adds, some at a time; each piece is looked up when its turn comes."""
+    added = removed = 0
+    changed = False
+    for piece in files.pieces(Remove):
+        removes = [a for a in piece if isinstance(a, Remove)]
+        _apply_files(rows, counts, rows.live(a.path for a in removes), version, (), removes)
+        rows.flush()
+        removed += len(removes)
+        changed |= any(a.data_change for a in removes)
+    for piece in files.pieces(Add):
+        adds = [a for a in piece if isinstance(a, Add)]
+        _apply_files(rows, counts, rows.live(a.path for a in adds), version, adds, ())
+        rows.flush()
+        added += len(adds)
+        changed |= any(a.data_change for a in adds)
+    return CommitFacts(changed, added, removed, files.sha256, files.size)
+
+
+def apply_state(
+    session: Session, table_id: int, version: int, actions: Sequence[Action]
+) -> SlotEncoder | None:
+    """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed.
+
+    Raises:
+        ProtocolError: A commit may say each of these once, and this one does not.
+    """
+    sql = statements("snapshots", session.engine.dialect.name)
+    encoder = None
+    for action in _said_once(actions, version):
+        if isinstance(action, Metadata):
+            session.run(sql["close metadata"], (version, table_id))
+            _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
+            encoder = slot_rows.assign(session, table_id, version, action)
+        elif isinstance(action, Protocol):
+            session.run(sql["close protocol"], (version, table_id))
+            _interval(session, "dl_protocol", table_id, version, encode_json(action.to_dict()))
+        elif isinstance(action, Txn):
+            session.run(sql["close txn"], (version, table_id, action.app_id))
+            columns = ("table_id", "app_id", "app_version", "add_version", "raw")
+            raw = encode_json(action.to_dict())
+            session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
+        else:
+            session.run(sql["close domain"], (version, table_id, action.domain))
+            columns = ("table_id", "domain", "removed", "add_version", "raw")
+            raw = encode_json(action.to_dict())
+            session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
+    return encoder
+
+
+def _said_once(actions: Sequence[Action], version: int) -> Iterable[State]:
+    """Those that are about no file; of several txns of an application the last one."""
+    kept: dict[tuple[str, str], State] = {}
+    for action in actions:
+        if isinstance(action, Metadata | Protocol):
+            name = ""
+        elif isinstance(action, Txn | DomainMetadata):
+            name = action.app_id if isinstance(action, Txn) else action.domain
+        else:
+            continue
+        key = (kind_of(action), name)
+        if key in kept and not isinstance(action, Txn):
+            what = " ".join(filter(None, key))
+            raise ProtocolError(
+                f"version {version} holds two actions {what}, and nobody can tell which one is meant",
+                version=version,
+                suggestion="have the writer of the commit mend it",
+            )
+        kept[key] = action
+    return kept.values()
+
+
+def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:
+    session.insert(table, ("table_id", "add_version", "raw"), [(table_id, version, raw)])
+
+
+def write_commits(session: Session, table_id: int, commits: Sequence[Ratification]) -> None:
+    """Commits' own rows: what they were, their bytes, and their places in the outbox."""
+    session.insert("dl_commits", _COMMIT_COLUMNS, [_commit_row(table_id, c) for c in commits])
+    kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
+    if kept:
+        session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
+    open_ = [(table_id, c.version, "pending", 0, c.reads) for c in commits if not c.published]
+    if open_:
+        session.insert("dl_outbox", ("table_id", "version", "state", "attempts", "reads"), open_)
+
+
+def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
+    info = next((a for a in commit.actions if isinstance(a, CommitInfo)), None)
+    facts = commit.counted
+    return (
+        table_id,
+        commit.version,
+        commit.txn_uuid,
+        commit.ordinal,
+        commit.timestamp,
+        _operation(commit.actions),
+        commit.is_blind_append,
+        facts.data_change,
+        facts.added,
+        facts.removed,
+        None if info is None else encode_json(info.to_dict()),
+        commit.origin,
+        audit.actor(),
+        commit.sha256,
+        facts.size if commit.data is None else len(commit.data),
+    )
+
+
+def set_head(session: Session, locked: LockedTable) -> None:
+    """Move a table's head."""
+    head = locked.table.head
+    values = (
+        head.version,
+        head.timestamp,
+        head.first_version,
+        head.num_files,
+        head.size_bytes,
+        head.num_records,
+        head.files_without_count,
+        locked.next_file_seq,
+        locked.metadata_version,
+        locked.protocol_version,
+        locked.shape,
+        locked.digest,
+        locked.table.table_id,
+    )
+    session.update_rows("dl_heads", _HEAD_COLUMNS, "table_id", [values])
+
+
+def _operation(actions: Sequence[Action]) -> str | None:
+    info = next((a for a in actions if isinstance(a, CommitInfo)), None)
+    return None if info is None else info.operation

@@ -1,0 +1,214 @@
+"""What the catalog knows of a table, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.json_text import JsonValue, decode_json, part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalakedb.metastore.engines.base import Row
+    from deltalakedb.protocol.log import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A table's newest version and its counters."""
+
+    version: int
+    timestamp: int
+    first_version: int
+    num_files: int
+    size_bytes: int
+    num_records: int
+    files_without_count: int
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows, where every file tells its own."""
+        return None if self.files_without_count else self.num_records
+
+
+#: the parts of a head, as a table's plain data calls them
+_HEAD: tuple[str, ...] = (
+    "version",
+    "committed_at",
+    "first_version",
+    "num_files",
+    "size_bytes",
+    "records_counted",
+)
+_HEAD += ("files_without_count",)
+
+
+@dataclass(frozen=True, slots=True)
+class Table(JsonValue):
+    """A row of the registry, with the head it had when it was read."""
+
+    table_id: int
+    name: str
+    location: str
+    state: str
+    state_reason: str | None
+    comment: str | None
+    tags: Mapping[str, str]
+    settings: Mapping[str, Any]
+    created_at: int
+    updated_at: int
+    head: Head
+    published_version: int = field(default=-1)
+
+    @property
+    def namespace(self) -> str | None:
+        """The part of the name before the last dot."""
+        return self.name.rpartition(".")[0] or None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as plain data."""
+        return {
+            "name": self.name,
+            "location": self.location,
+            "state": self.state,
+            "state_reason": self.state_reason,
+            "comment": self.comment,
+            "tags": dict(self.tags),
+            "settings": dict(self.settings),
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+            "version": self.head.version,
+            "committed_at": self.head.timestamp,
+            "first_version": self.head.first_version,
+            "num_files": self.head.num_files,
+            "size_bytes": self.head.size_bytes,
+            "num_records": self.head.rows,
+            "records_counted": self.head.num_records,
+            "files_without_count": self.head.files_without_count,
+            "published_version": self.published_version,
+            "table_id": self.table_id,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The table from what ``to_dict`` gave."""
+        plain = (
+            "table_id",
+            "name",
+            "location",
+            "state",
+            "state_reason",
+            "comment",
+            "created_at",
+            "updated_at",
+        )
+        return cls(
+            **{name: part(data, name, cls) for name in plain},
+            tags=dict(part(data, "tags", cls)),
+            settings=dict(part(data, "settings", cls)),
+            head=Head(*(part(data, name, cls) for name in _HEAD)),
+            published_version=part(data, "published_version", cls),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class File(JsonValue):
+    """A data file of a table: the action that describes it, and since which version the table has it."""
+
+    add: Add
+    add_version: int
+    num_records: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Its path as the log spells it: relative to the table's root, or absolute."""
+        return self.add.path
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self.add.size
+
+    @property
+    def partition_values(self) -> Mapping[str, str | None]:
+        """Partition column -> value, as text."""
+        return self.add.partition_values
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file as plain data."""
+        return {
+            "add": self.add.to_dict(),
+            "add_version": self.add_version,
+            "num_records": self.num_records,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The file from what ``to_dict`` gave."""
+        add = Add.from_dict(part(data, "add", cls))
+        return cls(add, part(data, "add_version", cls), data.get("num_records"))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table opened at a version: what one query tells."""
+
+    table: Table
+    snapshot: Snapshot
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this was the newest version when it was read."""
+        return self.snapshot.version == self.table.head.version
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTable:
+    """A table whose head this transaction holds.
+
+    Attributes:
+        table: The table, with its head as it is now.
+        next_file_seq: The first free sequence number of its files.
+        metadata_version: The version that brought the live metadata.
+        protocol_version: The version that brought the live protocol.
+        frozen: Every commit is refused.
+        shape: An id of the assignment of slots; no other assignment ever has the same.
+        digest: The sha256 of the newest commit's bytes, where they are known.
+        published_version: The newest version that was known to be published when the lock was asked for; -1
+            where one before it was not.
+        paused: Publishing stood still then.
+    """
+
+    table: Table
+    next_file_seq: int
+    metadata_version: int = -1
+    protocol_version: int = -1
+    frozen: bool = False
+    shape: str = ""
+    digest: str | None = None
+    published_version: int = -1
+    paused: bool = False
+
+
+#: how many leading columns of a query make a Table, without the published version
+TABLE_COLUMNS = 17
+
+
+def table_from_row(row: Row, *, published: int = -1) -> Table:
+    """A Table from the leading columns that all registry queries share."""
+    return Table(
+        table_id=row[0],
+        name=row[1],
+        location=row[2],
+        state=row[3],
+        state_reason=row[4],
+        comment=row[5],
+        tags=decode_json(row[6]),
+        settings=decode_json(row[7]),
+        created_at=row[8],
+        updated_at=row[9],
+        head=Head(*row[10:TABLE_COLUMNS]),
+        published_version=published,
+    )
