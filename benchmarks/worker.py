@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 #: what each system imports before its clock starts
 MODULES: Final = {
     "stock": ("deltalake",),
-    "sqlite": ("deltalakedb", "deltalakedb.table.sql_table", "deltalakedb.metastore.engines.sqlite"),
+    "sqlite": (
+        "deltalakedb",
+        "deltalakedb.table.drop_in.delta_table",
+        "deltalakedb.metastore.engines.sqlite",
+    ),
     "duckdb": (
         "deltalakedb",
-        "deltalakedb.table.sql_table",
+        "deltalakedb.table.drop_in.delta_table",
         "deltalakedb.metastore.engines.duckdb",
         "duckdb",
     ),
     "postgres": (
         "deltalakedb",
-        "deltalakedb.table.sql_table",
+        "deltalakedb.table.drop_in.delta_table",
         "deltalakedb.metastore.engines.postgres",
         "psycopg",
     ),

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.logs import open_log
     from deltalakedb.registration import register, unregister
-    from deltalakedb.table.convert import convert_to_deltalake
-    from deltalakedb.table.delta_table import DeltaTable
-    from deltalakedb.table.query_builder import QueryBuilder
+    from deltalakedb.table.drop_in.convert import convert_to_deltalake
+    from deltalakedb.table.drop_in.delta_table import DeltaTable
+    from deltalakedb.table.drop_in.query_builder import QueryBuilder
     from deltalakedb.table.writer import write_deltalake
     from deltalakedb.transfer.export import ExportReport, export_table
     from deltalakedb.transfer.findings import VerifyReport
@@ -55,7 +55,7 @@ else:
         {
             "Catalog": "deltalakedb.catalog",
             "Config": "deltalakedb.config",
-            "DeltaTable": "deltalakedb.table.delta_table",
+            "DeltaTable": "deltalakedb.table.drop_in.delta_table",
             "ExportReport": "deltalakedb.transfer.export",
             "FollowReport": "deltalakedb.transfer.follow",
             "ImportPlan": "deltalakedb.transfer.plan",
@@ -63,10 +63,10 @@ else:
             "ImportReport": "deltalakedb.transfer.report",
             "ImportStatus": "deltalakedb.transfer.status",
             "ManyReport": "deltalakedb.transfer.many",
-            "QueryBuilder": "deltalakedb.table.query_builder",
+            "QueryBuilder": "deltalakedb.table.drop_in.query_builder",
             "RollbackReport": "deltalakedb.transfer.rollback",
             "VerifyReport": "deltalakedb.transfer.findings",
-            "convert_to_deltalake": "deltalakedb.table.convert",
+            "convert_to_deltalake": "deltalakedb.table.drop_in.convert",
             "export_table": "deltalakedb.transfer.export",
             "follow_table": "deltalakedb.transfer.follow",
             "import_status": "deltalakedb.transfer.status",

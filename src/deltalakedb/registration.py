@@ -7,13 +7,18 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import deltalake
+import deltalake.fs
 import deltalake.table
 import deltalake.transaction
 import deltalake.writer.convert_to
 import deltalake.writer.writer
 
-from deltalakedb.table.convert import convert, create_table_with_add_actions
-from deltalakedb.table.delta_table import DeltaTable, open_sql, warn_ignored
+from deltalakedb.table.drop_in.convert import convert, create_table_with_add_actions
+from deltalakedb.table.drop_in.delta_table import DeltaTable, use_handle, warn_ignored
+from deltalakedb.table.drop_in.query_builder import register_table
+from deltalakedb.table.drop_in.raw_table import RawSqlTable
+from deltalakedb.table.drop_in.storage_handler import DeltaStorageHandler
+from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.uri import is_deltasql, parse_uri
 
@@ -25,13 +30,21 @@ _lock = threading.Lock()
 _holding: set[Registration] = set()
 #: what stock had before, to be put back
 _before: list[tuple[Any, str, Any]] = []
+#: methods of stock's table that hand it to Rust, or that SQL can answer better
+_OF_TABLES = (
+    "count",
+    "load_as_version",
+    "to_pyarrow_dataset",
+    "to_pyarrow_table",
+    "_encode_file_pruning_predicate",
+)
 
 
 class Registration:
     """A registration that holds until it is closed, or until its ``with`` block ends."""
 
     def close(self) -> None:
-        """Take this registration back; ``deltalake`` is as before once the last one is."""
+        """Take this registration back; with the last one, ``deltalake`` no longer knows addresses."""
         with _lock:
             _holding.discard(self)
             if not _holding:
@@ -71,13 +84,14 @@ def register() -> Registration:
 
 
 def unregister() -> None:
-    """Take every registration back: ``deltalake`` is as it was. Tables that are open stay open."""
+    """Take every registration back: addresses are unknown to ``deltalake`` again. Open tables stay open."""
     with _lock:
         _holding.clear()
         _restore()
 
 
 def _change() -> None:
+    _serve_open_tables()
     # Functions are replaced inside the modules that call them, and methods on the class: whoever imported
     # write_deltalake or DeltaTable before holds the same objects, which now come by here.
     kind = deltalake.table.DeltaTable
@@ -87,6 +101,41 @@ def _change() -> None:
     _replace(deltalake.writer.writer, "write_deltalake_rust", _write_new)
     _replace(deltalake.writer.convert_to, "_convert_to_deltalake", _convert)
     _replace(deltalake.transaction, "_create_table_with_add_actions", _create_with_adds)
+
+
+@functools.cache
+def _serve_open_tables() -> None:
+    """Let stock's classes take SQL-backed tables. This stays: tables that are open outlive a registration."""
+    kind = deltalake.table.DeltaTable
+    for name in _OF_TABLES:
+        setattr(kind, name, _for_tables(getattr(kind, name), getattr(DeltaTable, name)))
+    stock_register = deltalake.QueryBuilder.register
+
+    @functools.wraps(stock_register)
+    def register(
+        self: deltalake.QueryBuilder, table_name: str, delta_table: deltalake.DeltaTable
+    ) -> deltalake.QueryBuilder:
+        return register_table(self, table_name, delta_table)
+
+    handler: Any = deltalake.fs.DeltaStorageHandler
+    stock_handler = handler.from_table.__func__
+
+    @functools.wraps(stock_handler)
+    def from_table(cls: Any, table: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(table, RawSqlTable):
+            return DeltaStorageHandler.from_table(table, *args, **options)  # type: ignore[arg-type]
+        return stock_handler(cls, table, *args, **options)
+
+    deltalake.QueryBuilder.register = register  # type: ignore[method-assign]
+    handler.from_table = classmethod(from_table)
+
+
+def _for_tables(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def method(self: deltalake.DeltaTable, *args: Any, **options: Any) -> Any:
+        return (stock if handle_of(self) is None else ours)(self, *args, **options)
+
+    return method
 
 
 def _replace(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
@@ -112,7 +161,10 @@ def _init(stock: Callable[..., None]) -> Callable[..., None]:
         skip_stats: bool = False,
     ) -> None:
         warn_ignored(without_files, log_buffer_size, skip_stats)
-        (open_sql if is_deltasql(table_uri) else stock)(self, table_uri, version, storage_options)
+        if is_deltasql(table_uri):
+            use_handle(self, TableHandle.open(table_uri, version, storage_options))
+        else:
+            stock(self, table_uri, version, storage_options)
 
     return __init__
 

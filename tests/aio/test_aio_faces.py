@@ -16,11 +16,10 @@ from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.spark.merging import MergeBuilder
 from deltalakedb.spark.transactions import SparkTransaction
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
 
 FACES: dict[str, tuple[Any, Any]] = {
-    "DeltaTable": (aio.DeltaTable, SqlDeltaTable),
+    "DeltaTable": (aio.DeltaTable, deltalakedb.DeltaTable),
     "TableOptimizer": (aio.TableOptimizer, deltalake.table.TableOptimizer),
     "TableAlterer": (aio.TableAlterer, deltalake.table.TableAlterer),
     "TableMerger": (aio.TableMerger, deltalake.table.TableMerger),

@@ -14,8 +14,6 @@ import deltalakedb
 from deltalakedb import Catalog
 from deltalakedb.cli.commands import all_commands
 from deltalakedb.cli.reference import page
-from deltalakedb.table.sql_reads import SqlReads
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.transaction_view import TransactionView
 
@@ -74,7 +72,7 @@ def test_every_public_name_of_ours_is_on_the_python_page() -> None:
 
 
 @pytest.mark.parametrize(
-    "owner", [Catalog, SqlDeltaTable, SqlReads, Transaction, TransactionView], ids=lambda c: c.__name__
+    "owner", [Catalog, deltalakedb.DeltaTable, Transaction, TransactionView], ids=lambda c: c.__name__
 )
 def test_every_method_is_on_the_python_page(owner: type) -> None:
     text = (REFERENCE / "python.md").read_text("utf-8")

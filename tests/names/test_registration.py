@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 import deltalakedb
 from deltalakedb.exceptions import TableExistsError
-from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.table.handle import handle_of
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def test_names_imported_before_understand_addresses(table_uri: TableUri) -> None
         write_deltalake(uri, ids(2), mode="append")
         table = DeltaTable(uri)
         assert DeltaTable.is_deltatable(uri)
-        assert type(table) is SqlDeltaTable
-        assert isinstance(table, DeltaTable)
-        assert isinstance(table, deltalakedb.DeltaTable)
+        assert type(table) is DeltaTable
+        assert handle_of(table) is not None
         assert table.metadata().configuration == {"delta.appendOnly": "true"}
         assert ids_of(DeltaTable(uri, version=0)) == [1]
         assert Subclass(uri).first() == 1

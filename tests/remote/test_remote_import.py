@@ -13,6 +13,7 @@ from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.cli.main import cli
 from deltalakedb.config import Config
 from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.table.handle import require_handle
 from support.lake import ids, ids_of
 from support.s3 import SECRET
 
@@ -94,7 +95,7 @@ def test_new_tables_lie_under_a_root_in_the_bucket(catalog_uri: str, bucket: Pla
         table.delete("id = 1")
         assert {f.split("/")[0] for f in bucket.files()} == {"some where"}
         # what a vacuum needs of a store
-        store = table._root.store  # type: ignore[attr-defined]
+        store = require_handle(table).root.store
         listed = {meta.path for meta in store.list(recursive=True)}
         assert listed == {f.split("/", 3)[3] for f in bucket.files()}
         dead = [path for path in listed if path.endswith(".parquet")]

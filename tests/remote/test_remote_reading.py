@@ -28,6 +28,7 @@ from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import Remove
 from deltalakedb.storage import open_store
 from deltalakedb.table import roots
+from deltalakedb.table.handle import require_handle
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def test_a_scan_of_any_size_holds_few_files_at_a_time(
 ) -> None:
     size = max(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
     monkeypatch.setattr(roots, "_GROUP_BYTES", size * 2)
-    groups = list(table._root.groups(table._source.adds()))  # type: ignore[attr-defined]
+    groups = list(require_handle(table).root.groups(require_handle(table).source.adds()))
     assert sum(map(len, groups)) == 4
     assert len(groups) > 1
     assert all(sum(add.size for add in group) <= size * 2 for group in groups)
@@ -273,7 +274,7 @@ def test_a_table_travels_in_a_pickle_with_its_options(table: DeltaTable, watched
     data = pickle.loads(pickle.dumps(table.to_pyarrow_dataset()))
     assert data.count_rows() == 4
     assert watched.options is not None
-    assert watched.options["AWS_SECRET_ACCESS_KEY"] not in f"{table!r}{table._root!r}"  # type: ignore[attr-defined]
+    assert watched.options["AWS_SECRET_ACCESS_KEY"] not in f"{table!r}{require_handle(table).root!r}"
 
 
 def test_one_table_serves_many_threads(table: DeltaTable) -> None:

@@ -15,6 +15,7 @@ import pytest
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.spark.conditions import condition_of, target_condition
+from deltalakedb.table.handle import require_handle
 from support.conditions import DRAWN, SEED, Draw, files
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_every_file_is_picked_that_holds_a_row_for_which_spark_finds_a_condition
     for data in files():
         write_deltalake(uri, data, mode="append", partition_by=["pd", "pt", "ps"])
     table: Any = DeltaTable(uri)
-    snapshot = table._source.snapshot
+    snapshot = require_handle(table).source.snapshot
     source = spark.sql("SELECT 1L AS id, 'a' AS s")
     asked = pruned = 0
     for number, (name, settings) in enumerate(SESSIONS.items()):
@@ -127,7 +128,7 @@ def test_every_file_is_picked_that_holds_a_row_for_which_spark_finds_a_condition
                 for where in dict.fromkeys((alone, merged)):
                     if where is None:
                         continue  # every file is looked at
-                    adds = table._source.adds(where)
+                    adds = require_handle(table).source.adds(where)
                     picked = {decode_json(add.stats)["minValues"]["fid"] for add in adds}
                     pruned += len(picked) < 12
                     assert wanted <= picked, (SEED, name, text, where, sorted(wanted - picked))

@@ -12,6 +12,7 @@ from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.log import Committed
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.operations import removes
 from deltalakedb.uri import parse_uri
 from support.lake import root_of
@@ -61,7 +62,9 @@ def commit_actions(uri: str, actions: list[Action]) -> int:
     """Commit actions as they are; the version they became."""
     table: Any = DeltaTable(uri)
     database = Database.open(parse_uri(uri))
-    done = commit(database, [TableChange(table._row, actions, table._source.snapshot)])
+    done = commit(
+        database, [TableChange(require_handle(table).row, actions, require_handle(table).source.snapshot)]
+    )
     assert isinstance(done, list)
     assert isinstance(done[0], Committed)
     return done[0].version
@@ -70,7 +73,7 @@ def commit_actions(uri: str, actions: list[Action]) -> int:
 def put_vector(uri: str, vector: DeletionVector | None) -> int:
     """Give the table's only file another deletion vector."""
     table: Any = DeltaTable(uri)
-    (add,) = table._source.adds()
+    (add,) = require_handle(table).source.adds()
     new = replace(add, deletion_vector=vector, data_change=True)
     return commit_actions(uri, [*removes([add]), new])
 
@@ -78,13 +81,13 @@ def put_vector(uri: str, vector: DeletionVector | None) -> int:
 def remove_all(uri: str) -> int:
     """Remove every file."""
     table: Any = DeltaTable(uri)
-    return commit_actions(uri, removes(table._source.adds()))
+    return commit_actions(uri, removes(require_handle(table).source.adds()))
 
 
 def switch_on_feed(uri: str) -> int:
     """Set the property of the change data feed, and the protocol that it needs."""
     table: Any = DeltaTable(uri)
-    snapshot = table._source.snapshot
+    snapshot = require_handle(table).source.snapshot
     metadata = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, **FEED})
     protocol: Protocol = snapshot.protocol
     actions: list[Action] = [metadata]

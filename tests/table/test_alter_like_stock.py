@@ -21,6 +21,7 @@ from deltalakedb import (
     write_deltalake,
 )
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError, UnsupportedOperationError
+from deltalakedb.table.handle import require_handle
 from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 
@@ -155,7 +156,7 @@ def test_properties_that_are_fulfilled_here_bring_their_features(table_uri: Tabl
     rows.alter.set_table_properties({"delta.enableRowTracking": "true"})
     assert set(rows.protocol().writer_features or ()) >= {"domainMetadata", "rowTracking"}
     write_deltalake(rows, ids(1, 2), mode="append")
-    assert rows._source.scan(("base_row_id",)).to_pylist() == [{"base_row_id": 0}]
+    assert require_handle(rows).source.scan(("base_row_id",)).to_pylist() == [{"base_row_id": 0}]
 
 
 @SQLITE

@@ -27,6 +27,7 @@ from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.storage import open_store
 from deltalakedb.table import restoring
 from deltalakedb.table import vacuum as vacuum_module
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, operation_folders, work_name
 from deltalakedb.uri import parse_uri
 from support.feeds import FEED
@@ -150,7 +151,7 @@ def test_an_interrupted_vacuum_is_finished_by_the_next(
     monkeypatch.undo()
     assert len(DeltaTable(uri).vacuum(**NOW, dry_run=False)) == 1
     database = Database.open(parse_uri(uri))
-    (ended,) = vacuumed.ended(database, DeltaTable(uri)._row).values()  # type: ignore[attr-defined]
+    (ended,) = vacuumed.ended(database, require_handle(DeltaTable(uri)).row).values()
     assert ended == DeltaTable(uri).version()
     assert ids_of(DeltaTable(uri)) == [2]
 
@@ -183,7 +184,7 @@ def test_files_that_an_interrupted_vacuum_deleted_are_gone_for_the_next(
 
 def test_a_vacuum_that_gives_up_leaves_the_record_of_another(table_uri: TableUri) -> None:
     uri = table_uri("t")
-    row = overwritten(uri)._row  # type: ignore[attr-defined]
+    row = require_handle(overwritten(uri)).row
     database = Database.open(parse_uri(uri))
     started = []
     for number in (5, 6):
@@ -232,7 +233,7 @@ def test_a_vacuum_that_is_refused_lets_go_of_the_files(
 def test_a_commit_of_another_engine_brings_no_vacuumed_file_back(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
-    (add,) = DeltaTable(uri)._source.adds()  # type: ignore[attr-defined]
+    (add,) = require_handle(DeltaTable(uri)).source.adds()
     write_deltalake(uri, ids(2), mode="overwrite")
     table = DeltaTable(uri)
     table.vacuum(**NOW, dry_run=False)

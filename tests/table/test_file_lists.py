@@ -18,6 +18,7 @@ from deltalakedb.config import Config, use_config
 from deltalakedb.metastore import files
 from deltalakedb.table import file_lists
 from deltalakedb.table.file_lists import FileLists, _Key, _Which, lists_of
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.source import SqlSource
 from support.feeds import remove_all
 from support.processes import Child
@@ -33,7 +34,7 @@ def rows(*ids: int) -> pa.Table:
 
 def whole(table: Any) -> list[str]:
     """The list as memory has it, and checked against the database."""
-    source = table._source
+    source = require_handle(table).source
     assert isinstance(source, SqlSource)
     fresh = files.scan_files(source.database, source.opened, files.ADD_COLUMNS).to_pylist()
     kept = source.scan(files.ADD_COLUMNS).to_pylist()
@@ -121,7 +122,7 @@ def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Pa
         db.backup(copy)
     write_deltalake(uri, rows(2), mode="append")
     table: Any = DeltaTable(uri)
-    created, known, before = table._row.created_at, sorted(table.file_uris()), times()
+    created, known, before = require_handle(table).row.created_at, sorted(table.file_uris()), times()
 
     for left in tmp_path.glob("meta.db*"):
         left.unlink()
@@ -172,17 +173,17 @@ def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
         table: Any = DeltaTable(uri)
         for _ in range(2):
             assert statements(table.file_uris) == ["built"]
-        assert lists_of(table._database).size_bytes == 0
+        assert lists_of(require_handle(table).database).size_bytes == 0
 
 
 def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
     write_deltalake(uri, rows(0, 1, 2), partition_by=["p"])
     table: Any = DeltaTable(uri)
-    short = sorted(str(a) for a in table._source.adds())
+    short = sorted(str(a) for a in require_handle(table).source.adds())
     monkeypatch.setattr("deltalakedb.table.source.STREAMED_FROM", 2)
     other: Any = DeltaTable(uri)
-    assert sorted(str(a) for a in other._source.adds()) == short
+    assert sorted(str(a) for a in require_handle(other).source.adds()) == short
     assert file_lists.STREAMED_FROM > 2
 
 
@@ -198,7 +199,7 @@ def memory_of_lists(uri: str, appends: int) -> tuple[int, int, float]:
     write_deltalake(uri, rows(1))
     for number in range(appends):
         write_deltalake(uri, rows(number), mode="append")
-    source = DeltaTable(uri)._source
+    source = require_handle(DeltaTable(uri)).source
     assert isinstance(source, SqlSource)
     columns = file_lists.with_order(files.ADD_COLUMNS)
 

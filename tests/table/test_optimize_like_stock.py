@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from deltalakedb import Catalog, CommitProperties, DeltaTable, WriterProperties, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, DeltaError
 from deltalakedb.table.bins import Candidate, bins
+from deltalakedb.table.handle import require_handle
 from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 
@@ -202,7 +203,7 @@ def test_rows_under_deletion_vectors_stay_deleted(table_uri: TableUri, tmp_path:
     assert done["numFilesRemoved"] > done["numFilesAdded"] > 0
     assert rows_of(DeltaTable(table_uri("t"))) == before
     assert rows_of(deltalake.DeltaTable(str(root))) == before
-    left = table._source.scan(("dv_id", "num_records")).to_pylist()
+    left = require_handle(table).source.scan(("dv_id", "num_records")).to_pylist()
     assert len([r for r in left if r["dv_id"]]) < done["numFilesRemoved"]
 
 

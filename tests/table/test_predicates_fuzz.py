@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.scan import raw_table
 from support.conditions import DRAWN, SEED, Draw, files
 
@@ -25,8 +26,8 @@ def test_every_file_is_picked_that_holds_a_row_for_which_delta_rs_finds_a_predic
         write_deltalake(uri, data, mode="append", partition_by=["pd", "pt", "ps"])
     table: Any = DeltaTable(uri)
     # without statistics delta-rs looks into every file
-    blind = [replace(add, stats=None) for add in table._source.adds()]
-    whole = raw_table(table._source.snapshot, blind, table._root)
+    blind = [replace(add, stats=None) for add in require_handle(table).source.adds()]
+    whole = raw_table(require_handle(table).source.snapshot, blind, require_handle(table).root)
     draw = Draw(SEED)
     asked = pruned = 0
     for text in [draw.condition() for _ in range(6 * DRAWN)]:
@@ -38,11 +39,13 @@ def test_every_file_is_picked_that_holds_a_row_for_which_delta_rs_finds_a_predic
         except Exception:
             continue
         try:
-            where = table._where(text)
+            where = require_handle(table).where(text)
         except PredicateError:
             continue  # the user is told
         asked += 1
-        picked = {decode_json(add.stats)["minValues"]["fid"] for add in table._source.adds(where)}
+        picked = {
+            decode_json(add.stats)["minValues"]["fid"] for add in require_handle(table).source.adds(where)
+        }
         pruned += len(picked) < 12
         assert wanted <= picked, (SEED, text, where, sorted(wanted - picked))
     assert asked > DRAWN

@@ -38,6 +38,8 @@ def rows(builder: deltalake.QueryBuilder, sql: str) -> list[Any]:
 def test_both_builders_take_both_kinds_of_tables(
     builder: type[deltalake.QueryBuilder], uri: str, tmp_path: Path
 ) -> None:
+    if builder is deltalake.QueryBuilder:
+        deltalakedb.register().close()  # stock's takes SQL-backed tables from then on
     deltalake.write_deltalake(tmp_path / "plain", pa.table({"id": [2, 3], "name": ["b", "c"]}))
     made = builder()
     made.register("t", DeltaTable(uri)).register("names", deltalake.DeltaTable(tmp_path / "plain"))

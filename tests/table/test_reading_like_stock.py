@@ -21,7 +21,6 @@ import pytest
 import deltalakedb
 from deltalakedb import Catalog, DeltaTable, import_table
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedOperationError
-from deltalakedb.table.sql_table import SqlDeltaTable
 from support.feeds import hide_log
 
 if TYPE_CHECKING:
@@ -233,7 +232,7 @@ def test_every_public_name_of_stock_takes_the_same_arguments() -> None:
     for name, theirs in inspect.getmembers(deltalake.DeltaTable):
         if name.startswith("_") or not callable(theirs):
             continue
-        mine = getattr(SqlDeltaTable, name)
+        mine = getattr(deltalakedb.DeltaTable, name)
         wanted, given = (inspect.signature(f).parameters for f in (theirs, mine))
         if name == "create":
             continue  # the rest of its arguments is handed on

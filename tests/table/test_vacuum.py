@@ -27,6 +27,7 @@ from deltalakedb.metastore import outbox
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path, encode_file
 from deltalakedb.table import in_flight as in_flight_module
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
 from support.lake import root_of
@@ -316,7 +317,7 @@ def test_deletion_vectors_stay_while_a_version_needs_them(uri: str, tmp_path: Pa
 def test_files_that_came_back_stay(uri: str) -> None:
     write_deltalake(uri, pa.table({"id": [1]}))
     table: Any = DeltaTable(uri)
-    (add,) = table._source.adds()
+    (add,) = require_handle(table).source.adds()
     write_deltalake(uri, pa.table({"id": [2]}), mode="overwrite")
     assert len(table.vacuum(**NOW)) == 1
     commit_actions(uri, [add])
@@ -328,7 +329,7 @@ def test_files_outside_of_the_root_stay(uri: str, tmp_path: Path) -> None:
     with use_config(Config(catalog={"allow_outside_paths": True})):
         write_deltalake(uri, pa.table({"id": [1]}))
         table: Any = DeltaTable(uri)
-        (add,) = table._source.adds()
+        (add,) = require_handle(table).source.adds()
         outside = tmp_path / "outside.parquet"
         shutil.copy(table.file_uris()[0], outside)
         commit_actions(uri, [replace(add, path=f"file://{outside}")])

@@ -10,7 +10,7 @@ import deltalake.table as stock
 from deltalakedb.aio.streams import Batches
 from deltalakedb.aio.threads import Lane
 from deltalakedb.aio.wrapping import Wrapped, awaits, awaits_function, streams
-from deltalakedb.table.delta_table import DeltaTable as SyncTable
+from deltalakedb.table.drop_in.delta_table import DeltaTable as SyncTable
 
 if TYPE_CHECKING:
     import os

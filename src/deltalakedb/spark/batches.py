@@ -11,6 +11,7 @@ from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
 from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.spark.sinks import other_query
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.work import tell_nothing_written
 
@@ -48,11 +49,11 @@ class BatchSinks:
             InvalidArgumentError: Another query has written such a batch under the same application id.
         """
         try:
-            table = self.transaction.table(name)
+            table = require_handle(self.transaction.table(name))
         except TableMissingError:
             pass  # it is created
         else:
-            recorded = committed_version(table._source, self._app_id)
+            recorded = committed_version(table.source, self._app_id)
             if recorded is not None and recorded >= self._batch_id:
                 raise other_query(self._app_id, self._batch_id, recorded, table=name)
         self._spark.write(name, df, app_id=self._app_id, version=self._batch_id, **options)
@@ -95,7 +96,7 @@ def foreach_batch(
             )
 
         def once(tx: Transaction) -> None:
-            if not tx._repeats:
+            if not tx._repeats:  # noqa: SLF001
                 work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id)
             elif query is None:
                 _check_last(tx, app_id, batch_id)
@@ -128,12 +129,13 @@ def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
 
 def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
     """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
-    with tx._database.read() as session:
-        later = by_transaction(tx._database, session, _id(app_id, None, batch_id + 1))
+    database = tx._database  # noqa: SLF001
+    with database.read() as session:
+        later = by_transaction(database, session, _id(app_id, None, batch_id + 1))
     if later is not None:
         raise other_query(app_id, batch_id, batch_id + 1)
     tell_nothing_written(
-        ", ".join(m.table for m in group(tx._database, tx.uuid)),
+        ", ".join(m.table for m in group(database, tx.uuid)),
         f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
         "location, it needs a new app_id",
     )

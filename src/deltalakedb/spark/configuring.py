@@ -124,7 +124,7 @@ def _refuse(chosen: Mapping[str, str]) -> None:
             "the log store is a setting of the Spark Connect server, not of its clients",
             suggestion="start the server with the settings of docs/how-to/let-spark-commit.md",
         )
-    if SparkContext._active_spark_context is not None:
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001
         raise SparkSetupError(
             "a Spark session runs already, and its log store cannot be changed any more",
             suggestion="configure before the session is made, or stop it (spark.stop()) first",

@@ -60,7 +60,7 @@ def delete(
             with columns_of(spark):
                 plain_table(spark, folder).delete(condition)
 
-    where = condition_of(spark, found._source.snapshot, condition)
+    where = condition_of(spark, found.source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
     return {"num_affected_rows": told(metrics, "numDeletedRows")}
 
@@ -112,7 +112,7 @@ def update(
             with columns_of(spark):
                 plain_table(spark, folder).update(condition=condition, set=dict(set))
 
-    where = condition_of(spark, found._source.snapshot, condition)
+    where = condition_of(spark, found.source.snapshot, condition)
     metrics = operate(spark, found, run, where=where)
     return {"num_affected_rows": told(metrics, "numUpdatedRows")}
 

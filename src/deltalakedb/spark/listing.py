@@ -15,10 +15,10 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.spark.shares import spread, watched
 from deltalakedb.table.deletable import Deletable
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import data_files, linked, oldest_orphan, top_level
 from deltalakedb.table.referenced import references
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def vacuum_list(
         >>> vacuum_list(spark, "deltasql://sqlite//lake/meta.db?table=orders").num_files
         3
     """
-    table = SqlDeltaTable(uri, storage_options=storage_options)
-    snapshot, root = table._source.snapshot, table._root
+    table = TableHandle.open(uri, storage_options=storage_options)
+    snapshot, root = table.source.snapshot, table.root
     shortest = retention_ms(snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
     if retention_hours is not None and retention_hours * _HOUR_MS < shortest:
         raise InvalidArgumentError(
@@ -90,19 +90,19 @@ def vacuum_list(
             table=table.name,
             suggestion=f"change its property {DELETED_FILE_RETENTION} first",
         )
-    refuse_strangers(table._database, table._row, root.options)
-    clock = checked_clock(table._database, table.name, root.store, dry_run=True)
+    refuse_strangers(table.database, table.row, root.options)
+    clock = checked_clock(table.database, table.name, root.store, dry_run=True)
     cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = in_flight_since(root.location)
-    opened = open_table(table._database, table.name)
-    found = references(table._database, opened, cutoff=cutoff, with_changes=True)
+    opened = open_table(table.database, table.name)
+    found = references(table.database, opened, cutoff=cutoff, with_changes=True)
     before = clock.on_store(cutoff)
     before = oldest_orphan(
         root.location, before=before if oldest is None else min(before, oldest), now=clock.on_store(clock.now)
     )
     columns = snapshot.metadata.partition_columns
-    rule = Deletable(table._database, opened.table, partition_columns=columns, storage_options=root.options)
+    rule = Deletable(table.database, opened.table, partition_columns=columns, storage_options=root.options)
     listed = _listed(spark, root.location, columns, rule.others, root.options)
     if not found.changes_known:
         listed = listed.where(~listed["path"].startswith(CHANGES))
@@ -197,6 +197,6 @@ def _told(name: str, version: int, frame: DataFrame, output: str | None) -> Vacu
     )
 
 
-def _note(table: SqlDeltaTable, what: str, **details: Any) -> None:
-    with table._database.write() as session:
-        audit.record(session, what, table_id=table._row.table_id, table=table.name, **details)
+def _note(table: TableHandle, what: str, **details: Any) -> None:
+    with table.database.write() as session:
+        audit.record(session, what, table_id=table.row.table_id, table=table.name, **details)

@@ -30,9 +30,10 @@ def serve(master: str, settings: Mapping[str, str]) -> SparkSession:
     connect = require("pyspark.sql.connect.session", "spark", "Spark Connect").SparkSession
     context = require("pyspark", "spark", "Spark").SparkContext
     if (running := connect.getActiveSession()) is None:
-        connect._start_connect_server(master, {_PORT: "0", **settings})
+        connect._start_connect_server(master, {_PORT: "0", **settings})  # noqa: SLF001
         os.environ |= dict.fromkeys(_MARKS, "1")
-        service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        jvm = context._jvm  # noqa: SLF001
+        service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         port = getattr(service, "MODULE$").localPort()
         running = connect.builder.remote(f"sc://localhost:{port}").getOrCreate()
     found: SparkSession = running

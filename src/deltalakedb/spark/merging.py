@@ -194,7 +194,7 @@ class MergeBuilder:
         if not any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
             aliases = (self._target_alias, self._source_alias)
             where = target_condition(
-                self._spark, found._source.snapshot, self._condition, self._source, aliases
+                self._spark, found.source.snapshot, self._condition, self._source, aliases
             )
         metrics = operate(self._spark, found, self._run, where=where)
         numbers = {name: told(metrics, metric) for name, metric in _TOLD.items()}

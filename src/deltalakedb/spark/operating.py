@@ -16,10 +16,11 @@ from deltalakedb.protocol.rules import OURS, SPARKS, is_on
 from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
+from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.operations import submit
 from deltalakedb.table.overlay import unread
 from deltalakedb.table.refusals import Concerned
-from deltalakedb.table.sql_table import SqlDeltaTable
+from deltalakedb.uri import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.uri import Address
 
 #: a column's name with parts in backticks
 _QUOTED: Final = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))*")
@@ -39,7 +39,7 @@ def opened(
     spark: SparkSession,
     table: str | Address | deltalake.DeltaTable,
     storage_options: dict[str, str] | None = None,
-) -> SqlDeltaTable:
+) -> TableHandle:
     """A table that an operation is about to change, at its newest version.
 
     Args:
@@ -52,22 +52,22 @@ def opened(
         SparkSetupError: The session has no Delta.
     """
     check_delta(spark)
-    if isinstance(table, SqlDeltaTable):
-        found = table
-    elif hasattr(table, "table_uri"):
+    if isinstance(table, str | Address):
+        found = TableHandle.open(table, storage_options=storage_options)
+    elif (handle := handle_of(table)) is not None:
+        found = handle
+    else:
         raise InvalidArgumentError(
             f"{table.table_uri} is a plain Delta table, which no catalog decides about",
             suggestion="hand it to delta-spark, or import it into a catalog first",
         )
-    else:
-        found = SqlDeltaTable(table, storage_options=storage_options)
-    found._refresh()
+    found.refresh()
     return found
 
 
 def operate(
     spark: SparkSession,
-    table: SqlDeltaTable,
+    table: TableHandle,
     run: Callable[[str], object],
     *,
     where: Expr | None = None,
@@ -89,17 +89,17 @@ def operate(
         ConflictError: Somebody else changed what the operation depends on.
         OperationError: delta-spark refused it, for example for a row that a constraint forbids.
     """
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if same_rows:
-        with unread(table._source):
-            adds, reads = list(table._source.adds(where)), NOTHING
+        with unread(table.source):
+            adds, reads = list(table.source.adds(where)), NOTHING
     else:
         adds, reads = _candidates(table, where)
     _check_row_ids(table, adds)
-    domains = snapshots.domains(table._database, table._row, snapshot.version)
+    domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
-    with SparkScratch.at(table._root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
+    with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
         with own_words(Concerned.at(table)):
             run(str(scratch.folder))
@@ -132,17 +132,17 @@ def column_name(name: str) -> str:
     return name
 
 
-def _candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:
+def _candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
     """The files whose rows an operation may rewrite, and what its result then depends on."""
-    adds = list(table._source.adds(where))
-    if where is None or getattr(table._source, "reshaped", False):
+    adds = list(table.source.adds(where))
+    if where is None or getattr(table.source, "reshaped", False):
         return adds, EVERYTHING
     return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 
 
-def _check_row_ids(table: SqlDeltaTable, adds: list[Add]) -> None:
+def _check_row_ids(table: TableHandle, adds: list[Add]) -> None:
     """Refuse to rewrite rows whose ids are given when the transaction commits, and not before."""
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking")
     if tracked and any(add.base_row_id is None for add in adds):
         raise UnsupportedOperationError(

@@ -11,10 +11,11 @@ from deltalakedb.spark.logstore import CLASS, KNOWN
 from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
+from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.scan import check_files, known
 from deltalakedb.table.source import LogSource
-from deltalakedb.table.sql_table import SqlDeltaTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +68,12 @@ def read(
     if version is not None and timestamp is not None:
         raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
     check_delta(spark)
-    table = SqlDeltaTable(uri, version=version, storage_options=storage_options)
+    table = TableHandle.open(uri, version=version, storage_options=storage_options)
     if timestamp is not None:
-        table._load_at(timestamp)
+        table.load_at(instant_ms(timestamp), strict=True)
     names = None
     if columns is not None:
-        names = known(list(columns), arrow_schema(table._source.snapshot.metadata.schema_string))
+        names = known(list(columns), arrow_schema(table.source.snapshot.metadata.schema_string))
     frame = _frame(spark, table, where)
     if where is not None:
         frame = frame.where(where)
@@ -81,38 +82,38 @@ def read(
     return frame
 
 
-def _frame(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> DataFrame:
-    snapshot = table._source.snapshot
+def _frame(spark: SparkSession, table: TableHandle, where: str | None) -> DataFrame:
+    snapshot = table.source.snapshot
     picked = _picked(spark, table, where)
     if picked is None and _is_published(table):
         # delta-spark goes wherever the log sends it
-        check_files(table._source, table._root)
+        check_files(table.source, table.root)
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
         if spark.conf.get("spark.delta.logStore.class", None) == CLASS:
             reader = reader.option(KNOWN, "true")  # it need not ask what the database has told already
-        location = table._row.location
+        location = table.row.location
         check_seen(spark, location, f"{location}/{commit_path(snapshot.version)}", table=table.name)
-        return reader.load(spark_path(location, table._root.options))
-    adds = table._source.adds() if picked is None else picked
-    return frame_over(spark, snapshot, adds, table._root, table=table.name)
+        return reader.load(spark_path(location, table.root.options))
+    adds = table.source.adds() if picked is None else picked
+    return frame_over(spark, snapshot, adds, table.root, table=table.name)
 
 
-def _picked(spark: SparkSession, table: SqlDeltaTable, where: str | None) -> list[Add] | None:
+def _picked(spark: SparkSession, table: TableHandle, where: str | None) -> list[Add] | None:
     """The few of many files that may match, or None where that is not so."""
-    total = table._row.head.num_files
+    total = table.row.head.num_files
     if where is None or total < _MANY_FILES:
         return None
-    if (expression := condition_of(spark, table._source.snapshot, where)) is None:
+    if (expression := condition_of(spark, table.source.snapshot, where)) is None:
         return None
-    adds = list(table._source.adds(expression))
+    adds = list(table.source.adds(expression))
     return adds if len(adds) * _FEW <= total else None
 
 
-def _is_published(table: SqlDeltaTable) -> bool:
+def _is_published(table: TableHandle) -> bool:
     """Whether the folder has the version that is open, so that readers of the log find it there."""
-    version = table._source.snapshot.version
-    if isinstance(table._source, LogSource):
+    version = table.source.snapshot.version
+    if isinstance(table.source, LogSource):
         return True
-    if table._row.published_version < version:
+    if table.row.published_version < version:
         return False
-    return table._root.store.exists(commit_path(version))
+    return table.root.store.exists(commit_path(version))

@@ -31,11 +31,12 @@ from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationErr
 from deltalakedb.spark.sight import check_here, read_present
 from deltalakedb.spark.source_writer import BATCH, SINK, StreamWriter, Writer, write_options
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
+from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import conformed, known, raw_table
-from deltalakedb.table.sql_table import SqlDeltaTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,8 +80,8 @@ class DeltaSqlSource(DataSource):
         """The table's schema at the version that is asked for, with the feed's columns where it is."""
         table = _open(self.options)
         # this object is kept for all queries on the DataFrame: they read the version that its schema is of
-        self._version = table.version()
-        self._metadata = table._source.snapshot.metadata
+        self._version = table.version
+        self._metadata = table.source.snapshot.metadata
         whole = StructType.fromJson(json.loads(self._metadata.schema_string))
         if self.options.get("readchangefeed", "false").lower() == "true":
             for name, kind in _FEED:
@@ -111,7 +112,7 @@ class DeltaSqlSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the table's new files, or of its changes."""
         if self._metadata is None or self._version is None:
-            snapshot = _open(self.options)._source.snapshot
+            snapshot = _open(self.options).snapshot
             self._metadata, self._version = snapshot.metadata, snapshot.version
         return StreamReader(dict(self.options), schema.names, self._metadata, self._version)
 
@@ -153,9 +154,9 @@ class _Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The files that may match, in groups for one task each."""
         table = _open(self._options)
-        adds = table._source.adds(table._where(self._options.get("where")))
-        root = table._root
-        return files_partitions(table._source.snapshot, adds, root.paths, root.options)
+        adds = table.source.adds(table.where(self._options.get("where")))
+        root = table.root
+        return files_partitions(table.source.snapshot, adds, root.paths, root.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some files, by delta-rs."""
@@ -191,7 +192,7 @@ def read_files(
     return read_present(read, root, partition.adds)
 
 
-def _open(options: Mapping[str, str]) -> SqlDeltaTable:
+def _open(options: Mapping[str, str]) -> TableHandle:
     unknown = sorted(key for key in options if key.lower() not in _OPTIONS)
     if unknown:
         raise InvalidArgumentError(
@@ -205,9 +206,9 @@ def _open(options: Mapping[str, str]) -> SqlDeltaTable:
         raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
     if version is not None and not version.isdecimal():
         raise InvalidArgumentError(f"a version is a whole number from 0 on, not {version!r}")
-    table = SqlDeltaTable(options["path"], version=None if version is None else int(version))
+    table = TableHandle.open(options["path"], version=None if version is None else int(version))
     if timestamp is not None:
-        table._load_at(timestamp)
+        table.load_at(instant_ms(timestamp), strict=True)
     return table
 
 

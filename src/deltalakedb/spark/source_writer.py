@@ -23,10 +23,10 @@ from deltalakedb.spark.sight import check_here, unseen
 from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.operations import in_partitions_of, removes
 from deltalakedb.table.parquet import not_direct, write_files
 from deltalakedb.table.roots import root_at, undo
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.work import Work, tell_nothing_written
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class Writer(DataSourceArrowWriter):
         Raises:
             UnsupportedOperationError: The table is none that Python alone writes; no row has been read then.
         """
-        table = SqlDeltaTable(options["path"])
-        snapshot, root = table._source.snapshot, table._root
+        table = TableHandle.open(options["path"])
+        snapshot, root = table.source.snapshot, table.root
         reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=OURS)
         if reason is not None:
             raise not_direct(reason)
-        table._require_folder()
-        fsync = table._database.engine.config.publish.fsync
+        table.require_folder()
+        fsync = table.database.engine.config.publish.fsync
         return cls(options, overwrite, snapshot, root.location, root.options, fsync)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -119,11 +119,11 @@ class Writer(DataSourceArrowWriter):
         Raises:
             InvalidArgumentError: Another writer has committed that version of the application.
         """
-        table = SqlDeltaTable(self.options["path"])
-        recorded = table.transaction_version(app_id)
+        table = TableHandle.open(self.options["path"])
+        recorded = table.source.txn_version(app_id)
         if recorded is not None and recorded >= version:
             self.drop(messages)
-            mine = recorded if own in (None, app_id) else table.transaction_version(own)
+            mine = recorded if own in (None, app_id) else table.source.txn_version(own)
             # a query replays its last batch, and none before it
             if mine is None or mine < version or (own is None and mine > version):
                 raise other_query(app_id, version, recorded, table=table.name)
@@ -144,7 +144,7 @@ class Writer(DataSourceArrowWriter):
     ) -> None:
         """Commit what all tasks wrote, with notes of the application's version that it is."""
         adds = _written(messages)
-        table = SqlDeltaTable(self.options["path"], version=self.snapshot.version)
+        table = TableHandle.open(self.options["path"], version=self.snapshot.version)
         gone = self._replaced(table, adds)
         if not adds and not gone:
             return
@@ -152,20 +152,20 @@ class Writer(DataSourceArrowWriter):
         how = {"mode": "Overwrite" if self.overwrite else "Append", "partitionBy": partitions}
         info = CommitInfo(extra={"operation": operation, "operationParameters": how})
         reads = EVERYTHING if self.overwrite else NOTHING
-        files = table._root.placed(a.path for a in adds)
+        files = table.root.placed(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise unseen(self.location, table=table.name)  # written on disks of other machines
         actions = (info, *notes, *gone, *adds)
-        table._hand_on(Work(table._row, actions, self.snapshot, reads, files, fresh=True, root=table._root))
+        table.submit(Work(table.row, actions, self.snapshot, reads, files, fresh=True, root=table.root))
 
-    def _replaced(self, table: SqlDeltaTable, adds: list[Add]) -> list[Action]:
+    def _replaced(self, table: TableHandle, adds: list[Add]) -> list[Action]:
         """What the new files take the place of: nothing, everything, or the partitions that they are in."""
         if not self.overwrite:
             return []
         dynamic = self.options.get("partitionoverwritemode", "static").lower() == "dynamic"
         if not dynamic or not self.snapshot.metadata.partition_columns:
-            return removes(table._source.adds())
-        return removes(in_partitions_of(table._source, adds))
+            return removes(table.source.adds())
+        return removes(in_partitions_of(table.source, adds))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks of a failed job wrote.

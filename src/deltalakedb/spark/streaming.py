@@ -21,8 +21,8 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.sight import read_present, vacuumed
 from deltalakedb.table.change_feed import read_changes
 from deltalakedb.table.change_files import Change, ChangeLog
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the last version that the query reads."""
-        self._until = self._table().version()
+        self._until = self._table().version
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next micro-batch goes; for the first one also where it begins.
@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         left = None if isinstance(limit, ReadAllAvailable) else self._most(limit)
         table = self._table()
-        last = table.version() if self._until is None else min(self._until, table.version())
+        last = table.version if self._until is None else min(self._until, table.version)
         first = self._first(table, last) if start == _START else None
         if first is None:
             _check_offset(table, start)
@@ -229,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest = at.version
             at = Position(at.version + 1) if whole else stop
         # older files are read with the stream's schema: columns that they have not are null
-        snapshot, root = self._at(max(newest, self._made))._source.snapshot, table._root
+        snapshot, root = self._at(max(newest, self._made)).source.snapshot, table.root
         if self._rules.feed:
             by = self._rules.limit
             return [
@@ -256,13 +256,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _most(self, limit: ReadLimit) -> int:
         return int(limit.max_files) if isinstance(limit, ReadMaxFiles) else self._rules.limit
 
-    def _table(self) -> SqlDeltaTable:
-        return SqlDeltaTable(self._options["path"])
+    def _table(self) -> TableHandle:
+        return TableHandle.open(self._options["path"])
 
-    def _at(self, version: int) -> SqlDeltaTable:
-        return SqlDeltaTable(self._options["path"], version=version)
+    def _at(self, version: int) -> TableHandle:
+        return TableHandle.open(self._options["path"], version=version)
 
-    def _first(self, table: SqlDeltaTable, newest: int) -> Position:
+    def _first(self, table: TableHandle, newest: int) -> Position:
         """Where a query begins whose newest version is this one."""
         version, moment = self._options.get("startingversion"), self._options.get("startingtimestamp")
         if version is not None and moment is not None:
@@ -285,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Position(_version_from(table, moment))
         return Position(newest, initial=True)
 
-    def _files(self, table: SqlDeltaTable, at: Position) -> list[Any]:
+    def _files(self, table: TableHandle, at: Position) -> list[Any]:
         """What a version brings, always in the same order."""
         key = (at.version, at.initial)
         if key not in self._units:
@@ -299,20 +299,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _whole(self, version: int) -> list[Any]:
         table = self._at(version)
-        self._accept(table, table._source.snapshot.metadata, version)
-        adds = sorted(table._source.adds(), key=lambda add: (add.modification_time, add.path))
+        self._accept(table, table.source.snapshot.metadata, version)
+        adds = sorted(table.source.adds(), key=lambda add: (add.modification_time, add.path))
         if not self._rules.feed:
             return adds
-        when = table._source.snapshot.timestamp
+        when = table.source.snapshot.timestamp
         return [Change(version, when, "insert", add) for add in adds]
 
-    def _added(self, table: SqlDeltaTable, version: int) -> list[Any]:
-        log = ChangeLog(table._database, table._row, table._root.options)
+    def _added(self, table: TableHandle, version: int) -> list[Any]:
+        log = ChangeLog(table.database, table.row, table.root.options)
         found = next(iter(log.versions(version, version)))
         self._check(table, log, found)
         if self._rules.feed:
             log.check_enabled(version)
-            return list(log.changes(found, Vectors(table._root)))
+            return list(log.changes(found, Vectors(table.root)))
         adds = [a for a in found.actions if isinstance(a, Add) and a.data_change]
         removes = [a for a in found.actions if isinstance(a, Remove) and a.data_change]
         if removes and self._rules.skip_changes:
@@ -321,7 +321,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _refused(table.name, found, rewrites=bool(adds))
         return adds
 
-    def _check(self, table: SqlDeltaTable, log: ChangeLog, found: Version) -> None:
+    def _check(self, table: TableHandle, log: ChangeLog, found: Version) -> None:
         """Stop before rows of another shape."""
         changed = [action for action in found.actions if isinstance(action, Metadata)]
         if not changed and not self._begun:
@@ -333,7 +333,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._accept(table, metadata, found.version)
         self._begun = True
 
-    def _accept(self, table: SqlDeltaTable, metadata: Metadata, version: int) -> None:
+    def _accept(self, table: TableHandle, metadata: Metadata, version: int) -> None:
         """Refuse rows that cannot be read with the stream's schema."""
         theirs = _columns(metadata)
         if theirs == self._shape:
@@ -355,13 +355,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def _id(table: SqlDeltaTable) -> str:
-    return table._source.snapshot.metadata.id
+def _id(table: TableHandle) -> str:
+    return table.source.snapshot.metadata.id
 
 
-def _check_offset(table: SqlDeltaTable, offset: Mapping[str, Any]) -> None:
+def _check_offset(table: TableHandle, offset: Mapping[str, Any]) -> None:
     """Refuse an offset of another table that had the same name."""
-    before, at, newest = offset["table"], int(offset["version"]), table.version()
+    before, at, newest = offset["table"], int(offset["version"]), table.version
     if before != _id(table):
         raise UnsupportedOperationError(
             f"the table was made anew: the stream's checkpoint is of the table with the id {before}",
@@ -384,13 +384,13 @@ def _columns(metadata: Metadata) -> list[tuple[str, str, str, bool]]:
     return [(f.name, f.physical_name, str(f.type), f.name in parts) for f in fields]
 
 
-def _version_from(table: SqlDeltaTable, moment: str) -> int:
+def _version_from(table: TableHandle, moment: str) -> int:
     """The first version at or after a time."""
     from deltalakedb.metastore import commits
-    from deltalakedb.table.shapes import instant_ms
+    from deltalakedb.table.arguments import instant_ms
 
     wanted = instant_ms(moment)
-    rows = commits.history(table._database, table._row)
+    rows = commits.history(table.database, table.row)
     later = [row.version for row in rows if row.timestamp >= wanted]
     if not later:
         raise InvalidArgumentError(

@@ -11,6 +11,7 @@ from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.scratch import frame_over
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writing import Wish
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.new_tables import Wishes
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ class SparkTransaction:
 
     def read(self, name: str, *, where: str | None = None) -> DataFrame:
         """A table as the transaction sees it now; what was read takes part in the check for conflicts."""
-        table = self._transaction.table(name)
-        snapshot = table._source.snapshot
-        adds = list(table._source.adds(condition_of(self._spark, snapshot, where)))
-        frame = frame_over(self._spark, snapshot, adds, table._root, table=name)
+        table = require_handle(self._transaction.table(name))
+        snapshot = table.source.snapshot
+        adds = list(table.source.adds(condition_of(self._spark, snapshot, where)))
+        frame = frame_over(self._spark, snapshot, adds, table.root, table=name)
         return frame if where is None else frame.where(where)
 
     def write(
@@ -75,16 +76,16 @@ class SparkTransaction:
         )
         wish.check()
         try:
-            table = self._transaction.table(name)
+            table = require_handle(self._transaction.table(name))
         except TableMissingError:
-            self._transaction._create(
+            self._transaction._create(  # noqa: SLF001 - this is a part of the transaction
                 name,
                 location,
                 lambda folder: wish.create(folder, configuration or {}, table=name),
                 wishes=Wishes(kept=SPARKS),
             )
         else:
-            table._refresh()
+            table.refresh()
             wish.fulfil(table)
 
     def merge(

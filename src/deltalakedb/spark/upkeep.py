@@ -9,8 +9,9 @@ from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_single, check_type
 from deltalakedb.spark.operating import column_name, opened, operate, path_name
+from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.restoring import restored
-from deltalakedb.table.shapes import epoch_ms
+from deltalakedb.table.vacuum import vacuum as delete_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def optimize(
         (row,) = spark.sql(f"OPTIMIZE {path_name(folder)}{only}{order}").collect()
         told.update(row["metrics"].asDict(recursive=True))
 
-    operate(spark, found, run, where=condition_of(spark, found._source.snapshot, where), same_rows=True)
+    operate(spark, found, run, where=condition_of(spark, found.source.snapshot, where), same_rows=True)
     return told
 
 
@@ -108,7 +109,7 @@ def restore(
     if not isinstance(target, int | str) and target is not None:
         target = target.isoformat()
     if timestamp is not None:
-        found._version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
+        found.version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
     done = restored(found, target)
     sizes = done.then.scan(("size",)).column("size").to_pylist()
     return {
@@ -149,9 +150,10 @@ def vacuum(
         >>> vacuum(spark, "deltasql://sqlite//lake/meta.db?table=orders", dry_run=True)
         []
     """
-    return opened(spark, table, storage_options).vacuum(
-        retention_hours,
+    return delete_files(
+        opened(spark, table, storage_options),
+        retention_hours=retention_hours,
         dry_run=dry_run,
         full=full,
-        enforce_retention_duration=enforce_retention_duration,
+        enforce=enforce_retention_duration,
     )

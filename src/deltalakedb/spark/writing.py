@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.handle import TableHandle
 
 Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]
 
@@ -95,9 +95,9 @@ def write(
     if table is None:
         _create(address, wish, configuration or {}, storage_options)
         return 0
-    table._check_location(address.location)
+    table.check_location(address.location)
     if wish.mode not in ("error", "ignore"):
-        table._require_folder()
+        table.require_folder()
     return wish.fulfil(table)
 
 
@@ -158,7 +158,7 @@ class Wish:
         with own_words(Concerned(table)):
             self.save(folder, more=properties)
 
-    def fulfil(self, table: SqlDeltaTable) -> int | None:
+    def fulfil(self, table: TableHandle) -> int | None:
         """Write to a table that exists; its new version, None where there was nothing to do or not yet."""
         if self.mode == "ignore":
             return None
@@ -217,17 +217,17 @@ def _create(
     )
 
 
-def _done(table: SqlDeltaTable, app_id: str, version: int) -> bool:
-    recorded = committed_version(table._source, app_id)
+def _done(table: TableHandle, app_id: str, version: int) -> bool:
+    recorded = committed_version(table.source, app_id)
     if recorded is not None and recorded >= version:
         return True
     # a transaction may write one version in several operations; only a higher one makes it late
-    noted = table.transaction_version(app_id)
+    noted = table.source.txn_version(app_id)
     return noted is not None and noted > version
 
 
 def _write_to(
-    table: SqlDeltaTable,
+    table: TableHandle,
     df: DataFrame,
     save: Callable[[str], Any],
     mode: str,
@@ -235,34 +235,34 @@ def _write_to(
     *,
     whole: bool,
 ) -> int | None:
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
     candidates: list[Add] = []
     reads = EVERYTHING if mode == "overwrite" else NOTHING
     where = condition_of(df.sparkSession, snapshot, replace_where)
     if where is not None:
-        candidates = list(table._source.adds(where))
+        candidates = list(table.source.adds(where))
         reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in candidates))
     elif replace_where is not None:
-        candidates = list(table._source.adds())
+        candidates = list(table.source.adds())
     whole = whole and bool(snapshot.metadata.partition_columns)
     replaces_all = mode == "overwrite" and replace_where is None and not whole
-    domains = snapshots.domains(table._database, table._row, snapshot.version)
+    domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
     spark = df.sparkSession
     with (
-        SparkScratch.at(table._root, spark, table=table.name) as scratch,
+        SparkScratch.at(table.root, spark, table=table.name) as scratch,
         log_parts(spark, len(candidates)),
     ):
         scratch.lay_all(snapshot, candidates, domains)
         with own_words(Concerned.at(table)):
             save(str(scratch.folder))
         harvest = scratch.harvest(after=0)
-        more: list[Action] = removes(table._source.adds()) if replaces_all else []
+        more: list[Action] = removes(table.source.adds()) if replaces_all else []
         if whole:
             # delta-spark compares partition values as texts, which writers spell differently
             new = [action for action in harvest.actions if isinstance(action, Add)]
-            more = removes(in_partitions_of(table._source, new))
+            more = removes(in_partitions_of(table.source, new))
         if not more and all(isinstance(action, CommitInfo) for action in harvest.actions):
             return None
         done = submit(table, scratch, harvest, reads, more, kept=SPARKS)

@@ -7,6 +7,8 @@ from deltalakedb._stock import names_of
 if TYPE_CHECKING:
     from deltalake.table import *  # noqa: F403
 
-    from deltalakedb.table.delta_table import DeltaTable as DeltaTable
+    from deltalakedb.table.drop_in.delta_table import DeltaTable as DeltaTable
 else:
-    __getattr__ = names_of(__name__, "deltalake.table", {"DeltaTable": "deltalakedb.table.delta_table"})
+    __getattr__ = names_of(
+        __name__, "deltalake.table", {"DeltaTable": "deltalakedb.table.drop_in.delta_table"}
+    )

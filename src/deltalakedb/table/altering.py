@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,20 +39,20 @@ PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
 _HINT: Final = "properties of your own need raise_if_not_exists=False"
 
 
-def alter(table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
+def alter(table: TableHandle, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
     """Change metadata or protocol, whatever files there are."""
     _alter(table, run, hooks)
 
 
 def add_constraint(
-    table: SqlDeltaTable, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT
+    table: TableHandle, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT
 ) -> None:
     """Add constraints, which every row that there is must fulfil."""
     _alter(table, run, hooks, validated=True)
 
 
 def set_properties(
-    table: SqlDeltaTable,
+    table: TableHandle,
     properties: dict[str, str],
     *,
     must_exist: bool,
@@ -73,7 +73,7 @@ def set_properties(
     properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
-    if _switched_on(ours, ROW_TRACKING) and not is_on(table._source.snapshot.metadata, ROW_TRACKING):
+    if _switched_on(ours, ROW_TRACKING) and not is_on(table.source.snapshot.metadata, ROW_TRACKING):
         _refuse_rows_without_ids(table)
     about = Concerned.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
@@ -85,7 +85,7 @@ def set_properties(
 
 
 def _alter(
-    table: SqlDeltaTable,
+    table: TableHandle,
     run: Callable[[RawDeltaTable], Any],
     hooks: Hooks,
     *,
@@ -93,13 +93,13 @@ def _alter(
     about: Concerned | None = None,
     features: Sequence[str] = (),
 ) -> None:
-    before = table._source.snapshot
-    adds = table._source.adds() if validated else ()
+    before = table.source.snapshot
+    adds = table.source.adds() if validated else ()
     with staged(table, adds, EVERYTHING if validated else NOTHING) as stage:
         call(run, stage.raw, about or Concerned.at(table))
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
-        stage._hand_on(hooks, replace(harvest, steps=steps))
+        stage.submit(hooks, replace(harvest, steps=steps))
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:
@@ -124,8 +124,8 @@ def _switched_on(properties: Mapping[str, str], name: str) -> bool:
     return properties.get(name, "").lower() == "true"
 
 
-def _refuse_rows_without_ids(table: SqlDeltaTable) -> None:
-    ids = table._source.scan(("base_row_id",)).column("base_row_id")
+def _refuse_rows_without_ids(table: TableHandle) -> None:
+    ids = table.source.scan(("base_row_id",)).column("base_row_id")
     if ids.null_count:
         raise UnsupportedOperationError(
             f"row tracking cannot be switched on: {ids.null_count} files have no row ids yet",

@@ -13,11 +13,11 @@ from deltalakedb.metastore import registry
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
+from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.scan import conformed, guarded, known, raw_table
-from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.source import check_version
 from deltalakedb.table.vectors import Vectors
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.change_files import Change
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.roots import Root
     from deltalakedb.table.scan import RawTable
-    from deltalakedb.table.sql_reads import SqlReads
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -68,7 +68,7 @@ class Range:
 
 
 def load_cdf(
-    table: SqlReads, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
+    table: TableHandle, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
 ) -> pa.RecordBatchReader:
     """Changed rows as a stream, with the type, the version and the time of each change as columns.
 
@@ -77,15 +77,15 @@ def load_cdf(
         ProtocolError: Changes were not recorded in the range.
     """
     predicate, columns = sql_text(predicate), names_of(columns)
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     schema = _feed_schema(snapshot.metadata)
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])
     found = _changes(table, wanted)
-    tables = _laid(snapshot, found, table._root)
+    tables = _laid(snapshot, found, table.root)
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     reader = _query(tables, snapshot.metadata, schema.names, predicate)
-    rows = guarded(conformed(reader, schema, *tables), [c.add for c in found], table._root, snapshot.version)
+    rows = guarded(conformed(reader, schema, *tables), [c.add for c in found], table.root, snapshot.version)
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
@@ -108,17 +108,17 @@ def read_changes(
     return guarded(rows, [c.add for c in changes], root, snapshot.version)
 
 
-def _changes(table: SqlReads, wanted: Range) -> list[Change]:
+def _changes(table: TableHandle, wanted: Range) -> list[Change]:
     """The files that hold the changes of the range."""
-    options = table._root.options
-    head = table._source.snapshot.version
-    row = table._row
-    if table._moves:
-        row = registry.find(table._database, table.name)
+    options = table.root.options
+    head = table.source.snapshot.version
+    row = table.row
+    if table.is_live:
+        row = registry.find(table.database, table.name)
         head = row.head.version
     after = None if wanted.starting_timestamp is None else epoch_ms(wanted.starting_timestamp)
     before = None if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
-    log = ChangeLog(table._database, row, options)
+    log = ChangeLog(table.database, row, options)
     first = wanted.starting_version if wanted.starting_version is not None else row.head.first_version
     last = head if wanted.ending_version is None else min(wanted.ending_version, head)
     if (trouble := _outside(table.name, first, last, head, after, row.head.timestamp)) is not None:
@@ -128,7 +128,7 @@ def _changes(table: SqlReads, wanted: Range) -> list[Change]:
     if wanted.starting_version is not None:
         log.check_enabled(first)
     out: list[Change] = []
-    vectors = Vectors(table._root)
+    vectors = Vectors(table.root)
     for version in log.versions(first, last):
         if (after is not None and version.timestamp < after) or (
             before is not None and version.timestamp > before

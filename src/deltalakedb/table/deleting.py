@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from deltalake._internal import RawDeltaTable
 
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.operations import Stage
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 _NOTHING = "false"
 
 
 def delete(
-    table: SqlDeltaTable,
+    table: TableHandle,
     predicate: str | None,
     run: Callable[[RawDeltaTable, str | None], str],
     *,
@@ -42,7 +42,7 @@ def delete(
         run: Calls delta-rs with a predicate.
         hooks: What is to follow the commit.
     """
-    where = table._predicate_or_all(predicate)
+    where = table.where_or_all(predicate)
     doubtful = predicate is not None and (where is None or not referenced_columns(where))
 
     def on(stage: Stage) -> str:

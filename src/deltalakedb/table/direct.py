@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties
 
     from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 
 def append(
-    table: SqlDeltaTable,
+    table: TableHandle,
     data: Any,
     options: dict[str, Any],
     *,
@@ -56,10 +56,10 @@ def append(
     properties = options.get("commit_properties")
     if properties is not None and not _only_transactions(properties):
         return source
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     if eligible(snapshot, source.schema, options, also=OURS) is not None:
         return source
-    root = table._root
+    root = table.root
     begun = time.monotonic()
     failpoint("data.before")
     with in_flight(root.location), ExitStack() as stack:
@@ -70,9 +70,9 @@ def append(
             snapshot=snapshot,
             target_file_size=options.get("target_file_size"),
             writer_properties=options.get("writer_properties"),
-            fsync=table._database.engine.config.publish.fsync,
+            fsync=table.database.engine.config.publish.fsync,
             also=OURS,
-            flushes=table._sink.flushes,
+            flushes=table.target.flushes,
         )
         failpoint("data.after")
         txns = [
@@ -84,9 +84,9 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
             raise failure
-        table._hand_on(
+        table.submit(
             Work(
-                table._row,
+                table.row,
                 actions,
                 snapshot,
                 NOTHING,

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable
 
     from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
 
 def hand_in(
-    table: SqlDeltaTable,
+    table: TableHandle,
     mode: str,
     filters: Any,
     run: Callable[[RawDeltaTable], Any],
@@ -43,18 +43,18 @@ def hand_in(
     adds: list[Add] = []
     reads: ReadSet = NOTHING
     if mode == "overwrite":
-        adds, reads = candidates(table, table._predicate_or_all(filters))
+        adds, reads = candidates(table, table.where_or_all(filters))
     with staged(table, adds, reads) as stage:
         call(run, stage.raw, Concerned.at(table))
         harvest = stage.harvest()
-        stage._hand_on(hooks, harvest.in_place(_below_root(table, harvest)))
+        stage.submit(hooks, harvest.in_place(_below_root(table, harvest)))
 
 
-def _below_root(table: SqlDeltaTable, harvest: Harvest) -> dict[str, str]:
+def _below_root(table: TableHandle, harvest: Harvest) -> dict[str, str]:
     """What files are called whose paths begin with a slash and mean the root, as those of pyarrow may."""
     paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
     return {
         path: path.lstrip("/")
         for path in paths
-        if path.startswith("/") and not (table._root.is_local and Path(path).exists())
+        if path.startswith("/") and not (table.root.is_local and Path(path).exists())
     }

@@ -11,53 +11,53 @@ from deltalakedb.mirror.manifests import write_manifests
 from deltalakedb.mirror.reconciler import reconcile
 
 if TYPE_CHECKING:
-    from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.handle import TableHandle
 
 
-def create_checkpoint(table: SqlDeltaTable) -> None:
+def create_checkpoint(table: TableHandle) -> None:
     """Write a checkpoint of the open version."""
     _published(table, "a checkpoint is written")
     checkpointer.checkpoint(
-        table._database, table.name, version=table.version(), storage_options=table._root.options
+        table.database, table.name, version=table.version, storage_options=table.root.options
     )
 
 
-def cleanup_metadata(table: SqlDeltaTable) -> None:
+def cleanup_metadata(table: TableHandle) -> None:
     """Delete log files whose retention has ended and that a checkpoint covers."""
     _published(table, "the log is cleaned up")
-    checkpointer.clean(table._database, table.name, storage_options=table._root.options)
+    checkpointer.clean(table.database, table.name, storage_options=table.root.options)
 
 
-def compact_logs(table: SqlDeltaTable, start: int, end: int) -> None:
+def compact_logs(table: TableHandle, start: int, end: int) -> None:
     """Write a log compaction file over some versions."""
     _published(table, "the log is compacted")
-    checkpointer.compact(table._database, table.name, start, end, storage_options=table._root.options)
+    checkpointer.compact(table.database, table.name, start, end, storage_options=table.root.options)
 
 
-def generate(table: SqlDeltaTable) -> None:
+def generate(table: TableHandle) -> None:
     """Write symlink manifests of the open version."""
     _outside(table, "manifests are written")
-    table._require_folder()
-    found = table._source.scan(("path", "dv_id"))
+    table.require_folder()
+    found = table.source.scan(("path", "dv_id"))
     paths, vectors = (c.to_pylist() for c in found.columns)
     write_manifests(
-        table._root.paths,
+        table.root.paths,
         zip(paths, vectors, strict=True),
-        storage_options=table._root.options,
+        storage_options=table.root.options,
     )
 
 
-def _published(table: SqlDeltaTable, what: str) -> None:
+def _published(table: TableHandle, what: str) -> None:
     """Publish what waits: only what is in the log can be tidied there."""
     _outside(table, what)
-    reconcile(table._database, table.name, storage_options=table._root.options)
+    reconcile(table.database, table.name, storage_options=table.root.options)
 
 
-def _outside(table: SqlDeltaTable, what: str) -> None:
-    if not table._moves:
+def _outside(table: TableHandle, what: str) -> None:
+    if not table.is_live:
         raise UnsupportedOperationError(
             f"{what} from published versions, and a transaction's are still to come",
             table=table.name,
             suggestion="do it after the transaction",
         )
-    registry.refuse_followed(table._row)
+    registry.refuse_followed(table.row)

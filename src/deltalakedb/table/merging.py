@@ -26,7 +26,7 @@ from deltalakedb.table.refusals import Concerned
 if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.handle import TableHandle
 
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
@@ -38,7 +38,7 @@ _SKIPPED = "num_target_files_skipped_during_scan"
 class MergePlan:
     """Stands in for delta-rs's merge builder until the merge is executed."""
 
-    def __init__(self, table: SqlDeltaTable, options: dict[str, Any]) -> None:
+    def __init__(self, table: TableHandle, options: dict[str, Any]) -> None:
         self._table = table
         self._options: dict[str, Any] | None = options
         self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -66,11 +66,11 @@ class MergePlan:
             )
         options, self._options = self._options, None
         hooks = Hooks.of(options.pop("post_commithook_properties", None))
-        self._table._refresh()
+        self._table.refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
-        where = None if whole else target_predicate(options, self._table._source.snapshot.metadata)
+        where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
         adds, reads = candidates(self._table, where)
-        left_out = 0 if where is None else num_files(self._table._source) - len(adds)
+        left_out = 0 if where is None else num_files(self._table.source) - len(adds)
         with staged(self._table, adds, reads) as stage:
 
             def run(raw: Any) -> str:
@@ -80,7 +80,7 @@ class MergePlan:
                 return str(raw.merge_execute(builder))
 
             metrics = json.loads(call(run, stage.raw, Concerned.at(self._table)))
-            stage._hand_on(hooks, recounted(stage.harvest(), left_out, _SKIPPED))
+            stage.submit(hooks, recounted(stage.harvest(), left_out, _SKIPPED))
         return json.dumps(plus(metrics, left_out, _SKIPPED))
 
 

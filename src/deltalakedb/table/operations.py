@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.source import Source
-    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def rewrite(
-    table: SqlDeltaTable, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
+    table: TableHandle, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
 ) -> T:
     """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
 
@@ -55,22 +55,22 @@ def rewrite(
     """
     with staged(table, *candidates(table, where)) as stage:
         out = call(run, stage, Concerned.at(table))
-        stage._hand_on(hooks)
+        stage.submit(hooks)
     return out
 
 
-def candidates(table: SqlDeltaTable, where: Expr | None) -> tuple[list[Add], ReadSet]:
+def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
     """The files whose rows an operation may rewrite, and what its result then depends on."""
     refuse_row_ids(table)
-    adds = list(table._source.adds(where))
-    if where is None or getattr(table._source, "reshaped", False):
+    adds = list(table.source.adds(where))
+    if where is None or getattr(table.source, "reshaped", False):
         return adds, EVERYTHING
     return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 
 
-def refuse_row_ids(table: SqlDeltaTable) -> None:
+def refuse_row_ids(table: TableHandle) -> None:
     """Refuse to rewrite rows whose ids have to stay what they are."""
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
         raise UnsupportedFeatureError(
@@ -94,20 +94,20 @@ class Stage:
 
     def __init__(
         self,
-        table: SqlDeltaTable,
+        table: TableHandle,
         adds: Iterable[Add],
         reads: ReadSet,
         *,
         unlent: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
-        snapshot = table._source.snapshot
+        snapshot = table.source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=OURS)
         self._table = table
         self._snapshot = snapshot
         self._reads = reads
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(table._root, table=table.name)
+        self.scratch = Scratch.for_writing(table.root, table=table.name)
         try:
             self.scratch.lay(shown or snapshot, adds, unlent=unlent)
             self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
@@ -119,7 +119,7 @@ class Stage:
         """What delta-rs did so far."""
         return self.scratch.harvest(after=self._snapshot.version)
 
-    def _hand_on(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
+    def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
         """Hand what delta-rs did on as work, or what was made of it."""
         return submit(self._table, self.scratch, harvest or self.harvest(), self._reads, hooks=hooks)
 
@@ -130,7 +130,7 @@ def _open(folder: str) -> RawDeltaTable:
 
 @contextmanager
 def staged(
-    table: SqlDeltaTable,
+    table: TableHandle,
     adds: Iterable[Add],
     reads: ReadSet,
     *,
@@ -146,7 +146,7 @@ def staged(
 
 
 def submit(
-    table: SqlDeltaTable,
+    table: TableHandle,
     scratch: Scratch,
     harvest: Harvest,
     reads: ReadSet,
@@ -163,14 +163,14 @@ def submit(
         steps.append((*known, *more))
     if not any(steps):
         return None
-    moved = scratch.place(harvest.new_files, fsync=table._database.engine.config.publish.fsync)
+    moved = scratch.place(harvest.new_files, fsync=table.database.engine.config.publish.fsync)
     failpoint("data.after")
-    read, root = table._source.snapshot, table._root
+    read, root = table.source.snapshot, table.root
     first, *then = steps
     work = Work(
-        table._row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then, kept=kept
+        table.row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then, kept=kept
     )
-    return table._hand_on(work)
+    return table.submit(work)
 
 
 def recounted(harvest: Harvest, more: int, *names: str) -> Harvest:

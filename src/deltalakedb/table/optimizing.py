@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.operations import Stage
-    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest
 
 _TARGET: Final = "delta.targetFileSize"
@@ -37,7 +37,7 @@ _COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
 def compact(
-    table: SqlDeltaTable,
+    table: TableHandle,
     filters: Any,
     target_size: Any,
     run: Callable[[Stage, Any, Any], str],
@@ -58,7 +58,7 @@ def compact(
     """
     refuse_row_ids(table)
     target = _target(table) if target_size is None else target_size
-    where = table._predicate_or_all(filters)
+    where = table.where_or_all(filters)
     adds: list[Add] = []
     between: frozenset[str] = frozenset()
     left_out = 0
@@ -69,12 +69,12 @@ def compact(
         wanted = plain.filters(filters) if plain else filters
         metrics = json.loads(call(lambda s: run(s, target, wanted), stage, Concerned.at(table)))
         more = left_out - len(between)
-        stage._hand_on(hooks, recounted(_told(stage, plain), more, *_COUNTED))
+        stage.submit(hooks, recounted(_told(stage, plain), more, *_COUNTED))
     return json.dumps(plus(metrics, more, *_COUNTED))
 
 
 def z_order(
-    table: SqlDeltaTable,
+    table: TableHandle,
     columns: Any,
     filters: Any,
     run: Callable[[Stage, Any, Any], str],
@@ -95,21 +95,21 @@ def z_order(
     """
     refuse_row_ids(table)
     # nothing is read whose change would matter: rows stay what they are
-    with unread(table._source):
-        rows = _ordered(table, table._predicate_or_all(filters), ADD_COLUMNS)
+    with unread(table.source):
+        rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
     plain = _plain(table)
     with staged(table, map(add_from_row, rows), NOTHING, shown=plain.snapshot if plain else None) as stage:
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
         metrics = call(lambda s: run(s, columns, filters), stage, Concerned.at(table))
-        stage._hand_on(hooks, _told(stage, plain))
+        stage.submit(hooks, _told(stage, plain))
     return metrics
 
 
-def _plain(table: SqlDeltaTable) -> Unmapped | None:
+def _plain(table: TableHandle) -> Unmapped | None:
     """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     return Unmapped(snapshot) if is_mapped(snapshot.metadata) else None
 
 
@@ -118,16 +118,14 @@ def _told(stage: Stage, plain: Unmapped | None) -> Harvest:
     return harvest if plain is None else harvest.each(plain.told)
 
 
-def _to_compact(
-    table: SqlDeltaTable, where: Expr | None, target: int
-) -> tuple[list[Add], frozenset[str], int]:
+def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[list[Add], frozenset[str], int]:
     """The files of all bins; the paths of those among them that only part bins; how many others there are.
 
     delta-rs joins neighbours, and would join two bins whose parting files are left out. So where one bin ends
     and another begins, an entry that is too large for any bin stands between them; it names no file, and is
     never opened.
     """
-    with unread(table._source):
+    with unread(table.source):
         rows = _ordered(table, where, ("path", "dv_id", "size", "partition_values"))
         groups = [_partition(row["partition_values"]) for row in rows]
         found = [Candidate(n, g, r["size"]) for n, (g, r) in enumerate(zip(groups, rows, strict=True))]
@@ -147,10 +145,10 @@ def _to_compact(
 
 
 def _whole(
-    table: SqlDeltaTable, where: Expr | None, rows: Sequence[dict[str, Any]]
+    table: TableHandle, where: Expr | None, rows: Sequence[dict[str, Any]]
 ) -> dict[tuple[str, str], Add]:
     """Some files as add actions, by their identity."""
-    source = table._source
+    source = table.source
     if not rows:
         return {}
     if isinstance(source, SqlSource):
@@ -173,9 +171,9 @@ def _between(neighbour: Add, number: int, target: int) -> Add:
     )
 
 
-def _ordered(table: SqlDeltaTable, where: Expr | None, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _ordered(table: TableHandle, where: Expr | None, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Candidate files, newest first, as delta-rs reads them from a log."""
-    rows = table._source.scan((*columns, *_ORDER), where).to_pylist()
+    rows = table.source.scan((*columns, *_ORDER), where).to_pylist()
     # what a transaction has added itself has no version yet
     return sorted(
         rows, key=lambda r: (r["add_version"] is not None, -(r["add_version"] or 0), r["file_id"] or 0)
@@ -186,10 +184,10 @@ def _partition(text: str) -> tuple[tuple[str, str | None], ...]:
     return tuple(sorted(decode_json(text).items()))
 
 
-def _target(table: SqlDeltaTable) -> int:
+def _target(table: TableHandle) -> int:
     """The size that the table's own properties ask for."""
     with suppress(ValueError):
-        size = int(table._source.snapshot.metadata.configuration.get(_TARGET) or "")
+        size = int(table.source.snapshot.metadata.configuration.get(_TARGET) or "")
         if size > 0:
             return size
     return _DEFAULT_TARGET

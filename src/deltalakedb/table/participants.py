@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
-from deltalakedb.exceptions import TableExistsError, TableMissingError
+from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
 from deltalakedb.metastore.names import NameChange
 from deltalakedb.metastore.values import Head, Table
 from deltalakedb.protocol.reads import NOTHING, ReadSet
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.overlay import Overlay
     from deltalakedb.table.roots import PlacedFile
-    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
 
 
@@ -38,7 +38,7 @@ class Participant:
         forced: It was dropped whatever of it is not published.
     """
 
-    handle: SqlDeltaTable
+    handle: TableHandle
     overlay: Overlay
     table: Table | NewTable
     read: Snapshot | None
@@ -127,7 +127,7 @@ class Participants:
         participant.name = new_name
         self._names[new_name] = participant
         handle = participant.handle
-        handle._address = handle._address.with_table(new_name)
+        handle.address = handle.address.with_table(new_name)
         if isinstance(participant.table, NewTable):
             participant.table = replace(participant.table, name=new_name)
 
@@ -139,7 +139,7 @@ class Participants:
         if isinstance(participant.table, NewTable):
             del self._places[participant.table.location]
             self._orphans += participant.files
-            participant.handle._outlive(None, rolled_back=False)
+            participant.handle.end(_dropped(participant.handle.name))
 
     def release(self, commits: Mapping[str, Committed] | None) -> None:
         """Let go of what users hold of the tables: the transaction is over.
@@ -148,10 +148,14 @@ class Participants:
             commits: What it became, by table; None where it was rolled back.
         """
         for each in self:
-            made = None if commits is None or each.name is None else commits.get(each.name)
-            version = made.version if made is not None else None if each.read is None else each.read.version
-            kept = commits is not None and each.name is not None
-            each.handle._outlive(version if kept else None, rolled_back=commits is None)
+            if commits is None:
+                each.handle.end(_rolled_back(each.handle.name))
+            elif each.name is not None and (made := commits.get(each.name)) is not None:
+                each.handle.end(made.version)
+            elif each.name is not None and each.read is not None:
+                each.handle.end(each.read.version)
+            else:
+                each.handle.end(_dropped(each.handle.name))
 
     def _leave(self, participant: Participant) -> None:
         del self._names[participant.name or ""]
@@ -187,6 +191,22 @@ class Participants:
                 shown.append(replace(table, name=mine.name))
         shown += [unborn(p.table) for p in self if isinstance(p.table, NewTable)]
         return sorted(shown, key=lambda t: t.name)
+
+
+def _rolled_back(name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the table belongs to a transaction that was rolled back",
+        table=name,
+        suggestion="open it anew: nothing of the transaction has happened",
+    )
+
+
+def _dropped(name: str) -> TableMissingError:
+    return TableMissingError(
+        f"the table {name!r} was dropped in its transaction",
+        table=name,
+        suggestion="open the table that has its name now, if there is one",
+    )
 
 
 def unborn(new: NewTable) -> Table:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.handle import TableHandle
 
 #: what delta-rs raises -> ours, which is a subclass of it; classes that are not its own pass as they are
 _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
@@ -78,11 +78,11 @@ class Concerned(NamedTuple):
     unreadable: Callable[[str], StorageError | None] | None = None
 
     @classmethod
-    def at(cls, table: SqlDeltaTable) -> Concerned:
+    def at(cls, table: TableHandle) -> Concerned:
         """An open table, at the version it shows."""
-        snapshot = table._source.snapshot
-        look = partial(unreadable, table._root, table._sized, table=table.name, version=snapshot.version)
-        return cls(table.name, table._row.location, snapshot.version, snapshot.metadata, unreadable=look)
+        snapshot = table.source.snapshot
+        look = partial(unreadable, table.root, table.file_sizes, table=table.name, version=snapshot.version)
+        return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
 NOBODY = Concerned()

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import deltalake
 
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 
 def repair(
-    table: SqlDeltaTable,
+    table: TableHandle,
     *,
     dry_run: bool,
     commit_properties: deltalake.CommitProperties | None = None,
@@ -47,19 +47,19 @@ def repair(
     Raises:
         TableFrozenError: Files are missing, and the table is frozen, or its log is ahead of the catalog.
     """
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=OURS)
     # whoever adds or removes files meanwhile does not stand in the way: only the missing ones are touched
-    with unread(table._source):
-        paths = table._source.scan(("path",)).column("path").to_pylist()
-        gone = missing(table._root, paths)
-        lost = [a for a in table._source.adds() if a.path in set(gone)] if gone and not dry_run else []
-    if gone and table._row.settings.get(POLICY) != ADOPT:
+    with unread(table.source):
+        paths = table.source.scan(("path",)).column("path").to_pylist()
+        gone = missing(table.root, paths)
+        lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
+    if gone and table.row.settings.get(POLICY) != ADOPT:
         danger = "the missing files may no longer be part of the table"
-        refuse_strangers(table._database, table._row, table._root.options, danger=danger)
+        refuse_strangers(table.database, table.row, table.root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*notes("FSCK", {}, metrics, commit_properties), *removes(lost)]
-        table._hand_on(Work(table._row, actions, snapshot, NOTHING, root=table._root, hooks=hooks))
+        table.submit(Work(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
     return metrics

@@ -14,13 +14,12 @@ from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.reads import EVERYTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
+from deltalakedb.table.arguments import epoch_ms, whole_number
 from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes
 from deltalakedb.table.presence import missing
-from deltalakedb.table.shapes import epoch_ms
 from deltalakedb.table.source import SqlSource, from_log
-from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
     from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.source import Source
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 #: column ids are never used again, not even after a restore
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"
 
 
 def restore(
-    table: SqlDeltaTable,
+    table: TableHandle,
     target: Any,
     *,
     ignore_missing_files: bool = False,
@@ -92,7 +91,7 @@ class Restored:
 
 
 def restored(
-    table: SqlDeltaTable,
+    table: TableHandle,
     target: Any,
     *,
     ignore_missing_files: bool = False,
@@ -101,7 +100,7 @@ def restored(
     hooks: Hooks = DEFAULT,
 ) -> Restored:
     """The same, telling all about the files."""
-    now = table._source.snapshot
+    now = table.source.snapshot
     # numbers that were given once must not be given again, so the columns that count stay refused
     kept = SPARKS - {"identityColumns"}
     check_writable(now.protocol, table=table.name, also=OURS | kept)
@@ -123,35 +122,35 @@ def restored(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table._hand_on(Work(table._row, actions, now, EVERYTHING, root=table._root, hooks=hooks, kept=kept))
+    table.submit(Work(table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, kept=kept))
     return done
 
 
-def _asked(table: SqlDeltaTable, target: Any) -> tuple[int, dict[str, str]]:
+def _asked(table: TableHandle, target: Any) -> tuple[int, dict[str, str]]:
     """The version that was asked for, and how, in the words of the history."""
     number = int(target) if isinstance(target, bool) else whole_number(target)
     if number is not None and number >= 0:
         return number, {"version": str(number)}
     if isinstance(target, str):
         moment = epoch_ms(target)
-        return table._version_at(moment), {"datetime": str(moment)}
+        return table.version_at(moment), {"datetime": str(moment)}
     raise InvalidArgumentError(
         f"a table is restored to a version or a time, not to {target!r}", table=table.name
     )
 
 
-def _at(table: SqlDeltaTable, version: int) -> Source:
+def _at(table: TableHandle, version: int) -> Source:
     try:
-        return SqlSource(table._database, snapshots.open_table(table._database, table.name, version))
+        return SqlSource(table.database, snapshots.open_table(table.database, table.name, version))
     except VersionMissingError as error:
-        return from_log(table._row, version, error, table._root.options)
+        return from_log(table.row, version, error, table.root.options)
 
 
-def _difference(table: SqlDeltaTable, then: Source) -> tuple[list[Add], list[Add]]:
+def _difference(table: TableHandle, then: Source) -> tuple[list[Add], list[Add]]:
     """The files to bring back, and those to take away."""
-    now = table._source
+    now = table.source
     if isinstance(now, SqlSource) and isinstance(then, SqlSource):
-        return files.difference(table._database, table._row, then.snapshot.version, now.snapshot.version)
+        return files.difference(table.database, table.row, then.snapshot.version, now.snapshot.version)
     old = {_key(a): a for a in then.adds()}
     new = {_key(a): a for a in now.adds()}
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
@@ -161,14 +160,14 @@ def _key(add: Add) -> tuple[str, str]:
     return canonical_path(add.path), add.dv_id
 
 
-def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
+def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
     """Refuse to bring back files that are not there any more."""
     paths = [a.path for a in back]
     vectors = [dv_path(a.deletion_vector) for a in back if a.deletion_vector is not None]
     paths += sorted({encode_path(v) for v in vectors if v is not None})
-    names = {name for path in paths if (name := file_below(table._row.location, path)) is not None}
-    with table._database.read() as session:
-        going = [v for v in vacuumed.among(session, table._row.table_id, names) if v.ended is None]
+    names = {name for path in paths if (name := file_below(table.row.location, path)) is not None}
+    with table.database.read() as session:
+        going = [v for v in vacuumed.among(session, table.row.table_id, names) if v.ended is None]
     if going:
         raise StorageMissingError(
             f"version {version} cannot be restored: the vacuum of version {going[0].started} is deleting the "
@@ -178,7 +177,7 @@ def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
             suggestion="restore a version that vacuum has kept; an interrupted vacuum is finished by running "
             "vacuum again",
         )
-    if gone := missing(table._root, paths):
+    if gone := missing(table.root, paths):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise StorageMissingError(
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",

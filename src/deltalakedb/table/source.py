@@ -18,8 +18,8 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.file_lists import STREAMED_FROM, listed, newest_first, with_order
-from deltalakedb.table.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
+    from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.participants import Participant
     from deltalakedb.table.roots import PlacedFile, Root
-    from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
@@ -121,7 +121,7 @@ class Transaction(TransactionView):
         mode = known_mode(mode)
         self._writable()
         try:
-            table = self.table(name, storage_options=storage_options)
+            table = self._handle(name, storage_options=storage_options)
         except TableMissingError as error:
             if error.context.get("dropped"):
                 raise
@@ -136,7 +136,7 @@ class Transaction(TransactionView):
             )
         else:
             if mode not in ("error", "ignore"):
-                table._require_folder()
+                table.require_folder()
             write_to(table, data, mode=mode, **options)
 
     def create_table(
@@ -149,7 +149,7 @@ class Transaction(TransactionView):
         tags: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> SqlDeltaTable:
+    ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
         wishes = taken_out(options, table=name)

@@ -16,10 +16,11 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
+from deltalakedb.table.drop_in.delta_table import table_of
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.source import SqlSource, open_older
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.work import ReadOnly
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.roots import Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
@@ -70,7 +72,7 @@ class TransactionView(abc.ABC):
         *,
         version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> SqlDeltaTable:
+    ) -> DeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
 
         After a commit it is an ordinary table, at the version that the transaction made or read; after a
@@ -82,20 +84,25 @@ class TransactionView(abc.ABC):
                 with having read it.
             storage_options: Options for the object store, where the settings and the environment have none.
         """
+        return table_of(self._handle(name, version, storage_options))
+
+    def _handle(
+        self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> TableHandle:
         session = self._active()
         found = self._tables.find(name)
         if version is not None:
             older = self._older(session, name, found, version)
-            older._use_options(storage_options)
+            older.use_options(storage_options)
             return older
         if found is None:
             opened = self._looked_up(session, name)
             overlay = Overlay(SqlSource(self._database, opened))
             found = self._remember(name, opened.table, overlay, opened.snapshot)
-        found.handle._use_options(storage_options)
+        found.handle.use_options(storage_options)
         return found.handle
 
-    def _older(self, session: Session, name: str, found: Participant | None, version: int) -> SqlDeltaTable:
+    def _older(self, session: Session, name: str, found: Participant | None, version: int) -> TableHandle:
         if found is not None and isinstance(found.table, NewTable):
             raise VersionMissingError(
                 "the table is created by this transaction and has no versions yet",
@@ -106,7 +113,7 @@ class TransactionView(abc.ABC):
         known_as = name if found is None else found.table.name
         row, source = open_older(self._database, session, known_as, version)
         address = self._address.with_table(name)
-        return SqlDeltaTable._inside(address, self._database, row, source, ReadOnly(name, version))
+        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
 
     def _looked_up(self, session: Session, name: str) -> OpenTable:
         """A table at the transaction's snapshot."""
@@ -128,13 +135,13 @@ class TransactionView(abc.ABC):
 
     def _exists(self, name: str) -> bool:
         try:
-            self.table(name)
+            self._handle(name)
         except TableMissingError:
             return False
         return True
 
     def _participant(self, name: str) -> Participant:
-        self.table(name)
+        self._handle(name)
         found = self._tables.find(name)
         assert found is not None  # noqa: S101 - it was opened just now
         return found
@@ -149,7 +156,7 @@ class TransactionView(abc.ABC):
     ) -> Participant:
         address = self._address.with_table(name)
         row = unborn(table) if isinstance(table, NewTable) else table
-        handle = SqlDeltaTable._inside(address, self._database, row, overlay, self, root)
+        handle = TableHandle(address, self._database, row, overlay, self, root=root)
         made = Participant(handle, overlay, table, read, name)
         self._tables.add(made)
         return made

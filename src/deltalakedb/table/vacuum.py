@@ -24,13 +24,13 @@ from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
+from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import linked, orphans
 from deltalakedb.table.presence import missing
 from deltalakedb.table.referenced import file_names, needed_by, references
 from deltalakedb.table.source import SqlSource
-from deltalakedb.table.whole_numbers import whole_number
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.table.sql_table import SqlDeltaTable
+    from deltalakedb.table.handle import TableHandle
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
@@ -77,14 +77,14 @@ class VacuumPlan:
 
 
 def vacuum(
-    table: SqlDeltaTable,
+    table: TableHandle,
     *,
     dry_run: bool,
     retention_hours: int | None,
     enforce: bool,
     full: bool,
-    keep_versions: Sequence[int] | None,
-    commit_properties: deltalake.CommitProperties | None,
+    keep_versions: Sequence[int] | None = None,
+    commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
     """Delete, or list, the files that no version needs which the retention lets a reader ask for.
 
@@ -101,20 +101,20 @@ def vacuum(
         UnsupportedOperationError: The table is inside a transaction.
         InvalidArgumentError: The retention is too short.
     """
-    if not table._moves:
+    if not table.is_live:
         raise UnsupportedOperationError(
             "vacuum deletes files at once, which a transaction could not take back",
             table=table.name,
             suggestion="vacuum outside of the transaction",
         )
-    table.update_incremental()
-    registry.refuse_followed(table._row)
-    table._require_folder()
-    check_writable(table._source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
-    if table._row.settings.get(POLICY) == ADOPT:
-        look_ahead(table._database, table._row, table._root.options)
-        table.update_incremental()
-    refuse_strangers(table._database, table._row, table._root.options)
+    table.update()
+    registry.refuse_followed(table.row)
+    table.require_folder()
+    check_writable(table.source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    if table.row.settings.get(POLICY) == ADOPT:
+        look_ahead(table.database, table.row, table.root.options)
+        table.update()
+    refuse_strangers(table.database, table.row, table.root.options)
     found = plan(
         table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions, dry_run=dry_run
     )
@@ -136,12 +136,12 @@ def vacuum(
     return deleted
 
 
-def _settle(table: SqlDeltaTable, found: VacuumPlan) -> None:
+def _settle(table: TableHandle, found: VacuumPlan) -> None:
     """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
-    left = [p for p in vacuumed.unended(table._database, table._row) if p not in found.files]
-    if left and (gone := missing(table._root, [encode_path(path) for path in left])):
-        with table._database.write() as session:
-            vacuumed.end(session, table._row.table_id, [decode_path(path) for path in gone])
+    left = [p for p in vacuumed.unended(table.database, table.row) if p not in found.files]
+    if left and (gone := missing(table.root, [encode_path(path) for path in left])):
+        with table.database.write() as session:
+            vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
 
 
 class _Going:
@@ -152,9 +152,9 @@ class _Going:
     this process pauses there.
     """
 
-    def __init__(self, table: SqlDeltaTable, found: VacuumPlan) -> None:
-        self._database = table._database
-        self._row = table._row
+    def __init__(self, table: TableHandle, found: VacuumPlan) -> None:
+        self._database = table.database
+        self._row = table.row
         self._found = found
         self._ended = False
         self.paths: list[str] = list(found.files)
@@ -188,16 +188,16 @@ class _Going:
 
 
 def plan(
-    table: SqlDeltaTable,
+    table: TableHandle,
     retention_hours: int | None,
     *,
     enforce: bool,
     full: bool,
-    keep_versions: Sequence[int] | None,
+    keep_versions: Sequence[int] | None = None,
     dry_run: bool = False,
 ) -> VacuumPlan:
     """What a vacuum of the newest version would delete: files that are there, and may be deleted."""
-    source = table._source
+    source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
     metadata = source.snapshot.metadata
@@ -208,39 +208,39 @@ def plan(
             "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
             f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours"
         )
-    clock = checked_clock(table._database, table.name, table._root.store, dry_run=dry_run)
+    clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(table._row.location) if full else None
-    kept = [table._source_at(version) for version in _versions(keep_versions)]
-    found = references(table._database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
+    oldest = in_flight_since(table.row.location) if full else None
+    kept = [table.source_at(version) for version in _versions(keep_versions)]
+    found = references(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     rule = Deletable(
-        table._database,
-        table._row,
+        table.database,
+        table.row,
         partition_columns=metadata.partition_columns,
-        storage_options=table._root.options,
+        storage_options=table.root.options,
     )
     files, strangers = dict(found.expired), {}
-    if not table._root.is_local:
+    if not table.root.is_local:
         # a store is not asked whether files are there, which costs as much as deleting: the catalog knows
-        gone = vacuumed.ended(table._database, table._row)
+        gone = vacuumed.ended(table.database, table.row)
         files = {path: size for path, size in files.items() if gone.get(path, -1) <= found.removed[path]}
     if full:
         before = clock.on_store(cutoff)
         for meta in orphans(
-            table._row.location,
+            table.row.location,
             found.needed | found.expired.keys(),
             partition_columns=metadata.partition_columns,
             before=before if oldest is None else min(before, oldest),
             now=clock.on_store(clock.now),
             others=rule.others,
-            storage_options=table._root.options,
+            storage_options=table.root.options,
         ):
             files[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
         files = {path: size for path, size in files.items() if not path.startswith(CHANGES)}
-    behind_links = linked(table._row.location, found.needed) if files and table._root.is_local else ()
+    behind_links = linked(table.row.location, found.needed) if files and table.root.is_local else ()
     files = {path: files[path] for path in rule.among(files) if path not in behind_links}
     return VacuumPlan(source.snapshot.version, files, strangers, retention, shortest, enforce)
 
@@ -264,13 +264,13 @@ def _versions(wanted: Any) -> list[int]:
     return sorted(known)
 
 
-def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]:
+def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     """Delete the recorded files, but for those that others have brought back or are about to commit.
 
     Commits that are taken over from the log are not refused, so what is live is looked at before each batch,
     and so is the log: a version in it that the catalog does not know may need any file.
     """
-    store, root = table._root.store, table._row.location
+    store, root = table.root.store, table.row.location
     deleted: list[str] = []
     seen, live = going.started, frozenset[str]()
     paths = list(going.paths)
@@ -282,7 +282,7 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]
             going.release(paths[start:])
             raise
         if now.snapshot.version != seen:
-            seen, live = now.snapshot.version, needed_by(SqlSource(table._database, now), root)
+            seen, live = now.snapshot.version, needed_by(SqlSource(table.database, now), root)
         batch = paths[start : start + _BATCH]
         due = [
             path
@@ -297,29 +297,29 @@ def _delete(table: SqlDeltaTable, found: VacuumPlan, going: _Going) -> list[str]
     return deleted
 
 
-def _looked_at(table: SqlDeltaTable) -> OpenTable:
+def _looked_at(table: TableHandle) -> OpenTable:
     """The table's newest version, if the log has no other that the catalog does not know."""
-    now = snapshots.open_table(table._database, table.name)
-    if now.table.table_id != table._row.table_id:
+    now = snapshots.open_table(table.database, table.name)
+    if now.table.table_id != table.row.table_id:
         raise TableMissingError(
             f"the table {table.name!r} was dropped and created again while it was vacuumed",
             table=table.name,
             suggestion="run vacuum again",
         )
-    refuse_strangers(table._database, now.table, table._root.options)
+    refuse_strangers(table.database, now.table, table.root.options)
     return now
 
 
-def _commit(table: SqlDeltaTable, actions: Sequence[Action], own: OwnWork) -> None:
+def _commit(table: TableHandle, actions: Sequence[Action], own: OwnWork) -> None:
     """Commit what says that files are being deleted; it depends on nothing that others do."""
     for attempt in range(_RETRIES + 1):
         try:
-            snapshot, root = table._source.snapshot, table._root
-            table._hand_on(Work(table._row, actions, snapshot, NOTHING, root=root, kept=SPARKS, own=(own,)))
+            snapshot, root = table.source.snapshot, table.root
+            table.submit(Work(table.row, actions, snapshot, NOTHING, root=root, kept=SPARKS, own=(own,)))
         except ConflictError:
             if attempt == _RETRIES:
                 raise
-            table.update_incremental()
+            table.update()
         else:
             return
 

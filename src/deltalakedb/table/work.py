@@ -177,7 +177,7 @@ class ReadOnly:
 
 def tell_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
     """Warn a caller whose write was done before, as far as it can be known, at the caller's own line."""
-    frame, level = sys._getframe(1).f_back, 3
+    frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(

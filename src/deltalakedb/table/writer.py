@@ -28,6 +28,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.table import memory
 from deltalakedb.table.direct import append
+from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
 from deltalakedb.table.operations import call, removes, rewrite, submit
 from deltalakedb.table.parquet import arrow_source
@@ -35,7 +36,6 @@ from deltalakedb.table.places import normal_location, place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.source import SqlSource
-from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.uri import is_deltasql, parse_uri
@@ -105,7 +105,8 @@ def write_deltalake(
     }
     hooks = {"post_commithook_properties": post_commithook_properties}
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    if not isinstance(table_or_uri, SqlDeltaTable) and not is_deltasql(table_or_uri):
+    handle = handle_of(table_or_uri) if isinstance(table_or_uri, deltalake.DeltaTable) else None
+    if handle is None and not is_deltasql(table_or_uri):
         stock(
             table_or_uri,
             data,
@@ -117,15 +118,15 @@ def write_deltalake(
         )
         return
     mode = cast("Mode", known_mode(mode))
-    if isinstance(table_or_uri, SqlDeltaTable):
-        table_or_uri._use_options(storage_options)
-        table_or_uri._refresh()
+    if handle is not None:
+        handle.use_options(storage_options)
+        handle.refresh()
         if mode != "ignore":
-            write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options, **hooks)
+            write_to(handle, arrow_source(data), mode=mode, predicate=predicate, **options, **hooks)
         return
     address = parse_uri(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
-        table._check_location(address.location)
+        table.check_location(address.location)
         return  # as in stock, nobody looks at the data
     data = arrow_source(data)
     plain = mode == "append" and predicate is None
@@ -134,11 +135,11 @@ def write_deltalake(
     table = open_existing(address, storage_options)
     if table is not None:
         if mode != "error":
-            table._check_location(address.location)
-            table._require_folder()
+            table.check_location(address.location)
+            table.require_folder()
         write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
-        if mode == "append" and isinstance(table._source, SqlSource):
-            _remember(table, table._source.opened)
+        if mode == "append" and isinstance(table.source, SqlSource):
+            _remember(table, table.source.opened)
     else:
         options |= hooks
         wishes = taken_out(options, table=address.table)
@@ -162,16 +163,23 @@ def _append_remembered(
     database = Database.open(address)
     if (opened := memory.recall(database, address.table)) is None:
         return False
-    table = SqlDeltaTable._remembered(address.catalog.with_table(address.table), database, opened)
-    table._use_options(storage_options)
+    table = TableHandle(
+        address.catalog.with_table(address.table),
+        database,
+        opened.table,
+        SqlSource(database, opened),
+        AutoCommit(database),
+        storage_options=storage_options,
+    )
+    table.one_shot = True
     if address.location and normal_location(address.location) != opened.table.location:
         memory.forget(database, address.table)  # the name may belong to another table by now
         return False
     try:
         # an object store takes a request for it, which need not wait for the upload
-        check = None if table._root.is_local else table._require_folder
+        check = None if table.root.is_local else table.require_folder
         if check is None:
-            table._require_folder()
+            table.require_folder()
         rest = append(table, data, options, hooks=wishes.hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         memory.forget(database, address.table)
@@ -182,13 +190,13 @@ def _append_remembered(
     return rest is None
 
 
-def _remember(table: SqlDeltaTable, opened: OpenTable) -> None:
+def _remember(table: TableHandle, opened: OpenTable) -> None:
     """Remember a table that was just appended to, unless more than its files has changed."""
-    done = table._appended
+    done = table.appended
     if done is not None and done.fresh is not None:
-        memory.move_on(table._database, table.name, opened, done.version, done.timestamp)
+        memory.move_on(table.database, table.name, opened, done.version, done.timestamp)
     else:
-        memory.forget(table._database, table.name)
+        memory.forget(table.database, table.name)
 
 
 def known_mode(mode: str) -> str:
@@ -201,7 +209,7 @@ def known_mode(mode: str) -> str:
 
 
 def write_to(
-    table: SqlDeltaTable, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
+    table: TableHandle, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
 ) -> None:
     """Write to an open table at the version it shows."""
     mode = known_mode(mode)
@@ -211,7 +219,7 @@ def write_to(
     if mode == "error":
         raise exists(table)
     if predicate is not None and mode == "overwrite":
-        where = table._predicate_or_all(predicate)
+        where = table.where_or_all(predicate)
 
         def replace_matching(target: str) -> None:
             deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **quiet(options))
@@ -293,12 +301,12 @@ def create_or_replace(
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
-        table._check_location(address.location)
-        table._require_folder()
+        table.check_location(address.location)
+        table.require_folder()
         _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
 
 
-def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
+def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
     """The table at an address, or None where there is none."""
     if address.table is None:
         raise AddressError(
@@ -307,11 +315,13 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
     try:
         options = None if storage_options is None else dict(storage_options)
         table = address.catalog.with_table(address.table)
-        return SqlDeltaTable(table, storage_options=options)._pass_by()
+        found = TableHandle.open(table, storage_options=options)
     except TableMissingError as error:  # or the whole catalog
         if error.context.get("dropped"):
             raise
         return None
+    found.one_shot = True
+    return found
 
 
 def create_with(
@@ -360,7 +370,7 @@ def create_with(
 
 
 def _without_files(
-    table: SqlDeltaTable,
+    table: TableHandle,
     mode: str,
     operation: Callable[[str], object],
     wishes: Wishes = PLAIN,
@@ -371,10 +381,10 @@ def _without_files(
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table._source.snapshot
+    snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS)
     failpoint("data.before")
-    with Scratch.for_writing(table._root, table=table.name) as scratch:
+    with Scratch.for_writing(table.root, table=table.name) as scratch:
         scratch.lay(snapshot)
         call(operation, str(scratch.folder), Concerned.at(table))
         harvest = scratch.harvest(after=snapshot.version)
@@ -383,17 +393,17 @@ def _without_files(
         if mode == "append":
             submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
             return
-        config = table._database.engine.config
-        actions = granted(harvest.actions, wishes, config, table._row.location, before=snapshot.metadata)
+        config = table.database.engine.config
+        actions = granted(harvest.actions, wishes, config, table.row.location, before=snapshot.metadata)
         whole = replace(harvest, steps=(actions,))
-        submit(table, scratch, whole, EVERYTHING, removes(table._source.adds()), hooks=wishes.hooks)
+        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=wishes.hooks)
 
 
-def exists(table: SqlDeltaTable) -> TableExistsError:
+def exists(table: TableHandle) -> TableExistsError:
     """The error that says so."""
     return TableExistsError(
-        f"the table {table.name!r} already exists at {table._row.location}",
+        f"the table {table.name!r} already exists at {table.row.location}",
         table=table.name,
-        version=table.version(),
+        version=table.version,
         suggestion="write with mode='append', 'overwrite' or 'ignore'",
     )

@@ -1,35 +1,26 @@
-"""Arguments and answers of the face, in the shapes that stock gives them."""
+"""Numbers and times as callers write them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from deltalakedb.exceptions import InvalidArgumentError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-
-@dataclass(frozen=True)
-class MetadataView:
-    """What stock's Metadata reads its answers from."""
-
-    id: str
-    name: str | None
-    description: str | None
-    partition_columns: list[str]
-    created_time: int | None
-    configuration: Mapping[str, str | None]
-
-    def metadata(self) -> MetadataView:
-        """Itself, which is what stock asks a raw table for."""
-        return self
+def whole_number(value: Any) -> int | None:
+    """A whole number of Python, numpy or others like it as an int; None for everything else and for bools."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def epoch_ms(when: str | datetime) -> int:
-    """A time as epoch milliseconds."""
+    """A time as epoch milliseconds; one without a zone is UTC."""
     read = _read(when) if isinstance(when, str) else when
     if read.tzinfo is None:
         read = read.replace(tzinfo=UTC)
@@ -37,10 +28,10 @@ def epoch_ms(when: str | datetime) -> int:
 
 
 def instant_ms(when: str | datetime) -> int:
-    """The same where a text has to name its zone, so that every reader takes it for the same instant.
+    """The same, but a text must name its zone, so that every reader takes it for the same instant.
 
     Raises:
-        InvalidArgumentError: It names none, or is no time.
+        InvalidArgumentError: It names none, or is not a time.
     """
     if isinstance(when, str) and (read := _read(when)).tzinfo is None:
         raise InvalidArgumentError(

@@ -47,9 +47,9 @@ def convert_to_deltalake(
 
     Args:
         uri: The folder, or a ``deltasql://`` address whose ``location`` is the folder.
-        mode: What to do where there is a table already.
+        mode: What to do if there is a table already.
         partition_by: The partition columns, as a schema.
-        partition_strategy: How the folders' names tell partition values.
+        partition_strategy: How partition values are read from folder names.
         name: The table's name in its metadata.
         description: The table's description.
         configuration: The table's properties.
@@ -94,7 +94,7 @@ def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
         raise exists(table)
     if address.location is None:
         raise AddressError(
-            f"{address.to_uri()} does not say where the files lie",
+            f"{address.to_uri()} has no location: the folder of the files is unknown",
             table=address.table,
             suggestion="add location=… to the address: the folder that holds the Parquet files",
         )
@@ -152,13 +152,13 @@ def create_table_with_add_actions(
     commit_properties: deltalake.CommitProperties | None = None,
     post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
 ) -> None:
-    """Create a table of data files that lie under its root already.
+    """Create a table of data files that are under its root already.
 
     Args:
         table_uri: A path, URL or ``deltasql://`` address.
         schema: The table's schema.
         add_actions: The files, with their sizes, partition values and statistics.
-        mode: What to do where there is a table already.
+        mode: What to do if there is a table already.
         partition_by: Partition columns.
         name: The table's name in its metadata.
         description: The table's description.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import deltalake
 
 from deltalakedb.exceptions import InvalidArgumentError, TableNotFoundError
-from deltalakedb.table.delta_table import DeltaTable
+from deltalakedb.table.drop_in.delta_table import DeltaTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def try_get_table_and_table_uri(
     table_or_uri: str | Path | deltalake.DeltaTable, storage_options: dict[str, str] | None = None
 ) -> tuple[deltalake.DeltaTable | None, str]:
-    """The table, or None where there is none yet, and its address.
+    """The table, or None if there is none yet, and its address.
 
     Args:
         table_or_uri: An address or an open table.

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deltalake.fs.fs_handler import DeltaStorageHandler as StockHandler
 
-from deltalakedb.table.delta_table import DeltaTable
-from deltalakedb.table.raw import RawProxy
+from deltalakedb.table.drop_in.raw_table import RawSqlTable
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.uri import is_deltasql
 
 if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable
-
-    from deltalakedb.table.sql_table import SqlDeltaTable
 
 
 class DeltaStorageHandler(StockHandler):
@@ -32,8 +30,7 @@ class DeltaStorageHandler(StockHandler):
         known_sizes: dict[str, int] | None = None,
     ) -> None:
         if is_deltasql(table_uri):
-            table: Any = DeltaTable(table_uri, storage_options=options)
-            table_uri, options = _place(table, options)
+            table_uri, options = _root_of(TableHandle.open(table_uri, storage_options=options), options)
         super().__init__(table_uri, options, known_sizes)
 
     @classmethod
@@ -45,11 +42,11 @@ class DeltaStorageHandler(StockHandler):
     ) -> DeltaStorageHandler:
         """The handler of an open table, ``table._table`` as in stock."""
         given: Any = table
-        if isinstance(given, RawProxy):
-            return cls(*_place(given._owner, options), known_sizes)
+        if isinstance(given, RawSqlTable):
+            return cls(*_root_of(given.handle, options), known_sizes)
         return cast("DeltaStorageHandler", super().from_table(table, options, known_sizes))
 
 
-def _place(table: SqlDeltaTable, options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]:
-    root = table._root
+def _root_of(handle: TableHandle, options: dict[str, str] | None) -> tuple[str, dict[str, str] | None]:
+    root = handle.root
     return root.location, options or (None if root.options is None else dict(root.options))

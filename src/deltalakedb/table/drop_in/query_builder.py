@@ -10,7 +10,7 @@ import pyarrow as pa
 from arro3.core import RecordBatchReader
 
 from deltalakedb.exceptions import ArgumentTypeError
-from deltalakedb.table.sql_reads import SqlReads
+from deltalakedb.table.handle import handle_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ class QueryBuilder(deltalake.QueryBuilder):
             )
         if not isinstance(table_name, str):
             raise ArgumentTypeError(f"a table's name is a text, not {table_name!r}")
-        super().register(table_name, delta_table)
+        register_table(self, table_name, delta_table)
         # what a table had to fetch lives as long as the table
         self._registered = [*getattr(self, "_registered", ()), delta_table]
         return self
@@ -59,6 +59,16 @@ class QueryBuilder(deltalake.QueryBuilder):
     def _guarded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
             for table in getattr(self, "_registered", ()):
-                if isinstance(table, SqlReads):
-                    stack.enter_context(table._reading())
+                if (handle := handle_of(table)) is not None:
+                    stack.enter_context(handle.reading())
             yield from batches
+
+
+def register_table(
+    builder: deltalake.QueryBuilder, table_name: str, delta_table: deltalake.DeltaTable
+) -> deltalake.QueryBuilder:
+    """``QueryBuilder.register`` for both kinds of tables: Rust takes nothing but a table of its own."""
+    handle = handle_of(delta_table)
+    raw = delta_table._table if handle is None else handle.raw()  # noqa: SLF001
+    builder._query_builder.register(table_name=table_name, delta_table=raw)  # noqa: SLF001
+    return builder

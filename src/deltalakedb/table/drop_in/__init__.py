@@ -1,0 +1,1 @@
+"""``deltalake``'s own classes and functions over SQL-backed tables."""

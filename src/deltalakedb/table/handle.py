@@ -1,0 +1,385 @@
+"""``TableHandle``: an open SQL-backed table, as every operation takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    InvalidArgumentError,
+    PredicateError,
+    UnsupportedOperationError,
+    VersionMissingError,
+)
+from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.metastore.database import Database
+from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.outside import look_at_open
+from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.places import normal_location
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.scan import check_files, published_table, raw_table
+from deltalakedb.table.source import SqlSource, before_sql, check_open, check_version, from_log
+from deltalakedb.table.unreadable import reading
+from deltalakedb.table.work import AutoCommit, after_commit
+from deltalakedb.uri import parse_uri
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    import deltalake
+    from deltalake._internal import RawDeltaTable
+
+    from deltalakedb.metastore.values import Table as TableRow
+    from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.roots import Root
+    from deltalakedb.table.scan import RawTable
+    from deltalakedb.table.source import Source
+    from deltalakedb.table.work import Sink, Work
+    from deltalakedb.uri import Address
+
+
+class TableHandle:
+    """An open table: where its answers come from, where its files are, and where its changes go.
+
+    A handle that a transaction made shows the transaction's own work until the transaction ends; then it
+    becomes an ordinary handle at the version that was committed, or refuses every use.
+
+    Attributes:
+        address: The table's address.
+        database: Its catalog's database.
+        pinned: The user chose a version, so operations do not move to the newest one first.
+        one_shot: The handle serves a single operation, so it need not show the result.
+        appended: The last commit, if it changed nothing but files.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        database: Database,
+        row: TableRow,
+        source: Source,
+        target: Sink,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        root: Root | None = None,
+        pinned: bool = False,
+    ) -> None:
+        self.address = address
+        self.database = database
+        self.pinned = pinned
+        self.one_shot = False
+        self.appended: Committed | None = None
+        self._row = row
+        self._source = source
+        self._target = target
+        self._storage_options = storage_options
+        self._root = root
+        self._raw: RawTable | None = None
+        #: set when the transaction ends: the version to show from then on, or why there is none
+        self._ended: int | DeltaSqlError | None = None
+
+    # ---- opening ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        table_uri: str | os.PathLike[str] | Address,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Open a table by one query; files, statistics and history are read when they are needed.
+
+        Args:
+            table_uri: The table's address.
+            version: The version to open; by default the newest.
+            storage_options: Options for the object store.
+        """
+        address = parse_uri(table_uri).absolute()
+        if address.table is None:
+            raise InvalidArgumentError(
+                f"{address.to_uri()} is a catalog's address, not a table's",
+                suggestion="add ?table=NAME, or open it as Catalog(…)",
+            )
+        database = Database.open(address)
+        row, source = _opened(database, address.table, version, storage_options)
+        if database.engine.config.publish.look_at_open and look_at_open(database, row):
+            row, source = _opened(database, address.table, version, storage_options)
+        made = cls(
+            address,
+            database,
+            row,
+            source,
+            AutoCommit(database),
+            storage_options=storage_options,
+            pinned=version is not None,
+        )
+        made.check_location(address.location)
+        return made
+
+    def check_location(self, location: str | None) -> None:
+        """Refuse an address that has another location than the table's."""
+        if location and normal_location(location) != self.row.location:
+            raise InvalidArgumentError(
+                f"the address has location={location}, but the table {self.name!r} is at {self.row.location}",
+                table=self.name,
+                suggestion="leave location= out: it is needed only to create a table",
+            )
+
+    def use_options(self, storage_options: Mapping[str, str] | None) -> None:
+        """Take storage options from here on, if any are given."""
+        if storage_options is not None:
+            self._storage_options, self._root = dict(storage_options), None
+
+    # ---- what it holds ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The table's name in its catalog."""
+        return self.address.table or ""
+
+    @property
+    def row(self) -> TableRow:
+        """The table's row in the registry."""
+        self._follow()
+        return self._row
+
+    @property
+    def source(self) -> Source:
+        """The answers about the open version: SQL, the log, or a transaction's overlay."""
+        self._follow()
+        return self._source
+
+    @property
+    def target(self) -> Sink:
+        """Where changes go: a commit of their own, or a transaction."""
+        self._follow()
+        return self._target
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Metadata and protocol of the open version."""
+        return self.source.snapshot
+
+    @property
+    def version(self) -> int:
+        """The open version."""
+        return self.snapshot.version
+
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        """The storage options that the caller gave."""
+        return self._storage_options
+
+    @property
+    def root(self) -> Root:
+        """The table's folder or prefix."""
+        row = self.row
+        if self._root is None or self._root.location != row.location:
+            config = self.database.engine.config
+            self._root = root_at(row.location, self._storage_options, config, table=row.name)
+        return self._root
+
+    @property
+    def is_live(self) -> bool:
+        """Whether newer versions can be seen: not inside a transaction."""
+        return isinstance(self.target, AutoCommit)
+
+    # ---- moving between versions -----------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Prepare for an operation: move to the newest version, unless the user chose one."""
+        self.target.ready()
+        registry.refuse_followed(self.row)
+        if self.is_live and not self.pinned:
+            self._advance()
+        self.require_folder()
+
+    def require_folder(self) -> None:
+        """Refuse to write if the folder of a published table is gone."""
+        require_folder(self.database, self.row, self.root.store)
+
+    def update(self) -> None:
+        """Move to the newest version; a transaction's view of its tables stays."""
+        if self.is_live:
+            self.pinned = False
+            self._advance()
+
+    def load(self, version: int) -> None:
+        """Move to a version and stay there."""
+        self._require_live()
+        self._open(version)
+        self.pinned = True
+
+    def load_at(self, moment: int, *, strict: bool = False) -> None:
+        """Move to the newest version at a time, in epoch milliseconds, and stay there.
+
+        A time before the first commit is version 0, as in delta-rs; if strict, it is a
+        VersionMissingError, as in delta-spark.
+        """
+        self._require_live()
+        self._open(self.version_at(moment, strict=strict))
+        self.pinned = True
+
+    def version_at(self, moment: int, *, strict: bool = False) -> int:
+        """The newest version at a time."""
+        try:
+            return snapshots.version_at(self.database, self.row, moment)
+        except VersionMissingError as error:
+            return before_sql(self.row, moment, error, self.root.options, strict=strict)
+
+    def newest_version(self) -> int:
+        """The newest version that can be seen from here."""
+        if not self.is_live:
+            return self.version
+        return registry.find(self.database, self.name).head.version
+
+    def source_at(self, version: int) -> Source:
+        """The answers about another version."""
+        version = check_version(version)
+        try:
+            return SqlSource(self.database, snapshots.open_table(self.database, self.name, version))
+        except VersionMissingError as error:
+            return from_log(self.row, version, error, self.root.options)
+
+    def _open(self, version: int) -> None:
+        self._row, self._source = _opened(self.database, self.name, version, self._storage_options)
+        self._raw = None
+
+    def _advance(self) -> None:
+        """Move to the newest version; what has not changed since the open one is not read again."""
+        if isinstance(self.source, SqlSource):
+            opened = snapshots.advance(self.database, self.name, self.source.opened)
+        else:
+            opened = snapshots.open_table(self.database, self.name)
+        self._row, self._source, self._raw = opened.table, SqlSource(self.database, opened), None
+        check_open(self.snapshot, table=self.name)
+
+    def _require_live(self) -> None:
+        if not self.is_live:
+            raise UnsupportedOperationError(
+                "a table inside a transaction stays at the transaction's snapshot",
+                table=self.name,
+                suggestion="tx.table(name, version=…) reads an older version",
+            )
+
+    # ---- changing --------------------------------------------------------------------------------------
+
+    def submit(self, work: Work) -> Committed | None:
+        """Commit a change of this table, or add it to the transaction; then show the result."""
+        outcome = self.target.submit(work)
+        self.appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
+        self._raw = None
+        if outcome is not None and not self.one_shot:
+            self.pinned = False
+            with after_commit(f"{self.name} could not be opened at its new version"):
+                self._advance()
+        return outcome
+
+    def end(self, ending: int | DeltaSqlError) -> None:
+        """The transaction of this handle is over; the database is asked only if the handle is used again.
+
+        Args:
+            ending: The version to show from then on, or the error of every further use.
+        """
+        self._ended, self._raw = ending, None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the transaction of this handle is over, and it was not used since."""
+        return self._ended is not None
+
+    def _follow(self) -> None:
+        """Become an ordinary handle if the transaction is over."""
+        if self._ended is None:
+            return
+        if isinstance(self._ended, DeltaSqlError):
+            raise self._ended.with_traceback(None)
+        self._open(self._ended)
+        self._target, self._ended = AutoCommit(self.database), None
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
+        """The predicate of a SQL text, of filters or of a pyarrow expression.
+
+        Args:
+            predicate: The predicate as a user writes it.
+            files_only: It selects files only: values are read in the types of their columns.
+        """
+        metadata = self.snapshot.metadata
+        return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string), files_only=files_only)
+
+    def where_or_all(self, predicate: Any) -> Expr | None:
+        """What an operation reads; None, for every row, also if only delta-rs understands the predicate."""
+        try:
+            return self.where(predicate)
+        except PredicateError:
+            return None
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Report a data file that cannot be read as a typed error."""
+        return reading(self.root, self.file_sizes, table=self.name, version=self.version)
+
+    def file_sizes(self) -> Iterable[tuple[str, int]]:
+        """The paths of the live files, as the log has them, with their sizes."""
+        found = self.source.scan(("path", "size"))
+        return zip(*(column.to_pylist() for column in found.columns), strict=True)
+
+    def raw(self, *, files: bool = True) -> RawDeltaTable:
+        """delta-rs's own table at the open version, for reading; without files it only knows the schema."""
+        if not files:
+            return raw_table(self.snapshot, (), self.root).raw
+        if self._raw is None:
+            found = None
+            if self._is_published():
+                check_files(self.source, self.root)
+                found = published_table(self.snapshot, self.root)
+            self._raw = found or raw_table(self.snapshot, self.source.adds(), self.root)
+        return self._raw.raw
+
+    def _is_published(self) -> bool:
+        """Whether a remote table's log has exactly what is open here."""
+        if self.root.is_local or not isinstance(self.source, SqlSource) or self.row.state != "active":
+            return False
+        waiting = outbox.waiting_versions(self.database, self.row.table_id)
+        return self.version < min(waiting, default=self.version + 1)
+
+
+def handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
+    """The handle of a SQL-backed table, also if its ``_table`` is wrapped; None for a plain one."""
+    found: object = getattr(getattr(table, "_table", None), "handle", None)
+    return found if isinstance(found, TableHandle) else None
+
+
+def require_handle(table: deltalake.DeltaTable) -> TableHandle:
+    """The handle of a table that has to be SQL-backed."""
+    if (handle := handle_of(table)) is None:
+        raise InvalidArgumentError(
+            f"{table.table_uri} is a plain Delta table", suggestion="open it by its deltasql:// address"
+        )
+    return handle
+
+
+def _opened(
+    database: Database, name: str, version: int | None, storage_options: Mapping[str, str] | None
+) -> tuple[TableRow, Source]:
+    """A table's row and a version of it, from SQL or, for versions older than SQL's first, from the log."""
+    if version is not None:
+        version = check_version(version)
+    source: Source
+    try:
+        opened = snapshots.open_table(database, name, version)
+    except VersionMissingError as error:
+        row = registry.find(database, name)
+        options = root_at(row.location, storage_options, database.engine.config, table=row.name).options
+        source = from_log(row, version, error, options)
+    else:
+        row, source = opened.table, SqlSource(database, opened)
+    check_open(source.snapshot, table=name)
+    return row, source
