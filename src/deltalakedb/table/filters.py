@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from contextlib import contextmanager
 from datetime import date, datetime
@@ -137,23 +136,6 @@ def both(first: Expr | None, second: Expr | None) -> Expr | None:
     if first is None or second is None:
         return first if second is None else second
     return And((first, second))
-
-
-def merged(older: Any, newer: Any, name: str) -> Any:
-    """The filters of an argument that has an older and a newer name."""
-    if older is None:
-        return newer
-    if newer is not None:
-        raise InvalidArgumentError(
-            f"`{name}` is deprecated; pass only `file_pruning_predicate`",
-            suggestion=f"leave {name} out",
-        )
-    warnings.warn(
-        f"`{name}` is deprecated; pass the filters to `file_pruning_predicate` instead",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return older
 
 
 @contextmanager
