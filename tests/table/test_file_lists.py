@@ -16,10 +16,9 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.config import Config, use_config
 from deltalakedb.metastore import files
-from deltalakedb.table import file_lists
-from deltalakedb.table.file_lists import FileLists, _Key, _Which, lists_of
+from deltalakedb.table import sources
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import FileLists, SqlSource, _Key, _Which, lists_of
 from support.feeds import remove_all
 from support.processes import Child
 from table.test_statement_counts import statements
@@ -148,7 +147,7 @@ def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Pa
 
 def test_the_bound_holds_and_the_oldest_go_first() -> None:
     one = pa.table({"path": ["x" * 1_000]})
-    kept = FileLists(4 * file_lists.held_bytes(one))
+    kept = FileLists(4 * sources.held_bytes(one))
     which = _Which(1, 0, "id", 0)
     keys = [_Key(which, ("path",), version, version) for version in range(10)]
     for key in keys[:4]:
@@ -157,13 +156,11 @@ def test_the_bound_holds_and_the_oldest_go_first() -> None:
     kept.put(keys[4], one)
     assert kept.get(keys[1]) is None, "the least recently used"
     assert kept.get(keys[0]) is one
-    assert kept.size_bytes <= 4 * file_lists.held_bytes(one)
+    assert kept._size <= 4 * sources.held_bytes(one)
     assert kept.newest_before(_Key(which, ("path",), 4, 4)) == keys[3]
     assert kept.newest_before(_Key(which, ("size",), 4, 4)) is None
     kept.put(keys[9], pa.table({"path": ["x" * 12_000]}))
     assert kept.get(keys[9]) is None, "one list must not push all others out"
-    kept.clear()
-    assert kept.size_bytes == 0
 
 
 def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
@@ -173,7 +170,7 @@ def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
         table: Any = DeltaTable(uri)
         for _ in range(2):
             assert statements(table.file_uris) == ["built"]
-        assert lists_of(require_handle(table).database).size_bytes == 0
+        assert lists_of(require_handle(table).database)._size == 0
 
 
 def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,10 +178,9 @@ def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytes
     write_deltalake(uri, rows(0, 1, 2), partition_by=["p"])
     table: Any = DeltaTable(uri)
     short = sorted(str(a) for a in require_handle(table).source.adds())
-    monkeypatch.setattr("deltalakedb.table.source.STREAMED_FROM", 2)
+    monkeypatch.setattr("deltalakedb.table.sources.STREAMED_FROM", 2)
     other: Any = DeltaTable(uri)
     assert sorted(str(a) for a in require_handle(other).source.adds()) == short
-    assert file_lists.STREAMED_FROM > 2
 
 
 def resident_bytes() -> int:
@@ -201,11 +197,11 @@ def memory_of_lists(uri: str, appends: int) -> tuple[int, int, float]:
         write_deltalake(uri, rows(number), mode="append")
     source = require_handle(DeltaTable(uri)).source
     assert isinstance(source, SqlSource)
-    columns = file_lists.with_order(files.ADD_COLUMNS)
+    columns = sources.with_order(files.ADD_COLUMNS)
 
     def read(times: int) -> list[pa.Table]:
         found = (files.scan_files(source.database, source.opened, columns) for _ in range(times))
-        return [file_lists.newest_first(one) for one in found]
+        return [sources.newest_first(one) for one in found]
 
     kept = read(100)
     gc.collect()
@@ -213,7 +209,7 @@ def memory_of_lists(uri: str, appends: int) -> tuple[int, int, float]:
     kept += (more := read(1500))
     gc.collect()
     used = (resident_bytes() - before) / len(more)
-    return kept[-1].num_rows, file_lists.held_bytes(kept[-1]), used
+    return kept[-1].num_rows, sources.held_bytes(kept[-1]), used
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux reports a process's pages so")

@@ -12,7 +12,6 @@ from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.spark.sinks import other_query
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.work import tell_nothing_written
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class BatchSinks:
         except TableMissingError:
             pass  # it is created
         else:
-            recorded = committed_version(table.source, self._app_id)
+            recorded = table.source.committed_version(self._app_id)
             if recorded is not None and recorded >= self._batch_id:
                 raise other_query(self._app_id, self._batch_id, recorded, table=name)
         self._spark.write(name, df, app_id=self._app_id, version=self._batch_id, **options)

@@ -18,7 +18,6 @@ from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.operations import submit
-from deltalakedb.table.overlay import unread
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.uri import Address
 
@@ -92,7 +91,7 @@ def operate(
     snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if same_rows:
-        with unread(table.source):
+        with table.source.without_tracking():
             adds, reads = list(table.source.adds(where)), NOTHING
     else:
         adds, reads = _candidates(table, where)
@@ -135,7 +134,7 @@ def column_name(name: str) -> str:
 def _candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
     """The files whose rows an operation may rewrite, and what its result then depends on."""
     adds = list(table.source.adds(where))
-    if where is None or getattr(table.source, "reshaped", False):
+    if where is None or table.source.schema_changed:
         return adds, EVERYTHING
     return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 

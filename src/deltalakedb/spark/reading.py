@@ -15,7 +15,7 @@ from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.scan import check_files, known
-from deltalakedb.table.source import LogSource
+from deltalakedb.table.sources import LogSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

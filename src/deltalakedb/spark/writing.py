@@ -23,7 +23,6 @@ from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.new_tables import Wishes
 from deltalakedb.table.operations import in_partitions_of, removes, submit
-from deltalakedb.table.overlay import committed_version
 from deltalakedb.table.places import place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
@@ -218,7 +217,7 @@ def _create(
 
 
 def _done(table: TableHandle, app_id: str, version: int) -> bool:
-    recorded = committed_version(table.source, app_id)
+    recorded = table.source.committed_version(app_id)
     if recorded is not None and recorded >= version:
         return True
     # a transaction may write one version in several operations; only a higher one makes it late

@@ -18,7 +18,7 @@ from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.change_files import ChangeLog
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.scan import conformed, guarded, known, raw_table
-from deltalakedb.table.source import check_version
+from deltalakedb.table.sources import check_version
 from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:

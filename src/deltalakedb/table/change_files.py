@@ -168,7 +168,7 @@ class ChangeLog:
         poor = {r.key for r in removed if r.partition_values is None or r.size is None}
         if not poor or version == 0:
             return {}
-        from deltalakedb.table.source import SqlSource
+        from deltalakedb.table.sources import SqlSource
 
         try:
             before = SqlSource(

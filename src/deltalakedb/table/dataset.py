@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.roots import Root
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
 
 #: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
 _GUARANTEES_UPTO = 5_000

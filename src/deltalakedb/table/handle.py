@@ -21,7 +21,7 @@ from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import check_files, published_table, raw_table
-from deltalakedb.table.source import SqlSource, before_sql, check_open, check_version, from_log
+from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
 from deltalakedb.table.work import AutoCommit, after_commit
 from deltalakedb.uri import parse_uri
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.roots import Root
     from deltalakedb.table.scan import RawTable
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
     from deltalakedb.table.work import Sink, Work
     from deltalakedb.uri import Address
 

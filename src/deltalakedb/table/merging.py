@@ -20,7 +20,6 @@ from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.new_tables import quiet
 from deltalakedb.table.operations import call, candidates, plus, recounted, staged
-from deltalakedb.table.overlay import num_files
 from deltalakedb.table.refusals import Concerned
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class MergePlan:
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
         where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
         adds, reads = candidates(self._table, where)
-        left_out = 0 if where is None else num_files(self._table.source) - len(adds)
+        left_out = 0 if where is None else self._table.source.num_files() - len(adds)
         with staged(self._table, adds, reads) as stage:
 
             def run(raw: Any) -> str:

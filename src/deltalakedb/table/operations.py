@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
     from deltalakedb.table.staging import Harvest
 
 
@@ -63,7 +63,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
     """The files whose rows an operation may rewrite, and what its result then depends on."""
     refuse_row_ids(table)
     adds = list(table.source.adds(where))
-    if where is None or getattr(table.source, "reshaped", False):
+    if where is None or table.source.schema_changed:
         return adds, EVERYTHING
     return adds, ReadSet(predicates=(where,), files=frozenset(a.key for a in adds))
 

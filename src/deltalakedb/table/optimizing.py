@@ -15,9 +15,8 @@ from deltalakedb.table.bins import Candidate, bins
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.operations import call, plus, recounted, refuse_row_ids, staged
-from deltalakedb.table.overlay import unread
 from deltalakedb.table.refusals import Concerned
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.unmapped import Unmapped, is_mapped
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def z_order(
     """
     refuse_row_ids(table)
     # nothing is read whose change would matter: rows stay what they are
-    with unread(table.source):
+    with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
     plain = _plain(table)
     with staged(table, map(add_from_row, rows), NOTHING, shown=plain.snapshot if plain else None) as stage:
@@ -125,7 +124,7 @@ def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[li
     and another begins, an entry that is too large for any bin stands between them; it names no file, and is
     never opened.
     """
-    with unread(table.source):
+    with table.source.without_tracking():
         rows = _ordered(table, where, ("path", "dv_id", "size", "partition_values"))
         groups = [_partition(row["partition_values"]) for row in rows]
         found = [Candidate(n, g, r["size"]) for n, (g, r) in enumerate(zip(groups, rows, strict=True))]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.overlay import Overlay
     from deltalakedb.table.roots import PlacedFile
+    from deltalakedb.table.sources import Overlay
     from deltalakedb.table.work import Work
 
 

@@ -12,14 +12,14 @@ from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import OpenTable
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
 
 #: an offset at the end of a vector's id; the text before it may itself end like one
 _OFFSET = re.compile(r"@\d+$")

@@ -12,7 +12,6 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes
-from deltalakedb.table.overlay import unread
 from deltalakedb.table.presence import missing
 from deltalakedb.table.work import Work
 
@@ -51,7 +50,7 @@ def repair(
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=OURS)
     # whoever adds or removes files meanwhile does not stand in the way: only the missing ones are touched
-    with unread(table.source):
+    with table.source.without_tracking():
         paths = table.source.scan(("path",)).column("path").to_pylist()
         gone = missing(table.root, paths)
         lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []

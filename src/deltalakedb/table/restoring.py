@@ -19,7 +19,7 @@ from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes
 from deltalakedb.table.presence import missing
-from deltalakedb.table.source import SqlSource, from_log
+from deltalakedb.table.sources import SqlSource, from_log
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
 
 #: column ids are never used again, not even after a restore
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.roots import Root
-    from deltalakedb.table.source import Source
+    from deltalakedb.table.sources import Source
     from deltalakedb.table.work_folders import WorkFolder
 
 #: table features under which a data file's rows are not simply the table's rows

@@ -27,10 +27,10 @@ from deltalakedb.table import memory
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
 from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
-from deltalakedb.table.overlay import Overlay, created
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.results import TransactionResult
 from deltalakedb.table.roots import undo
+from deltalakedb.table.sources import Overlay, created
 from deltalakedb.table.transaction_ids import checked_id
 from deltalakedb.table.transaction_view import TransactionView
 from deltalakedb.table.work import (

@@ -18,9 +18,8 @@ from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.participants import Participant, Participants, unborn
-from deltalakedb.table.source import SqlSource, open_older
+from deltalakedb.table.sources import Overlay, SqlSource, open_older
 from deltalakedb.table.work import ReadOnly
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.orphans import linked, orphans
 from deltalakedb.table.presence import missing
 from deltalakedb.table.referenced import file_names, needed_by, references
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:

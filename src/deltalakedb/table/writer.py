@@ -35,7 +35,7 @@ from deltalakedb.table.parquet import arrow_source
 from deltalakedb.table.places import normal_location, place_for
 from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.uri import is_deltasql, parse_uri

@@ -21,7 +21,7 @@ from deltalakedb.protocol.log import Snapshot
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import scan
-from deltalakedb.table.source import SqlSource
+from deltalakedb.table.sources import SqlSource
 from deltalakedb.transfer.findings import Difference
 
 if TYPE_CHECKING:

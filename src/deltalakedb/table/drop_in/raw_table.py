@@ -40,7 +40,7 @@ from deltalakedb.table.hooks import QUIET, Hooks
 from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.operations import rewrite
 from deltalakedb.table.places import url_of
-from deltalakedb.table.source import LARGEST
+from deltalakedb.table.sources import LARGEST
 from deltalakedb.table.vacuum import vacuum
 from deltalakedb.table.vectors import VECTOR_SCHEMA, Vectors
 
