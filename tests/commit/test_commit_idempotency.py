@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from conftest import TableUri
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.table.results import TransactionResult
+    from deltalakedb.table.transaction import TransactionResult
 
 
 def data_files(table: DeltaTable) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deltalakedb.table.results import TransactionResult
+    from deltalakedb.table.transaction import TransactionResult
 
 TOKEN = "order-4711"
 

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import deltalake
 
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import (
+    CatalogNotFoundError,
     DeltaSqlError,
     InvalidArgumentError,
     TableExistsError,
     TableMissingError,
+    VersionMissingError,
 )
-from deltalakedb.metastore import registry
+from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.names import refuse_unpublished
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.own_sql import checked_statement
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.protocol.log import Committed
+from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
+from deltalakedb.table.drop_in.delta_table import table_of
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
 from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
+from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
-from deltalakedb.table.results import TransactionResult
 from deltalakedb.table.roots import undo
-from deltalakedb.table.sources import Overlay, created
-from deltalakedb.table.transaction_ids import checked_id
-from deltalakedb.table.transaction_view import TransactionView
+from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
 from deltalakedb.table.work import (
+    ReadOnly,
     Settled,
     after_commit,
     interval,
@@ -48,20 +53,50 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
 
+    import pyarrow as pa
+
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.new_tables import Wishes
-    from deltalakedb.table.participants import Participant
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address
 
+#: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
+_LONGEST_ID: Final = 200
 
-class Transaction(TransactionView):
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """What a transaction became.
+
+    Attributes:
+        txn_uuid: The transaction's id.
+        commits: The tables it changed, by the names they have now, with their new versions and times.
+        replayed: An earlier call had done it already, and nothing was written now.
+    """
+
+    txn_uuid: str
+    commits: Mapping[str, Committed]
+    replayed: bool = False
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The new version of each table."""
+        return {name: done.version for name, done in self.commits.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data."""
+        return {"txn_uuid": self.txn_uuid, "versions": self.versions, "replayed": self.replayed}
+
+
+class Transaction:
     """Any number of tables, changed together or not at all.
 
     Reads come from one moment over all tables; a clean exit commits, an exception rolls back and leaves
@@ -82,11 +117,20 @@ class Transaction(TransactionView):
         txn_uuid: str | None = None,
         read_only: bool = False,
     ) -> None:
-        super().__init__(database, address)
+        self._database = database
+        self._address = address
         if isolation not in (None, "Serializable", "WriteSerializable"):
             raise InvalidArgumentError(
                 f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
             )
+        self._stack = ExitStack()
+        self._session: Session | None = None
+        self._tables = Participants()
+        self._state = "new"
+        #: tables that were looked up along with others
+        self._along: dict[str, OpenTable] = {}
+        #: new files on their way to the disk
+        self.flushes = Flushes()
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
         self._read_only = read_only
@@ -104,6 +148,37 @@ class Transaction(TransactionView):
     def commits(self) -> Mapping[str, Committed]:
         """What the transaction became, by table name; empty until it is committed."""
         return {} if self.result is None else self.result.commits
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
+
+        After a commit it is an ordinary table, at the version that the transaction made or read; after a
+        rollback every use of it is an InvalidArgumentError.
+
+        Args:
+            name: The table's name, as the transaction calls it by now.
+            version: An older version, for reading only. What it holds never changes, so nobody conflicts
+                with having read it.
+            storage_options: Options for the object store, where the settings and the environment have none.
+        """
+        return table_of(self._handle(name, version, storage_options))
+
+    def tables(self, *, namespace: str | None = None) -> list[Table]:
+        """All tables as the transaction sees them: those of its snapshot, and its own."""
+        found = self._tables.show(registry.list_in(self._database, self._active()))
+        return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
+
+    def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
+        """Ask the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
+        return self._active().query(sql, params)
 
     # ---- changing --------------------------------------------------------------------------------------
 
@@ -246,7 +321,7 @@ class Transaction(TransactionView):
         table = work.table
         if isinstance(table, NewTable):
             overlay = Overlay(None, created(work.actions))
-            return self._remember(table.name, table, overlay, None, work.root)
+            return self._add(table.name, table, overlay, None, work.root)
         found = self._tables.at(table.location)
         if found is None or found.name is None:
             raise TableMissingError(
@@ -350,6 +425,118 @@ class Transaction(TransactionView):
 
     # ---- inside ----------------------------------------------------------------------------------------
 
+    def _handle(
+        self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> TableHandle:
+        handle = self._participant(name).handle if version is None else self._older(name, version)
+        handle.use_options(storage_options)
+        return handle
+
+    def _participant(self, name: str) -> Participant:
+        """A table that the transaction has touched, or touches now."""
+        session = self._active()
+        found = self._tables.find(name)
+        if found is None:
+            opened = self._looked_up(session, name)
+            overlay = Overlay(SqlSource(self._database, opened))
+            found = self._add(name, opened.table, overlay, opened.snapshot)
+        return found
+
+    def _older(self, name: str, version: int) -> TableHandle:
+        session = self._active()
+        found = self._tables.find(name)
+        if found is not None and isinstance(found.table, NewTable):
+            raise VersionMissingError(
+                "the table is created by this transaction and has no versions yet",
+                table=name,
+                version=version,
+                suggestion="leave the version out to see what the transaction wrote",
+            )
+        known_as = name if found is None else found.table.name
+        row, source = open_older(self._database, session, known_as, version)
+        address = self._address.with_table(name)
+        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
+
+    def _looked_up(self, session: Session, name: str) -> OpenTable:
+        """A table at the transaction's snapshot."""
+        if (along := self._along.get(name)) is not None:
+            return along
+        with self._database.watched():
+            return snapshots.open_in(self._database, session, name)
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._participant(name)
+        except TableMissingError:
+            return False
+        return True
+
+    def _add(
+        self,
+        name: str,
+        table: Table | NewTable,
+        overlay: Overlay,
+        read: Snapshot | None,
+        root: Root | None = None,
+    ) -> Participant:
+        address = self._address.with_table(name)
+        row = unborn(table) if isinstance(table, NewTable) else table
+        handle = TableHandle(address, self._database, row, overlay, self, root=root)
+        made = Participant(handle, overlay, table, read, name)
+        self._tables.add(made)
+        return made
+
+    def _begin(self, *, likely: bool) -> Session | None:
+        """Take the snapshot; with it the tables that the last transaction changed, where these are likely.
+
+        Returns:
+            None where there is no catalog yet: only who is likely to write may begin then, and what is
+            written first makes it.
+        """
+        if self._state != "new":
+            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
+        names = sorted(memory.together(self._database)) if likely else []
+        try:
+            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
+        except CatalogNotFoundError as error:
+            if not (likely and self._database.may_be_created(error)):
+                raise
+            self._state = "active"
+            return None
+        try:
+            with self._database.watched():
+                self._along = snapshots.open_many(self._database, session, names) if names else {}
+        except BaseException:
+            self._stack.close()
+            raise
+        self._session, self._state = session, "active"
+        return session
+
+    def _active(self) -> Session:
+        """The session to read with; CatalogNotFoundError where there is no catalog yet."""
+        self._going_on()
+        if self._session is None:
+            self._session = self._stack.enter_context(self._database.read_only())
+        return self._session
+
+    def _going_on(self) -> None:
+        if self._state == "active":
+            return
+        if self._state == "new":
+            raise InvalidArgumentError(
+                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
+            )
+        raise InvalidArgumentError(
+            f"the transaction is over: it was {self._state}",
+            suggestion="begin a new one with catalog.transaction()",
+        )
+
+    def _end(self, state: str) -> None:
+        self._state = state
+        self._tables.release(None)
+        self._session = None
+        self._stack.close()
+
     def _create(
         self,
         name: str,
@@ -408,3 +595,14 @@ class Transaction(TransactionView):
             self.commit()
         else:
             self.rollback()
+
+
+def checked_id(given: str) -> str:
+    """The id itself, if a transaction may have it."""
+    fits = isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_ID and given.isprintable()
+    if fits and not set("/\\") & set(given) and given.strip(". "):
+        return given
+    raise InvalidArgumentError(
+        f"txn_uuid cannot be {given!r}",
+        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it away",
+    )
