@@ -21,7 +21,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import Remove
 from deltalakedb.protocol.dv import inline_dv
-from deltalakedb.table.change_files import _of_remove
+from deltalakedb.table.read.change_feed import _of_remove
 from support.feeds import (
     FEED,
     changed_table,

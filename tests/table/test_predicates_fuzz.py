@@ -11,7 +11,7 @@ from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.scan import raw_table
+from deltalakedb.table.read.scan import raw_table
 from support.conditions import DRAWN, SEED, Draw, files
 
 if TYPE_CHECKING:

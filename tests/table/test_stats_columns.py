@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.table import stats_columns as module
-from deltalakedb.table.stats_columns import StatsColumns, stats_columns
+from deltalakedb.table.read import add_actions as module
+from deltalakedb.table.read.add_actions import StatsColumns, stats_columns
 
 if TYPE_CHECKING:
     from pathlib import Path

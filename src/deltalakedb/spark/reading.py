@@ -12,9 +12,8 @@ from deltalakedb.spark.scratch import frame_over, spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
 from deltalakedb.table.arguments import instant_ms
-from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.scan import check_files, known
+from deltalakedb.table.read.scan import arrow_schema, check_files, known
 from deltalakedb.table.sources import LogSource
 
 if TYPE_CHECKING:

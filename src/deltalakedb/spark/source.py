@@ -32,11 +32,10 @@ from deltalakedb.spark.sight import check_here, read_present
 from deltalakedb.spark.source_writer import BATCH, SINK, StreamWriter, Writer, write_options
 from deltalakedb.spark.streaming import OPTIONS, StreamReader
 from deltalakedb.table.arguments import instant_ms
-from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.handle import TableHandle
+from deltalakedb.table.read.scan import arrow_schema, conformed, known, raw_table
 from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scan import conformed, known, raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

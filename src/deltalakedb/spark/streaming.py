@@ -19,11 +19,10 @@ from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Re
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.sight import read_present, vacuumed
-from deltalakedb.table.change_feed import read_changes
-from deltalakedb.table.change_files import Change, ChangeLog
 from deltalakedb.table.handle import TableHandle
+from deltalakedb.table.read.change_feed import Change, ChangeLog, read_changes
+from deltalakedb.table.read.scan import Vectors
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.vectors import Vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.paths import TablePaths
-    from deltalakedb.table.change_files import Version
+    from deltalakedb.table.read.change_feed import Version
 
 #: files of one micro-batch, unless the options say otherwise
 FILES_PER_TRIGGER: Final = 1000

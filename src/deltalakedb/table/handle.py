@@ -16,11 +16,10 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.places import normal_location
+from deltalakedb.table.read.scan import arrow_schema, check_files, published_table, raw_table
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scan import check_files, published_table, raw_table
 from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
 from deltalakedb.table.work import AutoCommit, after_commit
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import Table as TableRow
     from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root
-    from deltalakedb.table.scan import RawTable
     from deltalakedb.table.sources import Source
     from deltalakedb.table.work import Sink, Work
     from deltalakedb.uri import Address

@@ -19,8 +19,8 @@ from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
 from deltalakedb.table.drop_in.delta_table import DeltaTable
+from deltalakedb.table.read.scan import scan
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scan import scan
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.transfer.findings import Difference
 

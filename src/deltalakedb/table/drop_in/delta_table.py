@@ -206,7 +206,7 @@ class DeltaTable(deltalake.DeltaTable):
             return super().to_pyarrow_dataset(
                 None, filesystem, parquet_read_options, schema, as_large_types, predicate
             )
-        from deltalakedb.table.dataset import dataset
+        from deltalakedb.table.read.dataset import dataset
 
         where = handle.where(predicate, files_only=True)
         with handle.reading():
@@ -317,9 +317,9 @@ def _to_pyarrow_table(
 ) -> pa.Table:
     import pyarrow.parquet as pq
 
-    from deltalakedb.table.dataset import dataset
     from deltalakedb.table.filters import both, typed_filtering
-    from deltalakedb.table.scan import known
+    from deltalakedb.table.read.dataset import dataset
+    from deltalakedb.table.read.scan import known
 
     if isinstance(filters, str):
         return rows(handle, columns, filters).read_all()

@@ -20,29 +20,18 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.table import (
-    add_actions,
-    altering,
-    change_feed,
-    deleting,
-    file_actions,
-    log_upkeep,
-    optimizing,
-    repairing,
-    restoring,
-    scan,
-)
+from deltalakedb.table import altering, deleting, file_actions, log_upkeep, optimizing, repairing, restoring
 from deltalakedb.table.arguments import instant_ms, whole_number
-from deltalakedb.table.arrow_schemas import stock_schema
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import QUIET, Hooks
 from deltalakedb.table.merging import MergePlan
 from deltalakedb.table.operations import rewrite
 from deltalakedb.table.places import url_of
+from deltalakedb.table.read import add_actions, change_feed, scan
+from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
 from deltalakedb.table.sources import LARGEST
 from deltalakedb.table.vacuum import vacuum
-from deltalakedb.table.vectors import VECTOR_SCHEMA, Vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -233,7 +222,7 @@ class RawSqlTable:
 
     def dataset_partitions(self, schema: Any, file_pruning_predicate: Any = None) -> list[tuple[str, Any]]:
         """Candidate files below the root, each with what is certain about its rows."""
-        from deltalakedb.table.dataset import guarantees
+        from deltalakedb.table.read.dataset import guarantees
 
         where = self.handle.where(file_pruning_predicate, files_only=True)
         return guarantees(self.handle.source, self.handle.root, pa.schema(schema), where)

@@ -1,43 +1,48 @@
-"""Reading rows through delta-rs, and listing files: only candidates are opened."""
+"""Reading rows through delta-rs and listing files: only candidates are opened."""
 
 from __future__ import annotations
 
 import weakref
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import deltalake
 import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
 from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, dv_path, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
+from deltalakedb.protocol.paths import is_absolute
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.stats import float_paths
+from deltalakedb.protocol.stats import float_paths, parse_stats
 from deltalakedb.storage.local import storage_error
-from deltalakedb.table.arrow_schemas import arrow_schema
+from deltalakedb.storage.store import open_store
 from deltalakedb.table.refusals import Concerned, refusals
-from deltalakedb.table.shredding import FEATURES as SHREDDING
-from deltalakedb.table.shredding import refuse_shredded
 from deltalakedb.table.staging import cautious
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Add, Protocol
+    from pyroaring import BitMap64
+
+    from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
     from deltalakedb.table.work_folders import WorkFolder
 
+#: with one of these features a file may hold variants in pieces, and need not
+_SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})
 #: table features under which a data file's rows are not simply the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
-_NEEDS_DELTA_RS |= {"variantType", "variantType-preview", *SHREDDING}
+_NEEDS_DELTA_RS |= {"variantType", "variantType-preview", *_SHREDDING}
 
 
 def needs_delta_rs(snapshot: Snapshot) -> bool:
@@ -233,3 +238,117 @@ def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | N
         row = {name: values.get(physical, values.get(name)) for name, physical in keys}
         seen.setdefault(tuple(row.values()), row)
     return list(seen.values())
+
+
+def refuse_shredded(snapshot: Snapshot, adds: Sequence[Add], root: Root) -> None:
+    """Refuse files that really hold variants in pieces; others are read like any.
+
+    Raises:
+        UnsupportedFeatureError: A file does; the error names the feature.
+    """
+    named = sorted(_SHREDDING.intersection(snapshot.protocol.reader_features or ()))
+    if not named:
+        return
+    import pyarrow.parquet as pq
+
+    for add in adds:
+        path = root.arrow_path(add.path)
+        try:
+            schema = pq.read_schema(path, filesystem=root.arrow({path: add.size}))
+        except FileNotFoundError:
+            continue  # whoever reads it will say so
+        if any(_in_pieces(field.type) for field in schema):
+            raise UnsupportedFeatureError(
+                f"{add.path} holds variants in pieces ({', '.join(named)}), and delta-rs cannot join them",
+                version=snapshot.version,
+                suggestion="read the table with Spark 4, or rewrite its files there without shredding",
+            )
+
+
+def _in_pieces(kind: pa.DataType) -> bool:
+    children = [kind.field(i) for i in range(kind.num_fields)]
+    names = {c.name for c in children}
+    return {"metadata", "typed_value"} <= names or any(_in_pieces(c.type) for c in children)
+
+
+#: as stock gives it
+VECTOR_SCHEMA = pa.schema(
+    [
+        pa.field("filepath", pa.large_string(), nullable=False),
+        pa.field("selection_vector", pa.list_(pa.field("item", pa.bool_(), nullable=False)), nullable=False),
+    ]
+)
+
+
+class Vectors:
+    """Reads the deletion vectors of one table.
+
+    Args:
+        root: The table's root.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root.location
+        self._paths = root.paths
+        self._options = root.options
+
+    def rows(self, vector: DeletionVector) -> BitMap64:
+        """The indexes of the rows that a vector takes out."""
+        path, place = dv_path(vector), resolve_dv(self._paths, vector)
+        if path is None or place is None:
+            return decode_inline(vector)
+        if vector.storage_type == "p":
+            folder, _, path = place.rpartition("/")
+        else:
+            folder = self._root
+        return decode_block(vector, open_store(folder, self._options).get_range(path, *block_range(vector)))
+
+    def kept(self, adds: Iterable[Add]) -> Iterator[pa.RecordBatch]:
+        """For each file with a vector, which of its rows stay."""
+        for add in adds:
+            if add.deletion_vector is None:
+                continue
+            mask = [True] * self.num_rows(add)
+            for row in self.rows(add.deletion_vector):
+                mask[row] = False
+            where = self._paths.resolve(add.path)
+            # not URL-encoded: readers join it with file_uris()
+            uri = where if "://" in where else f"file://{where}"
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([uri], pa.large_string()), pa.array([mask], VECTOR_SCHEMA.field(1).type)],
+                schema=VECTOR_SCHEMA,
+            )
+
+    def num_rows(self, add: Add) -> int:
+        """How many rows a data file has, deleted ones included."""
+        stats = parse_stats(add.stats)
+        if stats is not None and stats.num_records is not None:
+            return stats.num_records
+        import pyarrow.parquet as pq
+
+        path = self._paths.resolve(add.path)
+        folder, name = self._root, path.removeprefix(self._root).lstrip("/")
+        if is_absolute(add.path):
+            folder, _, name = path.rpartition("/")
+        with open_store(folder, self._options).open(name) as file:
+            return int(pq.read_metadata(file).num_rows)
+
+
+def stock_schema(schema_string: str) -> deltalake.Schema:
+    """A table's schema as delta-rs has it.
+
+    Raises:
+        ProtocolError: delta-rs does not know a type of it.
+    """
+    try:
+        return deltalake.Schema.from_json(schema_string)
+    except ValueError as error:
+        raise ProtocolError(
+            f"delta-rs cannot read the table's schema: {str(error)[:300]}",
+            suggestion="read an older version of the table, or have its writer mend the schema",
+        ) from error
+
+
+def arrow_schema(schema_string: str, *, large: bool = False) -> pa.Schema:
+    """The Arrow schema of a table, as delta-rs itself gives it."""
+    return pa.schema(stock_schema(schema_string).to_arrow(as_large_types=large))
