@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.drop_in.convert import convert_to_deltalake
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.drop_in.query_builder import QueryBuilder
-    from deltalakedb.table.writer import write_deltalake
+    from deltalakedb.table.write.write import write_deltalake
     from deltalakedb.transfer.export import ExportReport, export_table
     from deltalakedb.transfer.findings import VerifyReport
     from deltalakedb.transfer.follow import FollowReport, follow_table
@@ -78,7 +78,7 @@ else:
             "rollback_import": "deltalakedb.transfer.rollback",
             "unregister": "deltalakedb.registration",
             "verify_table": "deltalakedb.transfer.verify",
-            "write_deltalake": "deltalakedb.table.writer",
+            "write_deltalake": "deltalakedb.table.write.write",
         },
     )
 

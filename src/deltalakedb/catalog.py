@@ -23,7 +23,8 @@ from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.writer import create_table, write_deltalake
+from deltalakedb.table.write.create import create_table
+from deltalakedb.table.write.write import write_deltalake
 from deltalakedb.transfer.importer import import_table
 from deltalakedb.uri import parse_uri, validate_table_name
 

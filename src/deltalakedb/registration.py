@@ -19,7 +19,8 @@ from deltalakedb.table.drop_in.query_builder import register_table
 from deltalakedb.table.drop_in.raw_table import RawSqlTable
 from deltalakedb.table.drop_in.storage_handler import DeltaStorageHandler
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.writer import create_table, write_deltalake
+from deltalakedb.table.write.create import create_table
+from deltalakedb.table.write.write import write_deltalake
 from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:

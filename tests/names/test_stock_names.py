@@ -124,7 +124,7 @@ def test_a_name_that_nobody_has_is_an_attribute_error(module: str) -> None:
 
 
 def test_our_modules_come_before_those_of_stock() -> None:
-    code = "import deltalakedb; assert deltalakedb.exceptions.DeltaSqlError and deltalakedb.table.read.scan"
+    code = "import deltalakedb; assert deltalakedb.exceptions.DeltaSqlError and deltalakedb.table.sources"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

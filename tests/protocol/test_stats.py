@@ -23,7 +23,7 @@ from deltalakedb.protocol.stats import (
     parse_stats,
     stats_leaves,
 )
-from deltalakedb.table.write_plan import WritePlan, plan_for
+from deltalakedb.table.write.plan import WritePlan, plan_for
 
 
 def stats_of(name: str, low: object, high: object | None = None) -> FileStats:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import deltalakedb
 from deltalakedb import (
     Catalog,
     DeltaTable,
@@ -150,6 +151,7 @@ def test_queries_read_the_published_log_and_else_fetch_what_they_need(
 ) -> None:
     uri = f"{catalog_uri}?table=t&location={bucket.at('t')}"
     write_deltalake(uri, ids(1, 2), storage_options=bucket.options)
+    deltalakedb.register().close()  # stock's takes SQL-backed tables from then on
 
     def asked(table: DeltaTable) -> list[int]:
         made = builder().register("t", table)

@@ -12,7 +12,7 @@ from deltalake import BloomFilterProperties, ColumnProperties, CommitProperties,
 
 from deltalakedb.protocol.actions import Format, Metadata, Protocol
 from deltalakedb.protocol.log import Snapshot
-from deltalakedb.table.eligibility import eligible
+from deltalakedb.table.write.plan import eligible
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FIELDS: list[dict[str, Any]] = [

@@ -17,8 +17,8 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
 )
 from deltalakedb.protocol.partition import HIVE_NULL
-from deltalakedb.table import file_set
-from deltalakedb.table.parquet import arrow_source, write_files
+from deltalakedb.table.write import parquet as file_set
+from deltalakedb.table.write.parquet import arrow_source, write_files
 from support.appends import (
     data_files,
     direct_append,

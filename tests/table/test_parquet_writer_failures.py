@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     StorageError,
     UnsupportedOperationError,
 )
-from deltalakedb.table.parquet import write_files
+from deltalakedb.table.write.parquet import write_files
 from support.appends import data_files, direct_append, empty_table
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from deltalakedb.aio.streams import Batches, Stream
 from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableOptimizer, open_table
 from deltalakedb.aio.threads import Threads
 from deltalakedb.aio.wrapping import awaits_function, awaits_with_table
-from deltalakedb.table import writer
 from deltalakedb.table.drop_in import convert
+from deltalakedb.table.write import write as writer
 from deltalakedb.transfer import export, follow, importer, many, plan, rollback, status, verify
 
 __all__ = [

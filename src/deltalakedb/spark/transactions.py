@@ -12,7 +12,7 @@ from deltalakedb.spark.scratch import frame_over
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writing import Wish
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.new_tables import Wishes
+from deltalakedb.table.write.create import Wishes
 
 if TYPE_CHECKING:
     import os

@@ -18,9 +18,9 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import Hooks
-from deltalakedb.table.new_tables import quiet
 from deltalakedb.table.operations import call, candidates, plus, recounted, staged
 from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.write.create import quiet
 
 if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata

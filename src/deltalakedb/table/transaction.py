@@ -32,7 +32,6 @@ from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
-from deltalakedb.table.new_tables import PLAIN, quiet, taken_out
 from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import undo
@@ -46,7 +45,8 @@ from deltalakedb.table.work import (
     settle,
     tell_nothing_written,
 )
-from deltalakedb.table.writer import create_with, known_mode, write_to
+from deltalakedb.table.write.create import PLAIN, create_with, known_mode, quiet, taken_out
+from deltalakedb.table.write.write import write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.reads import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
-    from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
+    from deltalakedb.table.write.create import Wishes
     from deltalakedb.uri import Address
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes

@@ -3,7 +3,7 @@
 from deltalake.writer import BloomFilterProperties, ColumnProperties, WriterProperties
 
 from deltalakedb.table.drop_in.convert import convert_to_deltalake
-from deltalakedb.table.writer import write_deltalake
+from deltalakedb.table.write.write import write_deltalake
 
 __all__ = [
     "BloomFilterProperties",

@@ -15,7 +15,7 @@ from deltalakedb.exceptions import TableExistsError
 from deltalakedb.metastore import commits, outbox
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType, parse_schema
-from deltalakedb.table.new_tables import taken_out
+from deltalakedb.table.write.create import taken_out
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog

@@ -14,10 +14,9 @@ from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.in_flight import WORK_FOLDER
-from deltalakedb.table.new_tables import taken_out
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.writer import create_or_replace, create_with, exists, open_existing
+from deltalakedb.table.write.create import create_or_replace, create_with, exists, open_existing, taken_out
 from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:

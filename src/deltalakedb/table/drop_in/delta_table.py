@@ -141,7 +141,7 @@ class DeltaTable(deltalake.DeltaTable):
             options["raise_if_key_not_exists"] = raise_if_key_not_exists
         if not is_deltasql(table_uri):
             return cast("Self", super().create(table_uri, schema, **options))
-        from deltalakedb.table.writer import create_table
+        from deltalakedb.table.write.create import create_table
 
         create_table(str(table_uri), schema, **options)
         return cls(table_uri, storage_options=storage_options)

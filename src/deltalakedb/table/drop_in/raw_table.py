@@ -349,7 +349,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Write rows, for stock code that was handed this table."""
-        from deltalakedb.table.writer import write_to
+        from deltalakedb.table.write.write import write_to
 
         write_to(
             self.refreshed(),

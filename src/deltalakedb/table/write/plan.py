@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
+from deltalakedb.protocol.features import check_writable, reader_features, writer_features
+from deltalakedb.protocol.properties import MAPPING_MODE
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -19,12 +24,14 @@ from deltalakedb.protocol.schema import (
 from deltalakedb.protocol.stats import INDEXED_COLUMNS, STATS_COLUMNS, stats_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from deltalake import ColumnProperties, WriterProperties
 
     from deltalakedb.protocol.actions import Metadata
+    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["Column", "StatLeaf", "WritePlan", "casts_for", "plan_for"]
 
 _STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -266,3 +273,239 @@ def _fits_primitive(source: pa.DataType, wanted: PrimitiveType) -> bool:
         whole = source.precision - source.scale
         return bool(0 <= source.scale <= scale and whole <= precision - scale)
     return False
+
+
+#: features that ask nothing of an append, or only what is checked below
+_KNOWN: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+    }
+)
+#: what a writer must compute or check by itself
+_RULES: Final = ("delta.constraints.", "delta.invariants")
+_MAPPING: Final = "delta.columnMapping."
+#: options that say nothing about data files, and those that are looked at here
+_SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
+_READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
+
+
+def eligible(
+    snapshot: Snapshot,
+    arrow_schema: pa.Schema,
+    options: Mapping[str, Any] | None = None,
+    *,
+    also: Collection[str] = (),
+) -> str | None:
+    """Why an append cannot be written directly, or None where it can.
+
+    Args:
+        snapshot: The table.
+        arrow_schema: The data's schema.
+        options: The arguments of ``write_deltalake``, by name; those that are None do not count.
+        also: Writer features that the caller takes care of in the commit, such as ``rowTracking``.
+
+    Example:
+        >>> eligible(snapshot, data.schema, {"schema_mode": "merge"})  # doctest: +SKIP
+        'the option schema_mode is set'
+    """
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    if options and (reason := _options(options, metadata.partition_columns)) is not None:
+        return reason
+    for key, value in metadata.configuration.items():
+        if key.startswith(_RULES):
+            return f"the table has the rule {key}"
+        if key == MAPPING_MODE and value not in (None, "none"):
+            return "the table has column mapping"
+    if metadata.format.provider != "parquet":
+        return f"the table's files are {metadata.format.provider}"
+    reason = _protocol(
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        protocol.reader_features,
+        protocol.writer_features,
+        frozenset(also),
+    ) or _schema(metadata.schema_string)
+    if reason is not None:
+        return reason
+    plan = plan_for(metadata)
+    if isinstance(plan, str):
+        return plan
+    casts = casts_for(metadata, arrow_schema)
+    return casts if isinstance(casts, str) else None
+
+
+def _options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) -> str | None:
+    for name, value in options.items():
+        if value is not None and name not in _SILENT and name not in _READ:
+            return f"the option {name} is set"
+    named = options.get("partition_by")
+    if named is not None and ((named,) if isinstance(named, str) else tuple(named)) != partitioned_by:
+        return "the option partition_by differs from the table"
+    size = options.get("target_file_size")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        return f"the option target_file_size is {size!r}"
+    made = parquet_options(options.get("writer_properties"))
+    return f"the writer properties ask for {made}" if isinstance(made, str) else None
+
+
+@lru_cache(maxsize=128)
+def _protocol(
+    reader: int,
+    writer: int,
+    readers: tuple[str, ...] | None,
+    writers: tuple[str, ...] | None,
+    also: frozenset[str],
+) -> str | None:
+    protocol = Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=readers,
+        writer_features=writers,
+    )
+    needed = writer_features(protocol) | reader_features(protocol)
+    if unknown := needed - _KNOWN - also:
+        return f"the table needs {', '.join(sorted(unknown))}"
+    try:
+        check_writable(protocol, also=also | {"identityColumns"})
+    except DeltaSqlError as e:
+        return e.message
+    return None
+
+
+@lru_cache(maxsize=256)
+def _schema(schema_string: str) -> str | None:
+    return _rules(parse_schema(schema_string), top=True)
+
+
+def _rules(kind: DataType, *, top: bool = False) -> str | None:
+    """What a type asks of its writer beyond its values: generated or identity columns, inner NOT NULLs."""
+    if isinstance(kind, ArrayType):
+        return "an array refuses nulls" if not kind.contains_null else _rules(kind.element_type)
+    if isinstance(kind, MapType):
+        if not kind.value_contains_null:
+            return "a map refuses null values"
+        return _rules(kind.key_type) or _rules(kind.value_type)
+    if not isinstance(kind, StructType):
+        return None
+    for f in kind.fields:
+        if not f.nullable and not top:
+            return f"the nested field {f.name!r} refuses nulls"
+        for key in f.metadata:
+            if key.startswith("delta.") and not key.startswith(_MAPPING):
+                return f"the column {f.name!r} has {key}"
+        if (reason := _rules(f.type)) is not None:
+            return reason
+    return None
+
+
+_COMPRESSION: Final = re.compile(r"([A-Z0-9_]+)(?:\((\d+)\))?")
+#: the name in the properties -> pyarrow's, the file name's part, and the levels that both sides know
+_CODECS: Final[Mapping[str, tuple[str, str, range]]] = {
+    "UNCOMPRESSED": ("none", "", range(0)),
+    "SNAPPY": ("snappy", ".snappy", range(0)),
+    "GZIP": ("gzip", ".gz", range(1, 10)),
+    "BROTLI": ("brotli", ".br", range(12)),
+    "ZSTD": ("zstd", ".zstd", range(1, 23)),
+    "LZ4_RAW": ("lz4", ".lz4raw", range(0)),
+}
+_ROWS: Final = 1024 * 1024
+_TRUNCATE: Final = 64
+
+
+class ParquetOptions(NamedTuple):
+    """How files are written."""
+
+    #: keyword arguments of ``pyarrow.parquet.ParquetWriter``
+    writer: Mapping[str, Any]
+    #: how file names end
+    suffix: str
+    #: rows in a row group
+    rows: int
+    #: bytes of a string that statistics keep
+    truncate: int
+
+    def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
+        """The keyword arguments for a file of which some columns have neither statistics nor a dictionary.
+
+        Args:
+            columns: The file's leaf columns by Parquet's names.
+            odd: The numbers of those.
+        """
+        writer = dict(self.writer)
+        if odd:
+            rest = [name for number, name in enumerate(columns) if number not in odd]
+            writer["write_statistics"] = rest
+            writer["use_dictionary"] = rest if writer.get("use_dictionary", True) else False
+        return writer
+
+
+_COMMON: Final[Mapping[str, Any]] = {
+    # the table's schema says what the columns are; a second one in each file would only cost
+    "store_schema": False,
+    # as Spark and delta-rs do: 4 or 8 bytes for short decimals
+    "store_decimal_as_integer": True,
+}
+_DEFAULT: Final = ParquetOptions({**_COMMON, "compression": "snappy"}, ".snappy.parquet", _ROWS, _TRUNCATE)
+
+
+def parquet_options(properties: WriterProperties | None) -> ParquetOptions | str:
+    """The options for the properties given, or what in them cannot be said to pyarrow."""
+    if properties is None:
+        return _DEFAULT
+    # properties without a compression mean none: what delta-rs makes of them
+    match = _COMPRESSION.fullmatch(properties.compression or "UNCOMPRESSED")
+    codec = _CODECS.get(match[1]) if match else None
+    if match is None or codec is None:
+        return f"compression {properties.compression}"
+    name, part, levels = codec
+    writer: dict[str, Any] = {**_COMMON, "compression": name}
+    if match[2] is not None:
+        if int(match[2]) not in levels:
+            return f"compression {properties.compression}"
+        writer["compression_level"] = int(match[2])
+    for theirs, ours in (
+        ("data_page_size_limit", "data_page_size"),
+        ("dictionary_page_size_limit", "dictionary_pagesize_limit"),
+        ("write_batch_size", "write_batch_size"),
+    ):
+        if (number := getattr(properties, theirs)) is not None:
+            if number < 1:
+                return f"{theirs} {number}"
+            writer[ours] = number
+    if properties.data_page_row_count_limit is not None:
+        return "data_page_row_count_limit"
+    if properties.column_properties:
+        return "column_properties"
+    if (reason := _column(properties.default_column_properties, writer)) is not None:
+        return reason
+    rows, truncate = properties.max_row_group_size, properties.statistics_truncate_length
+    if rows is not None and rows < 1:
+        return f"max_row_group_size {rows}"
+    if truncate is not None and truncate < 1:
+        return f"statistics_truncate_length {truncate}"
+    return ParquetOptions(writer, f"{part}.parquet", rows or _ROWS, truncate or _TRUNCATE)
+
+
+def _column(column: ColumnProperties | None, writer: dict[str, Any]) -> str | None:
+    if column is None:
+        return None
+    bloom = column.bloom_filter_properties
+    if bloom is not None and bloom.set_bloom_filter_enabled is not False:
+        return "bloom_filter_properties"
+    if column.encoding is not None:
+        return f"encoding {column.encoding}"
+    if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
+        return f"statistics_enabled {column.statistics_enabled}"
+    writer["write_page_index"] = column.statistics_enabled == "PAGE"
+    if column.dictionary_enabled is not None:
+        writer["use_dictionary"] = column.dictionary_enabled
+    return None

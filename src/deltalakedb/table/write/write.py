@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import deltalake
 import pyarrow as pa
+from deltalake import Transaction
 
-from deltalakedb.commit.changes import NewTable
-from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
-    AddressError,
-    ArgumentTypeError,
     ConflictError,
-    InvalidArgumentError,
     SchemaError,
-    TableExistsError,
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table import memory
-from deltalakedb.table.direct import append
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out
-from deltalakedb.table.operations import call, removes, rewrite, submit
-from deltalakedb.table.parquet import arrow_source
-from deltalakedb.table.places import normal_location, place_for
-from deltalakedb.table.refusals import Concerned
-from deltalakedb.table.roots import root_at
+from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.in_flight import in_flight
+from deltalakedb.table.operations import rewrite
+from deltalakedb.table.places import normal_location
+from deltalakedb.table.roots import undo
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.staging import Scratch
 from deltalakedb.table.work import AutoCommit, Work
+from deltalakedb.table.write.create import (
+    Mode,
+    Wishes,
+    create_with,
+    exists,
+    known_mode,
+    open_existing,
+    quiet,
+    replace_or_append,
+    taken_out,
+)
+from deltalakedb.table.write.parquet import arrow_source, write_files
+from deltalakedb.table.write.plan import eligible
 from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from deltalakedb.metastore.values import OpenTable
-    from deltalakedb.table.work import Sink
-    from deltalakedb.uri import Address
+    from deltalake import CommitProperties
 
-Mode = Literal["error", "append", "overwrite", "ignore"]
-_MODES = ("error", "append", "overwrite", "ignore")
+    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.protocol.actions import Action, Add
+    from deltalakedb.table.hooks import Hooks
+    from deltalakedb.uri import Address
 
 
 def write_deltalake(
@@ -199,15 +207,6 @@ def _remember(table: TableHandle, opened: OpenTable) -> None:
         memory.forget(table.database, table.name)
 
 
-def known_mode(mode: str) -> str:
-    """A mode, which may be written in capitals; one that there is not is refused."""
-    if not isinstance(mode, str):
-        raise ArgumentTypeError(f"a mode is a text, not {mode!r}")
-    if (known := mode.lower()) not in _MODES:
-        raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
-    return known
-
-
 def write_to(
     table: TableHandle, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
 ) -> None:
@@ -233,177 +232,101 @@ def write_to(
     # beside an append, a predicate is what every new row must meet
     run = partial(stock, data=data, mode=mode, predicate=predicate, **quiet(options))
     # stock leaves the properties of an existing table alone
-    _without_files(table, mode, run, Wishes(hooks=wishes.hooks))
+    replace_or_append(table, mode, run, Wishes(hooks=wishes.hooks))
 
 
-def create_table(
-    table_uri: str,
-    schema: Any,
+def append(
+    table: TableHandle,
+    data: Any,
+    options: dict[str, Any],
     *,
-    mode: str = "error",
-    storage_options: dict[str, str] | None = None,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    **options: Any,
-) -> None:
-    """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    wishes = taken_out(options)
-    stock: Any = deltalake.DeltaTable.create
-    create_or_replace(
-        table_uri,
-        mode,
-        lambda target, how: stock(target, schema, mode=how, **quiet(options)),
-        comment=comment,
-        tags=tags,
-        storage_options=storage_options,
-        wishes=wishes,
+    hooks: Hooks = DEFAULT,
+    check: Callable[[], None] | None = None,
+) -> Any | None:
+    """Append directly where that is certain to give what delta-rs would.
+
+    Args:
+        table: The open table.
+        data: Arrow data of any kind.
+        options: The arguments of ``write_deltalake``.
+        hooks: What is to follow the commit.
+        check: Called while the files are written; if it raises, they are deleted and nothing is committed.
+
+    Returns:
+        None where it was done, else the data, unread, for delta-rs to write.
+    """
+    source = arrow_source(data)
+    properties = options.get("commit_properties")
+    if properties is not None and not _only_transactions(properties):
+        return source
+    snapshot = table.source.snapshot
+    if eligible(snapshot, source.schema, options, also=OURS) is not None:
+        return source
+    root = table.root
+    begun = time.monotonic()
+    failpoint("data.before")
+    with in_flight(root.location), ExitStack() as stack:
+        checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
+        adds = write_files(
+            source,
+            root=root,
+            snapshot=snapshot,
+            target_file_size=options.get("target_file_size"),
+            writer_properties=options.get("writer_properties"),
+            fsync=table.database.engine.config.publish.fsync,
+            also=OURS,
+            flushes=table.target.flushes,
+        )
+        failpoint("data.after")
+        txns = [
+            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
+            for t in (properties.app_transactions or () if properties is not None else ())
+        ]
+        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        files = root.placed(a.path for a in adds)
+        if checking is not None and (failure := checking.exception()) is not None:
+            undo(files)
+            raise failure
+        table.submit(
+            Work(
+                table.row,
+                actions,
+                snapshot,
+                NOTHING,
+                files,
+                fresh=True,
+                root=root,
+                hooks=hooks,
+            )
+        )
+    return None
+
+
+def _only_transactions(properties: CommitProperties) -> bool:
+    """Whether a commit is to hold nothing but application transactions; delta-rs judges the rest."""
+    retries = properties.max_commit_retries
+    return (
+        not properties.custom_metadata
+        and (retries is None or (isinstance(retries, int) and retries >= 0))
+        and all(isinstance(t, Transaction) for t in properties.app_transactions or ())
     )
 
 
-def create_or_replace(
-    table_uri: str,
-    mode: str,
-    operation: Callable[[str, str], object],
-    *,
-    in_place: bool = False,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    wishes: Wishes = PLAIN,
-) -> None:
-    """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
-
-    Args:
-        table_uri: The table's address.
-        mode: What to do where there is a table already.
-        operation: Runs delta-rs in a folder and in a mode.
-        in_place: The data files lie under the table's root already.
-        comment: A new table's comment in the registry.
-        tags: A new table's tags in the registry.
-        storage_options: Options for the object store.
-        wishes: What is wanted of us rather than of delta-rs.
-    """
-    mode = known_mode(mode)
-    address = parse_uri(table_uri)
-    table = open_existing(address, storage_options)
-    if table is None:
-        create_with(
-            Database.open(address),
-            address.table or "",
-            address.location,
-            lambda target: operation(target, mode),
-            in_place=in_place,
-            comment=comment,
-            tags=tags,
-            storage_options=storage_options,
-            wishes=wishes,
-        )
-    elif mode in ("error", "append"):
-        raise exists(table)
-    elif mode == "overwrite":
-        table.check_location(address.location)
-        table.require_folder()
-        _without_files(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
-
-
-def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
-    """The table at an address, or None where there is none."""
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
-    try:
-        options = None if storage_options is None else dict(storage_options)
-        table = address.catalog.with_table(address.table)
-        found = TableHandle.open(table, storage_options=options)
-    except TableMissingError as error:  # or the whole catalog
-        if error.context.get("dropped"):
-            raise
-        return None
-    found.one_shot = True
-    return found
-
-
-def create_with(
-    database: Database,
-    name: str,
-    location: str | None,
-    operation: Callable[[str], object],
-    *,
-    in_place: bool = False,
-    names: Callable[[], Mapping[str, str]] | None = None,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    sink: Sink | None = None,
-    free: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    wishes: Wishes = PLAIN,
-) -> None:
-    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
-
-    ``free`` says that its name will be free by then, ``names`` what the files are really called.
-    """
-    database.ensure()
-    place = place_for(database, name, location)
-    registry.refuse_taken(database, name, place, free=free)
-    root = root_at(place, storage_options, database.engine.config)
-    if next(root.store.list(LOG_FOLDER), None) is not None:
-        raise TableExistsError(
-            f"there is a plain Delta table at {place} already",
-            table=name,
-            suggestion="take it over with import_table(path, address), or choose another location",
-        )
-    failpoint("data.before")
-    with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder), Concerned(name, place, hint=wishes.hint))
-        harvest = scratch.harvest(after=-1)
-        if in_place:
-            harvest = harvest.in_place(names() if names is not None else {})
-        moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
-        failpoint("data.after")
-        new = NewTable(name, place, comment=comment, tags=tags or {})
-        actions = granted(harvest.actions, wishes, database.engine.config, place)
-        work = Work(
-            new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks, kept=wishes.kept
-        )
-        (sink or AutoCommit(database)).submit(work)
-
-
-def _without_files(
-    table: TableHandle,
-    mode: str,
-    operation: Callable[[str], object],
-    wishes: Wishes = PLAIN,
-    *,
-    in_place: bool = False,
-) -> None:
-    """Run an operation that needs none of the table's files: an append, or a full overwrite.
-
-    A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
-    """
-    snapshot = table.source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS)
-    failpoint("data.before")
-    with Scratch.for_writing(table.root, table=table.name) as scratch:
-        scratch.lay(snapshot)
-        call(operation, str(scratch.folder), Concerned.at(table))
-        harvest = scratch.harvest(after=snapshot.version)
-        if in_place:
-            harvest = harvest.in_place()
-        if mode == "append":
-            submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
-            return
-        config = table.database.engine.config
-        actions = granted(harvest.actions, wishes, config, table.row.location, before=snapshot.metadata)
-        whole = replace(harvest, steps=(actions,))
-        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=wishes.hooks)
-
-
-def exists(table: TableHandle) -> TableExistsError:
-    """The error that says so."""
-    return TableExistsError(
-        f"the table {table.name!r} already exists at {table.row.location}",
-        table=table.name,
-        version=table.version,
-        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:
+    """The commitInfo of an append, with the keys that delta-rs gives it."""
+    counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
+    by = {"partitionBy": encode_json(list(partition_columns))} if partition_columns else {}
+    return CommitInfo(
+        extra={
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", **by},
+            "operationMetrics": {
+                "num_added_files": len(adds),
+                "num_removed_files": 0,
+                "num_partitions": 0,  # always, as delta-rs has it
+                "num_added_rows": sum(counts),
+                "execution_time_ms": int((time.monotonic() - begun) * 1000),
+                "num_retries": 0,
+            },
+        }
     )
