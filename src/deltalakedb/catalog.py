@@ -19,7 +19,7 @@ from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
-from deltalakedb.table.garbage import Garbage, collect
+from deltalakedb.table.maintenance.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction

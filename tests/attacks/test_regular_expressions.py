@@ -20,7 +20,7 @@ from deltalakedb.protocol.properties import check_properties, duration_ms
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.redaction import redact
 from deltalakedb.storage.remote import _cleaned
-from deltalakedb.table.refusals import without_scratch
+from deltalakedb.table.scratch import without_scratch
 from deltalakedb.uri import parse_uri
 from support.actions import SCHEMA
 

@@ -23,7 +23,7 @@ from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import ConflictError, StorageMissingError, TableFolderMissingError
 from deltalakedb.metastore.database import close_all
-from deltalakedb.table import vacuum as vacuum_module
+from deltalakedb.table.maintenance import vacuum as vacuum_module
 from support.lake import files_below
 
 PARTS = ("a", "b c", None)

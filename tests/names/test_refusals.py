@@ -11,7 +11,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import exceptions as ours
-from deltalakedb.table.refusals import Concerned, refusals, without_scratch
+from deltalakedb.table.scratch import Concerned, refusals, without_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

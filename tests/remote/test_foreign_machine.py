@@ -25,7 +25,7 @@ from deltalakedb import Catalog, write_deltalake
 from deltalakedb.config import Config
 from deltalakedb.exceptions import ConflictError, StorageMissingError, TableFrozenError
 from deltalakedb.metastore.database import close_all
-from deltalakedb.table import vacuum as vacuum_module
+from deltalakedb.table.maintenance import vacuum as vacuum_module
 from support.lake import ids, ids_of
 from support.s3 import s3_options
 

@@ -13,8 +13,8 @@ from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
 from deltalakedb.config import Config
 from deltalakedb.exceptions import ClockSkewError, TableFrozenError
 from deltalakedb.storage import open_store
-from deltalakedb.table import orphans
-from deltalakedb.table import vacuum as vacuum_module
+from deltalakedb.table.maintenance import live_files as orphans
+from deltalakedb.table.maintenance import vacuum as vacuum_module
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from deltalakedb.commit.committer import commit
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.operations import removes
+from deltalakedb.table.scratch import removes
 from deltalakedb.uri import parse_uri
 from support.lake import root_of
 

@@ -25,10 +25,10 @@ from deltalakedb.metastore import vacuumed
 from deltalakedb.metastore.database import Database
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.storage import open_store
-from deltalakedb.table import restoring
-from deltalakedb.table import vacuum as vacuum_module
+from deltalakedb.table import restore as restoring
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, operation_folders, work_name
+from deltalakedb.table.maintenance import vacuum as vacuum_module
 from deltalakedb.uri import parse_uri
 from support.feeds import FEED
 from support.lake import ids, ids_of, root_of

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, WriterProperties, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, DeltaError
-from deltalakedb.table.bins import Candidate, bins
 from deltalakedb.table.handle import require_handle
+from deltalakedb.table.optimize import Candidate, bins
 from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.table.refusals import refusals
+from deltalakedb.table.scratch import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deltalakedb.table.refusals import Concerned
+    from deltalakedb.table.scratch import Concerned
 
 #: what Spark says if the name of an error is Delta's, and it looks among its own
 _UNKNOWN: Final = "Cannot find main error class"

@@ -14,12 +14,17 @@ from deltalakedb.metastore.snapshots import open_table
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.spark.shares import spread, watched
-from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.in_flight import in_flight_since
-from deltalakedb.table.orphans import data_files, linked, oldest_orphan, top_level
-from deltalakedb.table.referenced import references
-from deltalakedb.table.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
+from deltalakedb.table.maintenance.live_files import (
+    Deletable,
+    data_files,
+    linked,
+    oldest_orphan,
+    references,
+    top_level,
+)
+from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

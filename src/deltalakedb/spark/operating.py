@@ -17,8 +17,7 @@ from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.operations import submit
-from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.scratch import Concerned, submit
 from deltalakedb.uri import Address
 
 if TYPE_CHECKING:

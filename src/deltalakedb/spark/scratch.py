@@ -28,7 +28,7 @@ from deltalakedb.spark.sight import check_seen, runs_here
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.lending import LENT, Absolute
-from deltalakedb.table.staging import Harvest, Scratch
+from deltalakedb.table.scratch import Harvest, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

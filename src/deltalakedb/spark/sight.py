@@ -11,7 +11,7 @@ from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationErro
 from deltalakedb.extras import require
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.table.places import is_local
-from deltalakedb.table.presence import missing
+from deltalakedb.table.restore import missing
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from deltalakedb.spark.streaming import OPTIONS, StreamReader
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.read.scan import arrow_schema, conformed, known, raw_table
-from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.roots import root_at
+from deltalakedb.table.scratch import Concerned, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

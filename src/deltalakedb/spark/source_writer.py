@@ -22,9 +22,9 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.spark.sight import check_here, unseen
 from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.operations import in_partitions_of, removes
 from deltalakedb.table.read.scan import arrow_schema
 from deltalakedb.table.roots import root_at, undo
+from deltalakedb.table.scratch import in_partitions_of, removes
 from deltalakedb.table.work import Work, tell_nothing_written
 from deltalakedb.table.write.parquet import not_direct, write_files
 from deltalakedb.table.write.plan import eligible

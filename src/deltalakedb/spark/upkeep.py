@@ -10,8 +10,8 @@ from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_single, check_type
 from deltalakedb.spark.operating import column_name, opened, operate, path_name
 from deltalakedb.table.arguments import epoch_ms
-from deltalakedb.table.restoring import restored
-from deltalakedb.table.vacuum import vacuum as delete_files
+from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
+from deltalakedb.table.restore import restored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,10 +21,9 @@ from deltalakedb.spark.scratch import SparkScratch, check_shared, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
-from deltalakedb.table.operations import in_partitions_of, removes, submit
 from deltalakedb.table.places import place_for
-from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
+from deltalakedb.table.scratch import Concerned, in_partitions_of, removes, submit
 from deltalakedb.table.work import tell_nothing_written
 from deltalakedb.table.write.create import Wishes, create_with, exists, known_mode, open_existing
 from deltalakedb.uri import Address, parse_uri

@@ -20,18 +20,19 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.table import altering, deleting, file_actions, log_upkeep, optimizing, repairing, restoring
+from deltalakedb.table import alter, dml, optimize, restore
 from deltalakedb.table.arguments import instant_ms, whole_number
+from deltalakedb.table.dml import MergePlan
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import QUIET, Hooks
-from deltalakedb.table.merging import MergePlan
-from deltalakedb.table.operations import rewrite
+from deltalakedb.table.maintenance import log_files
+from deltalakedb.table.maintenance.vacuum import vacuum
 from deltalakedb.table.places import url_of
 from deltalakedb.table.read import add_actions, change_feed, scan
 from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
+from deltalakedb.table.scratch import rewrite
 from deltalakedb.table.sources import LARGEST
-from deltalakedb.table.vacuum import vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ def _alteration(name: str, doc: str) -> Callable[..., None]:
         given = signature.bind(None, *args, **options)
         hooks = given.arguments.pop("post_commithook_properties", None)
         _, *rest = given.args
-        altering.alter(
+        alter.alter(
             self.refreshed(),
             lambda raw: getattr(raw, name)(*rest, **given.kwargs, post_commithook_properties=QUIET),
             hooks=Hooks.of(hooks),
@@ -281,7 +282,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Delete rows."""
-        return deleting.delete(
+        return dml.delete(
             self.refreshed(),
             predicate,
             lambda raw, meant: raw.delete(meant, writer_properties, commit_properties, QUIET),
@@ -382,7 +383,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Put small files together."""
-        return optimizing.compact(
+        return optimize.compact(
             self.refreshed(),
             partition_filters,
             target_size,
@@ -414,7 +415,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Order rows along a curve through columns."""
-        return optimizing.z_order(
+        return optimize.z_order(
             self.refreshed(),
             z_order_columns,
             partition_filters,
@@ -444,7 +445,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Commit files that lie there already."""
-        file_actions.hand_in(
+        dml.commit_existing_files(
             self.refreshed(),
             mode,
             partitions_filters,
@@ -464,7 +465,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> str:
         """Go back to an older version."""
-        metrics = restoring.restore(
+        metrics = restore.restore(
             self.refreshed(),
             target,
             ignore_missing_files=ignore_missing_files,
@@ -482,7 +483,7 @@ class RawSqlTable:
     ) -> str:
         """Remove files that are missing."""
         return json.dumps(
-            repairing.repair(
+            restore.repair(
                 self.refreshed(),
                 dry_run=dry_run,
                 commit_properties=commit_properties,
@@ -528,7 +529,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Add constraints that every row fulfils."""
-        altering.add_constraint(
+        alter.add_constraint(
             self.refreshed(),
             lambda raw: raw.add_constraints(constraints, commit_properties, QUIET),
             hooks=Hooks.of(post_commithook_properties),
@@ -542,7 +543,7 @@ class RawSqlTable:
         post_commithook_properties: _Hooks = None,
     ) -> None:
         """Set properties."""
-        altering.set_properties(
+        alter.set_properties(
             self.refreshed(),
             properties,
             must_exist=raise_if_not_exists,
@@ -554,19 +555,19 @@ class RawSqlTable:
 
     def create_checkpoint(self) -> None:
         """Write a checkpoint of the open version."""
-        log_upkeep.create_checkpoint(self.handle)
+        log_files.create_checkpoint(self.handle)
 
     def cleanup_metadata(self) -> None:
         """Delete log files that have served their time."""
-        log_upkeep.cleanup_metadata(self.handle)
+        log_files.cleanup_metadata(self.handle)
 
     def compact_logs(self, starting_version: int, ending_version: int) -> None:
         """Write a log compaction file."""
-        log_upkeep.compact_logs(self.handle, starting_version, ending_version)
+        log_files.compact_logs(self.handle, starting_version, ending_version)
 
     def generate(self) -> None:
         """Write symlink manifests."""
-        log_upkeep.generate(self.handle)
+        log_files.generate(self.handle)
 
 
 def rows(handle: TableHandle, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:

@@ -22,8 +22,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats
 from deltalakedb.storage.local import storage_error
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.refusals import Concerned, refusals
-from deltalakedb.table.staging import cautious
+from deltalakedb.table.scratch import Concerned, cautious, refusals
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:

@@ -42,11 +42,9 @@ from deltalakedb.protocol.rules import (
 from deltalakedb.protocol.upgrades import FENCE, with_features
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
-from deltalakedb.table.operations import call, removes, submit
 from deltalakedb.table.places import is_local, place_for
-from deltalakedb.table.refusals import Concerned
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.staging import Scratch
+from deltalakedb.table.scratch import Concerned, Scratch, call, removes, submit
 from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.uri import parse_uri
 

@@ -28,9 +28,9 @@ from deltalakedb.table import memory
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import in_flight
-from deltalakedb.table.operations import rewrite
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import undo
+from deltalakedb.table.scratch import rewrite
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.table.write.create import (

@@ -1,13 +1,19 @@
-"""A merge in the making: clauses are written down, and delta-rs sees them once the files are chosen."""
+"""Changing rows and files by delta-rs in a scratch table: delete, merge, and commits of existing files."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pyarrow as pa
+from deltalake._internal import PyQueryBuilder
 
 from deltalakedb.exceptions import InvalidArgumentError, PredicateError
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.predicate import (
     Unknown,
     conjunction,
@@ -16,16 +22,22 @@ from deltalakedb.protocol.predicate import (
     referenced_columns,
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
+from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.hooks import Hooks
-from deltalakedb.table.operations import call, candidates, plus, recounted, staged
-from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.hooks import DEFAULT, Hooks
+from deltalakedb.table.scratch import Concerned, Stage, call, candidates, plus, recounted, rewrite
 from deltalakedb.table.write.create import quiet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake._internal import RawDeltaTable
+
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.reads import ReadSet
     from deltalakedb.table.handle import TableHandle
+    from deltalakedb.table.scratch import Harvest
 
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
@@ -70,7 +82,7 @@ class MergePlan:
         where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else self._table.source.num_files() - len(adds)
-        with staged(self._table, adds, reads) as stage:
+        with Stage(self._table, adds, reads) as stage:
 
             def run(raw: Any) -> str:
                 builder = raw.create_merge_builder(**quiet(options))
@@ -105,3 +117,81 @@ def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None
         if alone and not isinstance(part, Unknown):
             mine.append(map_columns(part, lambda path: path[1:]))
     return conjunction(mine) if mine else None
+
+
+_NOTHING = "false"
+
+
+def delete(
+    table: TableHandle,
+    predicate: str | None,
+    run: Callable[[RawDeltaTable, str | None], str],
+    *,
+    hooks: Hooks = DEFAULT,
+) -> str:
+    """Delete the rows that a predicate is true of.
+
+    delta-rs deletes every row where it works a predicate out to be NULL, as ``nullif('', '') = name`` is.
+    What the planner of files understands is safe; of the rest the query planner is asked first.
+
+    Args:
+        table: The open table.
+        predicate: What is true of the rows to delete; None for every row.
+        run: Calls delta-rs with a predicate.
+        hooks: What is to follow the commit.
+    """
+    where = table.where_or_all(predicate)
+    doubtful = predicate is not None and (where is None or not referenced_columns(where))
+
+    def on(stage: Stage) -> str:
+        nothing = doubtful and _is_empty(stage.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
+        return run(stage.raw, _NOTHING if nothing else predicate)
+
+    return rewrite(table, where, on, hooks=hooks)
+
+
+def _is_empty(raw: RawDeltaTable, sql: str) -> bool:
+    """Whether a query's plan says that no row comes of it; no plan means that delta-rs is to judge."""
+    with suppress(Exception):
+        builder = PyQueryBuilder(None)
+        builder.register("t", raw)
+        plans = pa.table(builder.execute(f"EXPLAIN {sql}").read_all())
+        return any(plan.startswith("EmptyRelation") for plan in plans["plan"].to_pylist())
+    return False
+
+
+def commit_existing_files(
+    table: TableHandle,
+    mode: str,
+    filters: Any,
+    run: Callable[[RawDeltaTable], Any],
+    *,
+    hooks: Hooks = DEFAULT,
+) -> None:
+    """Commit actions on files that lie under the table's root already.
+
+    Args:
+        table: The open table.
+        mode: ``"overwrite"`` removes the files that the filters leave, or all.
+        filters: Partition filters.
+        run: Calls delta-rs on the scratch table.
+        hooks: What is to follow the commit.
+    """
+    adds: list[Add] = []
+    reads: ReadSet = NOTHING
+    if mode == "overwrite":
+        adds, reads = candidates(table, table.where_or_all(filters))
+    with Stage(table, adds, reads) as stage:
+        call(run, stage.raw, Concerned.at(table))
+        harvest = stage.harvest()
+        stage.submit(hooks, harvest.in_place(_below_root(table, harvest)))
+
+
+def _below_root(table: TableHandle, harvest: Harvest) -> dict[str, str]:
+    """What files are called whose paths begin with a slash and mean the root, as those of pyarrow may."""
+    paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
+    return {
+        path: path.lstrip("/")
+        for path in paths
+        if path.startswith("/") and not (table.root.is_local and Path(path).exists())
+    }

@@ -10,11 +10,9 @@ from deltalakedb.metastore import commits, snapshots
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
-from deltalakedb.table.orphans import orphans
+from deltalakedb.table.maintenance.live_files import Deletable, orphans, references
 from deltalakedb.table.places import is_local
-from deltalakedb.table.referenced import references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Restoring a table to an older version: the difference of two versions, read from SQL."""
+"""Going back to an older version, and taking files that are gone out of a table."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.metastore import files, snapshots, vacuumed
+from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
+from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.paths import canonical_path, encode_path, file_below
+from deltalakedb.protocol.paths import canonical_path, encode_path, file_below, relative_to
 from deltalakedb.protocol.properties import number_or
-from deltalakedb.protocol.reads import EVERYTHING
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
+from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.commit_notes import notes
+from deltalakedb.table.commit_info import notes
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.operations import removes
-from deltalakedb.table.presence import missing
+from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import SqlSource, from_log
 from deltalakedb.table.work import Work
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 #: column ids are never used again, not even after a restore
@@ -213,3 +216,70 @@ def _metadata(now: Metadata, then: Metadata) -> Metadata:
     if max(highest) == highest[1]:
         return then
     return replace(then, configuration={**then.configuration, _HIGHEST_COLUMN: str(highest[0])})
+
+
+def repair(
+    table: TableHandle,
+    *,
+    dry_run: bool,
+    commit_properties: deltalake.CommitProperties | None = None,
+    hooks: Hooks = DEFAULT,
+) -> dict[str, Any]:
+    """Find live files that are missing, and remove them from the table.
+
+    A dry run refuses what the real run refuses.
+
+    Args:
+        table: The open table.
+        dry_run: Only find them.
+        commit_properties: Custom metadata and application transactions.
+        hooks: What is to follow the commit.
+
+    Returns:
+        The metrics, under the names and in the forms that delta-rs gives them.
+
+    Raises:
+        TableFrozenError: Files are missing, and the table is frozen, or its log is ahead of the catalog.
+    """
+    snapshot = table.source.snapshot
+    if not dry_run:
+        check_writable(snapshot.protocol, table=table.name, also=OURS)
+    # whoever adds or removes files meanwhile does not stand in the way: only the missing ones are touched
+    with table.source.without_tracking():
+        paths = table.source.scan(("path",)).column("path").to_pylist()
+        gone = missing(table.root, paths)
+        lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
+    if gone and table.row.settings.get(POLICY) != ADOPT:
+        danger = "the missing files may no longer be part of the table"
+        refuse_strangers(table.database, table.row, table.root.options, danger=danger)
+    metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
+    if lost:
+        actions: list[Action] = [*notes("FSCK", {}, metrics, commit_properties), *removes(lost)]
+        table.submit(Work(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
+    return metrics
+
+
+#: from so many files on, a store is listed once instead of being asked about each
+_LIST_FROM = 500
+
+
+def missing(root: Root, paths: Sequence[str]) -> list[str]:
+    """The files, spelled as the log spells them, that are not there any more.
+
+    Args:
+        root: The table's root.
+        paths: Paths of the log.
+    """
+    listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
+    gone = []
+    for path in paths:
+        place = root.paths.resolve(path)
+        below = relative_to(root.location, path)
+        if below is None:
+            folder, _, name = place.rpartition("/")
+            there = open_store(folder or "/", root.options).exists(name)
+        else:
+            there = root.store.exists(below) if listed is None else below in listed
+        if not there:
+            gone.append(path)
+    return gone

@@ -18,8 +18,7 @@ from deltalakedb.protocol.reads import EVERYTHING, NOTHING
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, ROW_TRACKING, is_on, with_row_columns
 from deltalakedb.protocol.upgrades import used_features, with_features
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.operations import call, staged
-from deltalakedb.table.refusals import Concerned
+from deltalakedb.table.scratch import Concerned, Stage, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +77,7 @@ def set_properties(
     about = Concerned.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
-        with staged(table, (), NOTHING) as stage:
+        with Stage(table, (), NOTHING) as stage:
             call(lambda raw: run(raw, others, True), stage.raw, about)
     known = must_exist and not ours
     _alter(table, lambda raw: run(raw, properties, known), hooks, about=about, features=features)
@@ -95,7 +94,7 @@ def _alter(
 ) -> None:
     before = table.source.snapshot
     adds = table.source.adds() if validated else ()
-    with staged(table, adds, EVERYTHING if validated else NOTHING) as stage:
+    with Stage(table, adds, EVERYTHING if validated else NOTHING) as stage:
         call(run, stage.raw, about or Concerned.at(table))
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)

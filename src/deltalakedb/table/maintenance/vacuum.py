@@ -25,11 +25,16 @@ from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.deletable import Deletable
 from deltalakedb.table.in_flight import in_flight_since
-from deltalakedb.table.orphans import linked, orphans
-from deltalakedb.table.presence import missing
-from deltalakedb.table.referenced import file_names, needed_by, references
+from deltalakedb.table.maintenance.live_files import (
+    Deletable,
+    file_names,
+    linked,
+    needed_by,
+    orphans,
+    references,
+)
+from deltalakedb.table.restore import missing
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import Work
 

@@ -1,0 +1,1 @@
+"""Deleting files that are no longer needed, and looking after the log."""
