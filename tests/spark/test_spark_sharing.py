@@ -13,7 +13,7 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.spark.expressions import _unlogged
 from deltalakedb.spark.scratch import _for_spark, log_parts, spark_path
-from deltalakedb.table.lending import Absolute
+from deltalakedb.table.roots.local import Absolute
 
 PARTS = "spark.databricks.delta.snapshotPartitions"
 

@@ -27,7 +27,7 @@ from deltalakedb.protocol.upgrades import FENCE
 from deltalakedb.spark.sight import check_seen, runs_here
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
-from deltalakedb.table.lending import LENT, Absolute
+from deltalakedb.table.roots.local import LENT, Absolute
 from deltalakedb.table.scratch import Harvest, Scratch
 
 if TYPE_CHECKING:

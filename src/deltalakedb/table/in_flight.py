@@ -9,12 +9,12 @@ and which folders nobody will ever take away.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import socket
-import sys
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,9 +25,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.places import is_local
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,8 +153,6 @@ def in_flight_since(root: str) -> int | None:
 
 def _hold(root: str) -> int | None:
     """The root, opened and locked together with whoever else is at work; None where that cannot be done."""
-    if sys.platform == "win32":
-        return None
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -173,7 +168,7 @@ def _hold(root: str) -> int | None:
 
 def _is_held(root: str) -> bool:
     """Whether an operation holds the root's lock; short ones are waited for."""
-    if sys.platform == "win32" or not Path(root).is_dir():
+    if not Path(root).is_dir():
         return False
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     until = time.monotonic() + _PATIENCE_S

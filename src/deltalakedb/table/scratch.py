@@ -44,9 +44,9 @@ from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.lending import LENT
 from deltalakedb.table.places import url_of
 from deltalakedb.table.roots import root_at
+from deltalakedb.table.roots.local import LENT
 from deltalakedb.table.unreadable import unreadable
 from deltalakedb.table.work import Work
 
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.roots import PlacedFile, Root
+    from deltalakedb.table.roots import PlacedFile, Root, WorkFolder
     from deltalakedb.table.sources import Source
-    from deltalakedb.table.work_folders import WorkFolder
 
 _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
@@ -303,7 +302,7 @@ class Scratch:
         fresh = all(a.path in new for a in actions if isinstance(a, Add))
         return Harvest(real, tuple(decode_path(p) for p in new), fresh)
 
-    def place(self, files: Sequence[str], *, fsync: bool) -> list[PlacedFile]:
+    def place(self, files: Sequence[str], *, fsync: bool) -> Sequence[PlacedFile]:
         """Bring new files under the table's root; what was brought, so that it can be undone."""
         return self.root.take(self.folder, files, fsync=fsync)
 

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.table.roots import Root
+    from deltalakedb.table.roots import Root, WorkFolder
     from deltalakedb.table.sources import Source
-    from deltalakedb.table.work_folders import WorkFolder
 
 #: with one of these features a file may hold variants in pieces, and need not
 _SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import PrimitiveType
     from deltalakedb.storage.flushes import Flushes
-    from deltalakedb.table.new_files import NewFile, NewFiles
-    from deltalakedb.table.roots import Root
+    from deltalakedb.table.roots import NewFile, NewFiles, Root
     from deltalakedb.table.write.plan import Column, ParquetOptions, StatLeaf, WritePlan
 
 
