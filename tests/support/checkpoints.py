@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
+from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
 from deltalakedb.protocol.codec import encode_json
 
 if TYPE_CHECKING:
