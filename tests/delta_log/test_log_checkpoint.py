@@ -200,7 +200,7 @@ WRITERS = {
 def test_a_checkpoint_alone_gives_what_the_commits_gave(
     store: Store, kind: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint.iter_checkpoint, "__kwdefaults__", {"kinds": None, "batch_rows": batch})
+    monkeypatch.setattr(checkpoint, "BATCH_ROWS", batch)
     wanted = state(fresh(store), 3), state(fresh(store))
     WRITERS[kind](store, 3)
     drop_commits(store, 3)
@@ -223,10 +223,11 @@ def test_tombstones_that_a_checkpoint_dropped_do_not_come_back(store: Store) -> 
         assert [r.path for r in reader.tombstones(version)] == dead
 
 
-def test_a_checkpoint_comes_in_batches(store: Store) -> None:
+def test_a_checkpoint_comes_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "BATCH_ROWS", 2)
     write_classic(store, 3)
     found = list_log(store).checkpoints[3][0]
-    sizes = [len(batch) for batch in checkpoint.iter_checkpoint(store, found, batch_rows=2)]
+    sizes = [len(batch) for batch in checkpoint.iter_checkpoint(store, found)]
     assert max(sizes) <= 2
     assert sum(sizes) == len(rows_of(store, 3))
 
@@ -429,7 +430,7 @@ def test_json_statistics_win_and_struct_ones_are_not_even_read(store: Store) -> 
     schema = SCHEMA.set(1, pa.field("add", pa.struct([*ADD, ("stats_parsed", STATS)])))
     rows = [{"add": add(f"f{n}").to_dict() | {"stats_parsed": PARSED}} for n in range(4)]
     file = pq.ParquetFile(io.BytesIO(parquet(rows, schema)))
-    columns = checkpoint.wanted_columns(file, None)
+    columns = checkpoint._columns_for(file, None)
     assert "add.stats" in columns
     assert "add.stats_parsed" not in columns
     assert "add.partitionValues_parsed" not in columns

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.delta_log.checkpoint import is_whole
+from deltalakedb.delta_log.checkpoint import is_complete
 from deltalakedb.delta_log.checkpoint_schema import DELETION_VECTOR, REMOVE, STRING_MAP, checkpoint_schema
 from deltalakedb.delta_log.checkpoint_stats import parsed_partitions, parsed_stats
 from deltalakedb.delta_log.last_checkpoint import LastCheckpoint
@@ -171,7 +171,7 @@ def put_parquet(
                 counts[kind] += table.num_rows
         failpoint("checkpoint.before_put")
         created = store.put_file(path, local)
-        if not created and not is_whole(store, Checkpoint(-1, (store.head(path),))):
+        if not created and not is_complete(store, Checkpoint(-1, (store.head(path),))):
             created = store.put_file(path, local, new=False)
     return counts, created
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.checkpoint import is_whole, named_sidecars
+from deltalakedb.delta_log.checkpoint import is_complete, named_sidecars
 from deltalakedb.delta_log.listing import Checkpoint, last_checkpoint, listing_of
 from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER, parse_name
 from deltalakedb.delta_log.times import file_times, newest_at
@@ -138,7 +138,7 @@ def clean_log(
         retention=retention,
         times=times,
         needed_from=needed_from,
-        whole=lambda checkpoint: is_whole(store, checkpoint),
+        whole=lambda checkpoint: is_complete(store, checkpoint),
     )
     for meta in () if dry_run else plan.delete:
         store.delete(meta.path)

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.checkpoint import is_whole, iter_checkpoint
+from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_info import find_commit_info
 from deltalakedb.delta_log.large_commits import is_large, large_commit_info
 from deltalakedb.delta_log.listing import LogListing, list_log, merged
@@ -199,7 +199,7 @@ class FileTxnLogReader:
         """The newest whole checkpoint that leads to a version, or None where JSON alone must do."""
         listing, version = self._known(version)
         for plan in listing.plans(version):
-            if plan.checkpoint is None or is_whole(self._store, plan.checkpoint):
+            if plan.checkpoint is None or is_complete(self._store, plan.checkpoint):
                 return None if plan.checkpoint is None else plan.checkpoint.version
         raise LogCorruptError(
             "no whole checkpoint leads to the version, and its commits are not all there",
@@ -217,7 +217,7 @@ class FileTxnLogReader:
         """
         candidates = self._current().checkpoints.get(version, ())
         for checkpoint in candidates:
-            if is_whole(self._store, checkpoint):
+            if is_complete(self._store, checkpoint):
                 return iter_checkpoint(self._store, checkpoint)
         if candidates:
             raise LogCorruptError(
