@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
 from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
 from deltalakedb.delta_log.listing import last_checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from deltalakedb.config import get_config
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
-from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
