@@ -30,10 +30,9 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
-    from deltalakedb.catalog import Catalog
-    from deltalakedb.config import Config
-    from deltalakedb.logs import open_log
+    from deltalakedb.catalog import Catalog, open_log
     from deltalakedb.registration import register, unregister
+    from deltalakedb.settings import Config
     from deltalakedb.table.convert import convert_to_deltalake
     from deltalakedb.table.delta_table import DeltaTable
     from deltalakedb.table.query_builder import QueryBuilder
@@ -54,7 +53,7 @@ else:
         "deltalake",
         {
             "Catalog": "deltalakedb.catalog",
-            "Config": "deltalakedb.config",
+            "Config": "deltalakedb.settings",
             "DeltaTable": "deltalakedb.table.delta_table",
             "ExportReport": "deltalakedb.transfer.export",
             "FollowReport": "deltalakedb.transfer.follow",
@@ -72,7 +71,7 @@ else:
             "import_status": "deltalakedb.transfer.status",
             "import_table": "deltalakedb.transfer.importer",
             "import_tables": "deltalakedb.transfer.many",
-            "open_log": "deltalakedb.logs",
+            "open_log": "deltalakedb.catalog",
             "plan_import": "deltalakedb.transfer.plan",
             "register": "deltalakedb.registration",
             "rollback_import": "deltalakedb.transfer.rollback",

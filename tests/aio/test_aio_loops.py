@@ -194,7 +194,7 @@ def test_a_cancelled_transaction_leaves_no_trace(catalog_uri: str, tmp_path: Pat
 @sqlite
 def test_a_transaction_cancelled_while_it_begins_gives_its_connection_back(catalog_uri: str) -> None:
     async def work() -> None:
-        config = deltalakedb.config.Config(pool={"max_size": 1, "timeout_s": 5})
+        config = deltalakedb.settings.Config(pool={"max_size": 1, "timeout_s": 5})
         async with aio.Catalog(catalog_uri, config=config, create=True) as catalog:
             for _ in range(3):
                 beginning = asyncio.create_task(catalog.transaction().__aenter__())

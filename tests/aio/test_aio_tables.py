@@ -10,8 +10,8 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.config import Config, get_config, use_config
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError, TableMissingError
+from deltalakedb.settings import Config, get_config, use_config
 from support.lake import ids
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ Example:
     ...     print(batch.num_rows)
 """
 
-from deltalakedb import logs
+from deltalakedb import catalog
 from deltalakedb.aio.catalogs import Catalog, Mirror, Transaction, TxnLog
 from deltalakedb.aio.streams import Batches, Stream
 from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableOptimizer, open_table
@@ -46,7 +46,7 @@ __all__ = [
 
 write_deltalake = awaits_with_table(writer.write_deltalake, DeltaTable)
 convert_to_deltalake = awaits_function(convert.convert_to_deltalake)
-open_log = awaits_function(logs.open_log, lambda log: TxnLog._of(log, Threads()))
+open_log = awaits_function(catalog.open_log, lambda log: TxnLog._of(log, Threads()))
 follow_table = awaits_function(follow.follow_table)
 import_table = awaits_function(importer.import_table)
 import_tables = awaits_function(many.import_tables)

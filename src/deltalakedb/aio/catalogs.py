@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from deltalakedb.address import parse_uri
 from deltalakedb.aio.spark import SparkTransaction
 from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
@@ -16,16 +17,15 @@ from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.mirror.reconciler import ReconcilerThread
     from deltalakedb.protocol.reads import Isolation
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 T = TypeVar("T")
 

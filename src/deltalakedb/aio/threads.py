@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from deltalakedb.config import get_config
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
