@@ -8,7 +8,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import add_aliases, stock_getattr
 from deltalakedb._version import __version__
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.status import ImportStatus, import_status
     from deltalakedb.transfer.verify import verify_table
 else:
-    __getattr__ = names_of(
+    add_aliases()
+    __getattr__ = stock_getattr(
         __name__,
         "deltalake",
         {
