@@ -39,8 +39,7 @@ def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Leas
         imports.require(database, session, lease)
         if receipt.kind == "tail":
             for statement in statements("unratify", dialect).values():
-                if not statement.only or dialect in statement.only:
-                    session.run(statement, (row.table_id, receipt.begins))
+                session.run(statement, (row.table_id, receipt.begins))
         elif receipt.ends < receipt.begins:  # the first version's state, on which everything else stood
             _drop_all(database, session, row)
         else:
@@ -52,12 +51,10 @@ def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Leas
 
 def _drop_all(database: Database, session: Session, row: ImportRow) -> None:
     for statement in statements("drop", database.dialect.name).values():
-        if not statement.only or database.dialect.name in statement.only:
-            session.run(statement, (row.table_id,))
+        session.run(statement, (row.table_id,))
 
 
 def _drop_between(database: Database, session: Session, first: int, last: int) -> None:
-    for name in ("drop side rows between", "drop files between"):
-        statement = database.sql("imports", name)
-        if not statement.only or database.dialect.name in statement.only:
+    for name, statement in statements("imports", database.dialect.name).items():
+        if name in ("drop side rows between", "drop files between"):
             session.run(statement, (first, last))

@@ -220,6 +220,9 @@ def begin(
             row.actor,
             now,
             now,
+            None,
+            None,
+            None,
             "{}",
         )
         session.run(database.sql("imports", "insert"), values)

@@ -200,13 +200,7 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
     if rows and rows[0][-1] is not None:
         session.take_time(max(row[-1] for row in rows))
-    return {
-        row[0]: LockedTable(
-            table_from_row(row), seq, metadata, protocol, bool(frozen), shape, sha256, published, bool(paused)
-        )
-        for row in rows
-        for seq, metadata, protocol, frozen, shape, sha256, published, paused, _ in [row[TABLE_COLUMNS:]]
-    }
+    return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
 
 
 def set_comment(database: Database, name: str, comment: str | None) -> None:
@@ -241,8 +235,7 @@ def forget(session: Session, table: Table) -> None:
     """Delete every row of a table whose head the transaction holds; data files and `_delta_log` stay."""
     engine = session.engine.dialect.name
     for statement in statements("drop", engine).values():
-        if not statement.only or engine in statement.only:
-            session.run(statement, (table.table_id,))
+        session.run(statement, (table.table_id,))
     audit.record(
         session,
         "drop table",
@@ -309,7 +302,7 @@ def set_setting(database: Database, name: str, value: str | None) -> None:
 
 
 def _table(row: Row) -> Table:
-    return table_from_row(row, published=row[TABLE_COLUMNS])
+    return table_from_row(row)
 
 
 def for_change(database: Database, session: Session, name: str) -> Table:

@@ -41,8 +41,8 @@ def advance(database: Database, name: str, opened: OpenTable) -> OpenTable:
         row = session.row(database.sql("snapshots", "head"), (old.version, old.timestamp, name))
         if row is None:
             raise registry.missing(database, session, name)
-    table = table_from_row(row, published=row[TABLE_COLUMNS])
-    metadata_since, protocol_since, known = row[TABLE_COLUMNS + 1 :]
+    table = table_from_row(row)
+    metadata_since, protocol_since, known = row[TABLE_COLUMNS:]
     before = opened.table
     same = (table.table_id, table.created_at) == (before.table_id, before.created_at) and known is not None
     if same and max(metadata_since, protocol_since) <= old.version <= table.head.version:
@@ -116,8 +116,8 @@ def domains(database: Database, table: Table, version: int) -> Mapping[str, Doma
 
 
 def _opened(row: Row, asked: int | None) -> OpenTable:
-    table = table_from_row(row, published=row[TABLE_COLUMNS])
-    version, timestamp, metadata, protocol = row[TABLE_COLUMNS + 1 :]
+    table = table_from_row(row)
+    version, timestamp, metadata, protocol = row[TABLE_COLUMNS:]
     if version is None or version < table.head.first_version or version > table.head.version:
         raise missing_version(table, asked if asked is not None else version)
     if metadata is None or protocol is None:

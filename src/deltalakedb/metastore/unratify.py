@@ -30,8 +30,7 @@ def take_back(database: Database, session: Session, locked: LockedTable, first: 
     """
     table, before, dialect = locked.table, first - 1, database.dialect.name
     for statement in statements("unratify", dialect).values():
-        if not statement.only or dialect in statement.only:
-            session.run(statement, (table.table_id, first))
+        session.run(statement, (table.table_id, first))
     when = session.row(database.sql("commits", "one"), (table.table_id, before))
     totals = session.row(database.sql("files", "totals at"), (table.table_id, before, before))
     since = session.row(database.sql("snapshots", "state versions"), (table.table_id, table.table_id))

@@ -16,6 +16,7 @@ from arro3.core import Array, DataType
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CatalogAccessError
 from deltalakedb.metastore.own_sql import QUESTIONS, first_word, no_question
+from deltalakedb.metastore.statements import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,6 +71,10 @@ class Session(abc.ABC):
     """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
 
     engine: Engine
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+        return statements(noun, self.engine.dialect.name)[name]
 
     @abc.abstractmethod
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
