@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
 from deltalakedb.delta_log.large_commits import iter_pieces
-from deltalakedb.metastore.file_rows import path_hash
+from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.digest import FileDigest

@@ -53,18 +53,7 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch = ?;
 -- name: drop receipts
 DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 
--- name: other files
--- whether any file belongs to somebody else
-SELECT 1 FROM dl_files WHERE table_id <> ? LIMIT 1;
-
 -- name: insert table
 -- under the id that was reserved
 INSERT INTO dl_tables (table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
-
--- name: drop side rows between
--- only: sqlite, postgres
-DELETE FROM dl_file_json WHERE file_id BETWEEN ? AND ?;
-
--- name: drop files between
-DELETE FROM dl_files WHERE file_id BETWEEN ? AND ?;

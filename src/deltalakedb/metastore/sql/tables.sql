@@ -59,7 +59,8 @@ UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
 -- name: set tags
 UPDATE dl_tables SET tags = ?, updated_at = ? WHERE table_id = ?;
 
--- name: set settings
+-- name: set setting
+-- the settings of one table, as a whole
 UPDATE dl_tables SET settings = ?, updated_at = ? WHERE table_id = ?;
 
 -- name: set state
