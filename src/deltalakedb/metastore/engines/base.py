@@ -8,14 +8,15 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CatalogAccessError
-from deltalakedb.metastore.own_sql import QUESTIONS, first_word, no_question
+from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,10 +67,61 @@ class Durability:
     suggestion: str | None = None
 
 
+class SessionSource(Protocol):
+    """A `Database`, which opens a session for each call, or a `Session` that is open already.
+
+    Functions of this room take one, so that the same function serves a caller that only has the catalog and
+    one that is inside a transaction.
+    """
+
+    @property
+    def dialect(self) -> Dialect:
+        """The engine's facts."""
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+
+    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+
+    def read(self) -> AbstractContextManager[Session]:
+        """A session for several queries."""
+
+    def write(self) -> AbstractContextManager[Session]:
+        """A session inside one transaction."""
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A session inside a transaction that a power cut may undo."""
+
+
 class Session(abc.ABC):
     """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
 
     engine: Engine
+
+    @property
+    def dialect(self) -> Dialect:
+        """The engine's facts."""
+        return self.engine.dialect
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+        return statements(noun, self.engine.dialect.name)[name]
+
+    def read(self) -> AbstractContextManager[Self]:
+        """This session, for functions that take a `SessionSource`."""
+        return nullcontext(self)
+
+    def write(self) -> AbstractContextManager[Self]:
+        """This session: the caller's transaction goes on."""
+        return nullcontext(self)
+
+    def relaxed_write(self) -> AbstractContextManager[Self]:
+        """This session: the caller's transaction goes on."""
+        return nullcontext(self)
 
     @abc.abstractmethod
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:

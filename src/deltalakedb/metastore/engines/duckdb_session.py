@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.engines.base import literal
 from deltalakedb.metastore.engines.gathered import GatheredSession
-from deltalakedb.metastore.own_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -34,7 +34,7 @@ from deltalakedb.metastore.engines.forks import ForkGate
 from deltalakedb.metastore.engines.gathered import GatheredSession
 from deltalakedb.metastore.engines.pool import Pool
 from deltalakedb.metastore.engines.turn import Turn
-from deltalakedb.metastore.own_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
