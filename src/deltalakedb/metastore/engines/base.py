@@ -14,7 +14,7 @@ import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CatalogAccessError
+from deltalakedb.exceptions import CatalogAccessError, CatalogCorruptError, CatalogNotFoundError
 from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
 
@@ -291,10 +291,6 @@ class Engine(abc.ABC):
         """What is wrong with how the database keeps text, where anything is."""
         return None
 
-    def describe(self) -> dict[str, Any]:
-        """Facts about the connection for people, without secrets."""
-        return {"engine": self.dialect.name, "address": self.address.to_uri()}
-
 
 def is_there(path: Path) -> bool:
     """Whether there is a database file; CatalogAccessError if that cannot be seen."""
@@ -308,6 +304,41 @@ def is_there(path: Path) -> bool:
             suggestion="check the rights of the file and of the folders above it",
         ) from error
     return True
+
+
+def prepare_file(path: Path, example: str, *, create: bool) -> bool:
+    """Check the place of a database file before it is opened; whether there is a file.
+
+    Args:
+        path: The file. The folders above it are created if there is none.
+        example: A file name, for the message.
+        create: Whether the settings allow a new catalog.
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - False without rights, which is reported below
+        raise CatalogCorruptError(
+            f"{path} is a folder, not a database file",
+            suggestion=f"end the address in a file name, for example …/{example}",
+        )
+    if is_there(path):
+        return True
+    if not create:
+        raise CatalogNotFoundError(
+            f"there is no catalog at {path}, and catalog.create is off",
+            suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+        )
+    make_folder(path.parent)
+    return False
+
+
+def make_folder(folder: Path) -> None:
+    """Create a catalog's folder; CatalogAccessError if that is not allowed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CatalogAccessError(
+            f"cannot create the catalog's folder {folder}: {os.strerror(error.errno or 0)}",
+            suggestion="check the path and its rights",
+        ) from error
 
 
 def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
