@@ -18,7 +18,7 @@ from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.places import normal_location
-from deltalakedb.table.read.scan import arrow_schema, check_files, published_table, raw_table
+from deltalakedb.table.read.scan import check_files, published_table, raw_table
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
@@ -100,15 +100,11 @@ class TableHandle:
             storage_options: Options for the object store.
         """
         address = parse_uri(table_uri).absolute()
-        if address.table is None:
-            raise InvalidArgumentError(
-                f"{address.to_uri()} is a catalog's address, not a table's",
-                suggestion="add ?table=NAME, or open it as Catalog(…)",
-            )
+        name = address.require_table()
         database = Database.open(address)
-        row, source = _opened(database, address.table, version, storage_options)
+        row, source = _opened(database, name, version, storage_options)
         if database.engine.config.publish.look_at_open and look_at_open(database, row):
-            row, source = _opened(database, address.table, version, storage_options)
+            row, source = _opened(database, name, version, storage_options)
         made = cls(
             address,
             database,
@@ -311,8 +307,7 @@ class TableHandle:
             predicate: The predicate as a user writes it.
             files_only: It selects files only: values are read in the types of their columns.
         """
-        metadata = self.snapshot.metadata
-        return predicate_of(predicate, metadata, arrow_schema(metadata.schema_string), files_only=files_only)
+        return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)
 
     def where_or_all(self, predicate: Any) -> Expr | None:
         """What an operation reads; None, for every row, also if only delta-rs understands the predicate."""

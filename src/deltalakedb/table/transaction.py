@@ -21,9 +21,9 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
-from deltalakedb.metastore.names import refuse_unpublished
 from deltalakedb.metastore.outbox import group
-from deltalakedb.metastore.own_sql import checked_statement
+from deltalakedb.metastore.registry import refuse_unpublished
+from deltalakedb.metastore.user_sql import checked_statement
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.protocol.log import Committed
 from deltalakedb.storage.flushes import Flushes
@@ -173,7 +173,7 @@ class Transaction:
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
-        found = self._tables.show(registry.list_in(self._database, self._active()))
+        found = self._tables.show(registry.list_tables(self._active()))
         return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
@@ -462,7 +462,7 @@ class Transaction:
         if (along := self._along.get(name)) is not None:
             return along
         with self._database.watched():
-            return snapshots.open_in(self._database, session, name)
+            return snapshots.open_table(session, name)
 
     def _exists(self, name: str) -> bool:
         try:
@@ -505,7 +505,7 @@ class Transaction:
             return None
         try:
             with self._database.watched():
-                self._along = snapshots.open_many(self._database, session, names) if names else {}
+                self._along = snapshots.open_many(session, names) if names else {}
         except BaseException:
             self._stack.close()
             raise
@@ -582,7 +582,7 @@ class Transaction:
         session = self._begin(likely=not self._read_only)
         if self._given_uuid and session is not None:
             try:
-                self._repeats = by_transaction(self._database, session, self.uuid) is not None
+                self._repeats = by_transaction(session, self.uuid) is not None
             except Exception:
                 self.rollback()  # nobody calls __exit__
                 raise

@@ -11,7 +11,6 @@ import deltalake
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
-    AddressError,
     ArgumentTypeError,
     InvalidArgumentError,
     TableExistsError,
@@ -282,13 +281,10 @@ def create_or_replace(
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
     """The table at an address, or None where there is none."""
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     try:
         options = None if storage_options is None else dict(storage_options)
-        table = address.catalog.with_table(address.table)
+        table = address.catalog.with_table(name)
         found = TableHandle.open(table, storage_options=options)
     except TableMissingError as error:  # or the whole catalog
         if error.context.get("dropped"):
