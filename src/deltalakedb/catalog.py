@@ -17,11 +17,11 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
-from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table

@@ -14,7 +14,7 @@ from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.mirror.mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
-from deltalakedb.table.retries import RETRIED, Retries
+from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
 from deltalakedb.uri import parse_uri
 

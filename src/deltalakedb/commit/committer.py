@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 import uuid
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from deltalakedb.metastore import commits, registry, winners
 from deltalakedb.metastore.names import change_names, still_there
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,8 +152,7 @@ def _until_answered(
                     raise
                 raise lost from error
             logger.info("transaction %s is begun again: %s", txn, error)
-            # jitter, so that those who collided do not meet again
-            time.sleep(random.uniform(0, _FIRST_WAIT * 2**attempt))  # noqa: S311
+            time.sleep(backoff(attempt, first=_FIRST_WAIT))
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -27,13 +27,13 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import leased, still_held
-from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def checkpoint_if_due(
         raise  # somebody else is writing it
     except Exception as error:
         told = error.message if isinstance(error, DeltaSqlError) else str(error)
-        note, wait = f"{type(error).__name__}: {told}", wait_ms(status.checkpoint_attempts)
+        note, wait = f"{type(error).__name__}: {told}", retry_in_ms(status.checkpoint_attempts)
         outbox.checkpoint_failed(database, status, note, retry_in_ms=wait)
         raise
     if not database.engine.config.publish.keep_bytes:

@@ -12,8 +12,8 @@ from deltalakedb.delta_log.names import commit_path, manifest_path
 from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, group_notes, outbox, registry
-from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 from deltalakedb.storage.together import NewObject
@@ -285,7 +285,7 @@ def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], 
         [member.table_id for member in failed],
         told,
         attempts=attempts + 1,
-        retry_in_ms=wait_ms(attempts),
+        retry_in_ms=retry_in_ms(attempts),
     )
 
 

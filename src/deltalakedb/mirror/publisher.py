@@ -23,10 +23,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox
-from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.groups import tell
 from deltalakedb.mirror.holes import fill
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
@@ -227,7 +227,7 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
             table.table_id,
             commit.version,
             f"{type(error).__name__}: {error.message}",
-            retry_in_ms=wait_ms(commit.attempts),
+            retry_in_ms=retry_in_ms(commit.attempts),
         )
     except DeltaSqlError as second:
         logger.warning("the failure could not be noted in the catalog: %s", second.message)

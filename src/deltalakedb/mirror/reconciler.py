@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -21,6 +20,7 @@ from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
 from deltalakedb.mirror.groups import write_missing
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -262,8 +262,8 @@ def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -
                 raise
             trouble += 1
             logger.warning("the reconciler waits: %s", error.message)
-        wait = interval if not trouble else min(60.0, interval * 2**trouble)
-        stop.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311 - so that several do not march in step
+        # jitter, so that several reconcilers do not run in step
+        stop.wait(backoff(trouble, first=interval, longest=max(60.0, interval), certain=0.8))
     return done
 
 
