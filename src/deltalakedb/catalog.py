@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.config import as_config, use_config
+from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
@@ -15,8 +17,6 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import files, names, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror.fencing import refuse_fenced
-from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of

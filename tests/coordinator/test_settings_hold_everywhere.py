@@ -48,7 +48,7 @@ def test_the_service_looks_ahead_on_object_stores_if_the_setting_says_so(
 ) -> None:
     bucket = store_servers.bucket("s3")
     location, options = f"{bucket.url}/t", bucket.options()
-    config = Config(publish={"look_ahead": look_ahead}, storage={"options": options})
+    config = Config(publish={"look_ahead": look_ahead}, storage={bucket.url: options})
     with Catalog(catalog_uri, config=config) as catalog:
         catalog.write("t", ids(0), location=location)
         deltalake.write_deltalake(location, ids(1), mode="append", storage_options=options)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import DeltaTable
-from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table.operations import removes
@@ -61,7 +61,7 @@ def commit_actions(uri: str, actions: list[Action]) -> int:
     """Commit actions as they are; the version they became."""
     table: Any = DeltaTable(uri)
     database = Database.open(parse_uri(uri))
-    done = commit(database, [TableChange(table._row, actions, table._source.snapshot)])
+    done = commit(database, CommitRequest([TableChange(table._row, [actions], table._source.snapshot)]))
     assert isinstance(done, list)
     assert isinstance(done[0], Committed)
     return done[0].version

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.mirror.reconciler import DUE, drain, seal
+from deltalakedb.mirror.checkpointer import DUE
+from deltalakedb.mirror.reconciler import drain, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.mirror.checkpointer import Checkpoints
+    from deltalakedb.mirror.checkpointer import CheckpointOptions
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class _Job:
 
     database: Database
     table: str
-    checkpoints: Checkpoints
+    checkpoints: CheckpointOptions
     storage_options: Mapping[str, str] | None
 
 
@@ -107,7 +108,7 @@ class BackgroundPublisher:
         self,
         database: Database,
         name: str,
-        checkpoints: Checkpoints = DUE,
+        checkpoints: CheckpointOptions = DUE,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""

@@ -17,7 +17,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due
 from deltalakedb.mirror.groups import write_missing
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.retry import backoff
@@ -32,10 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: commits held in memory at a time while a backlog is drained
 _AT_ONCE = 200
-#: checkpoints that are due are written, and the tables' properties decide the rest
-DUE = Checkpoints()
-NONE = Checkpoints(write=False)
-FORCED = Checkpoints(force=True)
+NONE = CheckpointOptions(write=False)
+FORCED = CheckpointOptions(force=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Pass:
 
     Attributes:
         published: Versions that were published.
-        checkpoints: Checkpoints that were written.
+        checkpoints: CheckpointOptions that were written.
         failed: Tables whose publishing failed in this pass.
         diverged: Tables that were frozen in this pass.
         frozen: Tables that are frozen, and so not published.
@@ -145,7 +143,7 @@ def reconcile(
     database: Database,
     name: str,
     *,
-    checkpoints: Checkpoints = DUE,
+    checkpoints: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Pass:
     """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
@@ -157,7 +155,7 @@ def drain(
     database: Database,
     name: str,
     *,
-    checkpoints: Checkpoints = DUE,
+    checkpoints: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[Pass, bool]:
     """Publish everything that waits of one table; what was done, and whether a checkpoint may be due."""
@@ -180,7 +178,10 @@ def drain(
 
 
 def seal(
-    database: Database, name: str, checkpoints: Checkpoints, storage_options: Mapping[str, str] | None = None
+    database: Database,
+    name: str,
+    checkpoints: CheckpointOptions,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Pass:
     """Write a table's checkpoint where one is due."""
     return _checkpoint(database, name, checkpoints, storage_options) or Pass()
@@ -189,7 +190,7 @@ def seal(
 def _checkpoint(
     database: Database,
     name: str,
-    asked: Checkpoints = DUE,
+    asked: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Pass | None:
     """Write a table's checkpoint where one is due; None where somebody else is at it."""

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from deltalake.table import Metadata as StockMetadata
 from deltalake.table import ProtocolVersions
 
+from deltalakedb.coordinator.follow_up import after_commit
+from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.coordinator.guard import look_at_open
 from deltalakedb.exceptions import (
     ArgumentRangeError,
     ArgumentTypeError,
@@ -18,8 +21,6 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.table.arrow_schemas import stock_schema
 from deltalakedb.table.delta_table import DeltaTable, warn_ignored
@@ -40,7 +41,7 @@ from deltalakedb.table.source import (
 )
 from deltalakedb.table.sql_reads import SqlReads
 from deltalakedb.table.whole_numbers import whole_number
-from deltalakedb.table.work import AutoCommit, after_commit
+from deltalakedb.table.work import AutoCommit
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class SqlDeltaTable(Outliving, SqlReads):
 
     def _require_folder(self) -> None:
         """Refuse to write where the folder of a published table is gone."""
-        require_folder(self._database, self._row, self._root.store)
+        require_writable(self._database, self._row, self._root.store)
 
     def _hand_on(self, work: Work) -> Committed | None:
         """Give work on this table to where its work goes, and show what became of it."""

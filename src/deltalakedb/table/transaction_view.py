@@ -6,7 +6,7 @@ import abc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.commit.changes import NewTable
+from deltalakedb.commit.request import NewTable
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import deltalake
 import pyarrow as pa
 
-from deltalakedb.commit.changes import NewTable
+from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
     AddressError,

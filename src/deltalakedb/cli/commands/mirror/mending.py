@@ -15,7 +15,7 @@ from deltalakedb.cli.options import changing, common
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.mirror.resolve import Resolved
+    from deltalakedb.mirror.rebase import Resolved
 
 
 @click.command("repair", short_help="Rewrite lost or damaged log files.")

@@ -1,18 +1,20 @@
-"""Resolving a divergence: their commits stay, ours that nobody outside ever saw go on top of them."""
+"""Rebase: foreign commits keep their versions, and ours that were never published go on top of them."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
+import operator
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
-from deltalakedb.commit.changes import TableChange
-from deltalakedb.commit.checker import data_conflict
-from deltalakedb.commit.versions import ratify_change
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.commit.conflicts import data_conflict
+from deltalakedb.commit.request import Recommitted, TableChange
+from deltalakedb.commit.versions import write_versions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -21,6 +23,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     LogGapError,
+    PredicateError,
     ProtocolError,
     UnsupportedOperationError,
 )
@@ -29,38 +32,230 @@ from deltalakedb.metastore import commits, group_notes, outbox, registry, snapsh
 from deltalakedb.metastore.file_rows import live_files
 from deltalakedb.metastore.files import read_some_in
 from deltalakedb.metastore.leases import leased, require
+from deltalakedb.mirror.commit_files import commit_file_state
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
-from deltalakedb.mirror.outside import copied
-from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from deltalakedb.mirror.outside import read_foreign
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import SPARKS
+from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING, Isolation
+from deltalakedb.protocol.rules import APPEND_ONLY, SPARKS, is_on
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.commit.changes import Copy
+    from deltalakedb.commit.request import Adopted
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.values import LockedTable, Table
-    from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.storage.store import Store
+    from deltalakedb.protocol.reads import ReadSet
 
 logger = logging.getLogger(__name__)
 
 _LEASE_MS = 2 * 60_000
 #: features that files keep which were written before; two writers may have counted to the same numbers
-_KEPT = SPARKS - {"identityColumns"}
+_KEPT_FEATURES = SPARKS - {"identityColumns"}
+
+
+# ---- our commits -----------------------------------------------------------------------------------------
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OurCommit:
+    """A commit of ours that nobody outside ever saw.
+
+    Attributes:
+        version: Its version before.
+        operation: What it did.
+        timestamp: When, in epoch milliseconds.
+        txn_uuid: The id of its transaction, which it keeps.
+    """
+
+    version: int
+    operation: str | None
+    timestamp: int | None
+    txn_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The same with its content."""
+
+    version: int
+    txn_uuid: str
+    reads: ReadSet
+    data: bytes
+
+    @property
+    def actions(self) -> list[Action]:
+        """What it consists of."""
+        return decode_commit(self.data, source=f"version {self.version}")
+
+    def told(self) -> OurCommit:
+        """What a person wants to know of it."""
+        info = next((a.extra for a in self.actions if isinstance(a, CommitInfo)), {})
+        operation, at = info.get("operation"), info.get("timestamp")
+        return OurCommit(
+            self.version,
+            None if operation is None else str(operation),
+            at if isinstance(at, int) else None,
+            self.txn_uuid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The commits of ours that one transaction made: they stand or fall together."""
+
+    txn_uuid: str
+    commits: tuple[Ours, ...]
+    versions: tuple[list[Action], ...]
+
+    @property
+    def every(self) -> list[Action]:
+        """All its actions."""
+        return [action for version in self.versions for action in version]
+
+    @property
+    def removed(self) -> frozenset[Key]:
+        """Files that it removes and did not add itself."""
+        every = self.every
+        return frozenset(a.key for a in every if isinstance(a, Remove)) - self.added
+
+    @property
+    def added(self) -> frozenset[Key]:
+        """Files that it adds."""
+        return frozenset(a.key for a in self.every if isinstance(a, Add))
+
+    @property
+    def reads(self) -> ReadSet:
+        """What it was made from."""
+        return functools.reduce(operator.or_, (o.reads for o in self.commits))
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """The level that it was checked under."""
+        found = next((a.extra.get("isolationLevel") for a in self.every if isinstance(a, CommitInfo)), None)
+        return cast("Isolation", found) if found in get_args(Isolation) else None
+
+
+def parts_of(ours: Sequence[Ours]) -> list[Part]:
+    """Our commits by transaction, in order."""
+    grouped = ((txn, tuple(group)) for txn, group in itertools.groupby(ours, key=lambda o: o.txn_uuid))
+    return [Part(txn, group, tuple(o.actions for o in group)) for txn, group in grouped]
+
+
+class Fitness:
+    """Tells, part by part, why one cannot stand on what others made of the table.
+
+    Args:
+        before: The table that our commits were made for.
+        after: What others made of it.
+    """
+
+    def __init__(self, before: Snapshot, after: Shape) -> None:
+        self._before = before
+        self._after = after
+        self._reshaped = False
+
+    def why_not(self, part: Part, live: frozenset[Key]) -> str | None:
+        """The reason, or None where it can.
+
+        Args:
+            part: The commits of one transaction.
+            live: Those of the files that it removes that are there now.
+        """
+        why = "it follows a change of ours that is lost" if self._reshaped else self._unfit(part.every)
+        if why is None and part.removed - live:
+            why = "a file that it removes is gone"
+        if why is not None:
+            self.lost(part)
+        return why
+
+    def lost(self, part: Part) -> None:
+        """Note that a part is lost: what was written after a change of the schema needs it."""
+        self._reshaped = self._reshaped or any(map(self._reshapes, part.every))
+
+    def _unfit(self, actions: Sequence[Action]) -> str | None:
+        was, now = self._before.metadata, self._after.metadata
+        if (was.schema_string, was.partition_columns) != (now.schema_string, now.partition_columns):
+            return "others changed the table's schema"
+        if self._before.protocol != self._after.protocol:
+            return "others changed the table's protocol"
+        if was != now and any(isinstance(a, Metadata | Protocol) for a in actions):
+            return "others changed the table's properties too"
+        if _constraints(was) != _constraints(now) and any(isinstance(a, Add) for a in actions):
+            return "others changed the table's constraints, which its rows may break"
+        if is_on(now, APPEND_ONLY) and any(isinstance(a, Remove) and a.data_change for a in actions):
+            return "it removes rows, and others made the table append-only"
+        return None
+
+    def _reshapes(self, action: Action) -> bool:
+        """Whether files that were written after an action may not fit without it."""
+        if isinstance(action, Metadata):
+            was = self._before.metadata
+            return (action.schema_string, action.partition_columns) != (
+                was.schema_string,
+                was.partition_columns,
+            )
+        return isinstance(action, Protocol)
+
+
+def _constraints(metadata: Metadata) -> dict[str, str | None]:
+    return {k: v for k, v in metadata.configuration.items() if k.startswith("delta.constraints.")}
+
+
+def checkable(reads: ReadSet, metadata: Metadata) -> ReadSet:
+    """A read set whose predicates fit a schema; everything if one names a column that is not in it."""
+    schema = parse_schema(metadata.schema_string)
+    try:
+        for where in reads.predicates:
+            to_physical(where, schema)
+    except PredicateError:
+        return EVERYTHING
+    return reads
+
+
+def read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
+    """Whether a read set may cover a row of some files, by their partitions and statistics."""
+    schema, reads = parse_schema(metadata.schema_string), checkable(reads, metadata)
+    filters = [FileFilter(to_physical(where, schema), column_types(schema)) for where in reads.predicates]
+    return any(
+        reads.whole
+        or add.key in reads.files
+        or any(f.may_match(parse_stats(add.stats), add.partition_values) for f in filters)
+        for add in files
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a table is, besides its files."""
+
+    metadata: Metadata
+    protocol: Protocol
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Shape:
+        """That of a snapshot."""
+        return cls(snapshot.metadata, snapshot.protocol)
+
+
+# ---- resolving -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +288,7 @@ class _Theirs:
     """A commit of the log in the place of ours, or after it; a large one has no more than its state here."""
 
     version: int
-    copy: Copy
+    copy: Adopted
     state: Sequence[Action]
 
     @property
@@ -172,13 +367,11 @@ def resolve(
             may = [
                 partial(require, database, lease=lease, work="the resolution", table=side.table.name)
                 for side in sides
-                for lease in [stack.enter_context(mending(database, side.table))]
+                for lease in [stack.enter_context(repair_lease(database, side.table))]
             ]
             failpoint("resolve.before")
             moved, split = _rebuild(database, sides, may, allow_split=allow_split)
         failpoint("resolve.after")
-        for side in sides:
-            publish(database, registry.find(database, side.table.name), storage_options=side.options)
     done = {
         side.table.name: Resolved(
             tuple(t.version for t in side.theirs),
@@ -193,7 +386,7 @@ def resolve(
     return replace(done.pop(name), also=done)
 
 
-def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
+def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
     """The right to resolve or repair a table, which one has at a time."""
     work = f"a resolution or repair of {table.name}"
     return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
@@ -272,7 +465,7 @@ def _waiting(
         )
     waiting = outbox.waiting_versions(database, table.table_id)
     store, there = open_store(table.location, storage_options), 0
-    while there < len(waiting) and _is_ours(database, table, store, waiting[there]):
+    while there < len(waiting) and commit_file_state(database, table, store, waiting[there]) == "ours":
         there += 1
     if there == len(waiting):
         raise InvalidArgumentError(
@@ -297,18 +490,12 @@ def _waiting(
     return waiting[:there], waiting[there:]
 
 
-def _is_ours(database: Database, table: Table, store: Store, version: int) -> bool:
-    """Whether a version that waits is in the log already, byte for byte."""
-    row, path = commits.one(database, table, version), commit_path(version)
-    return row is not None and store.exists(path) and commit_digest(store, path).sha256 == row.sha256
-
-
 def _read_theirs(table: Table, first: int, options: Mapping[str, str] | None) -> list[_Theirs]:
     """Their commits from a version on."""
     reader, version = FileTxnLogReader(table.location, options), first
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        actions, copy = copied(reader, version, "adopt")
+        actions, copy = read_foreign(reader, version, "adopt")
         for protocol in (a for a in actions if isinstance(a, Protocol)):
             check_readable(protocol, table=table.name)
         found.append(_Theirs(version, copy, actions if copy.data is None else ()))
@@ -446,10 +633,10 @@ def _take_over(database: Database, session: Session, name: str, one: _Theirs) ->
     """Copy one of their commits, as adopting it would."""
     opened = snapshots.open_in(database, session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
-    change = TableChange(opened.table, one.actions, opened.snapshot, exact=True, copy=one.copy)
+    change = TableChange(opened.table, [one.actions], opened.snapshot, origin=one.copy)
     txn = one.copy.txn_uuid or str(uuid.uuid4())
     commits.insert_transaction(database, session, txn, 1, fresh=False)
-    ratify_change(session, locked, change, txn)
+    write_versions(session, locked, change, txn)
 
 
 def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_id: int) -> list[str | None]:
@@ -460,9 +647,7 @@ def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_
     for part in parts:
         read = replace(before, metadata=metadata)
         reads = checkable(part.reads, metadata)
-        change = TableChange(
-            locked.table, part.steps[0], read, reads, then=part.steps[1:], isolation=part.isolation
-        )
+        change = TableChange(locked.table, part.versions, read, reads, isolation=part.isolation)
         conflict = data_conflict(session, locked, change, read)
         found.append(None if conflict is None else conflict.detail)
         metadata = _last_metadata(part) or metadata
@@ -477,22 +662,15 @@ def _make_again(database: Database, session: Session, name: str, part: Part) -> 
     """Commit a part on top of what is there; its new versions."""
     opened = snapshots.open_in(database, session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
-    steps = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
-    change = TableChange(
-        opened.table,
-        steps[0],
-        opened.snapshot,
-        part.reads,
-        then=steps[1:],
-        isolation=part.isolation,
-        kept=_KEPT,
-    )
+    versions = [_with_note(one, o.version) for one, o in zip(part.versions, part.commits, strict=True)]
+    origin = Recommitted(_KEPT_FEATURES)
+    change = TableChange(opened.table, versions, opened.snapshot, part.reads, origin, part.isolation)
     try:
         # its own id: a repeated call of its writer finds it
-        done = ratify_change(session, locked, change, part.txn_uuid, again=True)
+        done = write_versions(session, locked, change, part.txn_uuid)
     except ProtocolError as error:  # such as rows that go, if others made the table append-only
         raise _GivenUp(part.txn_uuid, error.message) from error
-    return list(range(done.version - len(steps) + 1, done.version + 1))
+    return list(range(done.version - len(versions) + 1, done.version + 1))
 
 
 def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
