@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.mirror.checkpointer import DUE
-from deltalakedb.mirror.reconciler import drain, seal
+from deltalakedb.mirror.reconciler import checkpoint_due, publish_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class _Worker:
         self._wake.put(None)
 
     def flush(self, deadline: float) -> bool:
-        """Wait until nothing is left to do; False where that took too long."""
+        """Wait until nothing is left to do; False if that took too long."""
         with self._idle:
             while self._waiting or self._busy:
                 left = deadline - time.monotonic()
@@ -121,14 +121,14 @@ class BackgroundPublisher:
         self._publisher.soon(_Job(database, name, checkpoints, storage_options))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
-        """Wait until nothing is left to publish or to write; False where that took too long."""
+        """Wait until nothing is left to publish or to write; False if that took too long."""
         if self._pid != os.getpid():
             return True
         deadline = time.monotonic() + timeout
         return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
 
     def _publish(self, job: _Job) -> None:
-        _, due = drain(
+        _, due = publish_waiting(
             job.database, job.table, checkpoints=job.checkpoints, storage_options=job.storage_options
         )
         if due:
@@ -136,7 +136,7 @@ class BackgroundPublisher:
 
 
 def _checkpoint(job: _Job) -> None:
-    seal(job.database, job.table, job.checkpoints, job.storage_options)
+    checkpoint_due(job.database, job.table, job.checkpoints, job.storage_options)
 
 
 @atexit.register

@@ -75,8 +75,8 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class OurCommit:
-    """A commit of ours that nobody outside ever saw.
+class CommitSummary:
+    """A commit of ours that was never published, for reports.
 
     Attributes:
         version: Its version before.
@@ -92,8 +92,8 @@ class OurCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """The same with its content."""
+class UnpublishedCommit:
+    """A commit of ours that was never published."""
 
     version: int
     txn_uuid: str
@@ -105,11 +105,11 @@ class Ours:
         """What it consists of."""
         return decode_commit(self.data, source=f"version {self.version}")
 
-    def told(self) -> OurCommit:
-        """What a person wants to know of it."""
+    def summary(self) -> CommitSummary:
+        """The commit for reports."""
         info = next((a.extra for a in self.actions if isinstance(a, CommitInfo)), {})
         operation, at = info.get("operation"), info.get("timestamp")
-        return OurCommit(
+        return CommitSummary(
             self.version,
             None if operation is None else str(operation),
             at if isinstance(at, int) else None,
@@ -118,11 +118,11 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransactionCommits:
     """The commits of ours that one transaction made: they stand or fall together."""
 
     txn_uuid: str
-    commits: tuple[Ours, ...]
+    commits: tuple[UnpublishedCommit, ...]
     versions: tuple[list[Action], ...]
 
     @property
@@ -153,27 +153,27 @@ class Part:
         return cast("Isolation", found) if found in get_args(Isolation) else None
 
 
-def parts_of(ours: Sequence[Ours]) -> list[Part]:
+def by_transaction(ours: Sequence[UnpublishedCommit]) -> list[TransactionCommits]:
     """Our commits by transaction, in order."""
     grouped = ((txn, tuple(group)) for txn, group in itertools.groupby(ours, key=lambda o: o.txn_uuid))
-    return [Part(txn, group, tuple(o.actions for o in group)) for txn, group in grouped]
+    return [TransactionCommits(txn, group, tuple(o.actions for o in group)) for txn, group in grouped]
 
 
-class Fitness:
-    """Tells, part by part, why one cannot stand on what others made of the table.
+class _Obstacles:
+    """Finds, transaction by transaction, why one cannot go on top of the foreign commits.
 
     Args:
         before: The table that our commits were made for.
-        after: What others made of it.
+        after: The table after the foreign commits.
     """
 
-    def __init__(self, before: Snapshot, after: Shape) -> None:
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
         self._before = before
         self._after = after
         self._reshaped = False
 
-    def why_not(self, part: Part, live: frozenset[Key]) -> str | None:
-        """The reason, or None where it can.
+    def obstacle(self, part: TransactionCommits, live: frozenset[Key]) -> str | None:
+        """The reason, or None if there is none.
 
         Args:
             part: The commits of one transaction.
@@ -186,8 +186,8 @@ class Fitness:
             self.lost(part)
         return why
 
-    def lost(self, part: Part) -> None:
-        """Note that a part is lost: what was written after a change of the schema needs it."""
+    def lost(self, part: TransactionCommits) -> None:
+        """Note that a transaction is lost: files written after a change of the schema need it."""
         self._reshaped = self._reshaped or any(map(self._reshapes, part.every))
 
     def _unfit(self, actions: Sequence[Action]) -> str | None:
@@ -242,19 +242,6 @@ def read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a table is, besides its files."""
-
-    metadata: Metadata
-    protocol: Protocol
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Shape:
-        """That of a snapshot."""
-        return cls(snapshot.metadata, snapshot.protocol)
-
-
 # ---- resolving -------------------------------------------------------------------------------------------
 
 
@@ -277,7 +264,7 @@ class Resolved:
     theirs: tuple[int, ...]
     ours: dict[int, int]
     lost: dict[int, str]
-    commits: tuple[OurCommit, ...] = ()
+    commits: tuple[CommitSummary, ...] = ()
     dry_run: bool = False
     split: dict[str, tuple[str, ...]] = field(default_factory=dict)
     also: dict[str, Resolved] = field(default_factory=dict)
@@ -298,7 +285,7 @@ class _Theirs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _Divergence:
     """A table where both went on.
 
     Attributes:
@@ -311,13 +298,13 @@ class _Side:
 
     table: Table
     published: Sequence[int]
-    ours: Sequence[Ours]
+    ours: Sequence[UnpublishedCommit]
     theirs: Sequence[_Theirs]
     options: Mapping[str, str] | None
 
 
 @dataclass(slots=True)
-class _Moved:
+class _Rebased:
     """What became of our commits in one table."""
 
     made: dict[int, int] = field(default_factory=dict)
@@ -364,20 +351,20 @@ def resolve(
     else:
         with ExitStack() as stack:
             # asked inside the transaction: two resolutions at once would mix
-            may = [
+            checks = [
                 partial(require, database, lease=lease, work="the resolution", table=side.table.name)
                 for side in sides
                 for lease in [stack.enter_context(repair_lease(database, side.table))]
             ]
             failpoint("resolve.before")
-            moved, split = _rebuild(database, sides, may, allow_split=allow_split)
+            moved, split = _rebuild(database, sides, checks, allow_split=allow_split)
         failpoint("resolve.after")
     done = {
         side.table.name: Resolved(
             tuple(t.version for t in side.theirs),
             one.made,
             one.lost,
-            tuple(o.told() for o in side.ours),
+            tuple(o.summary() for o in side.ours),
             dry_run,
             {txn: split[txn] for txn in one.lost_txns if txn in split},
         )
@@ -387,7 +374,7 @@ def resolve(
 
 
 def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
-    """The right to resolve or repair a table, which one has at a time."""
+    """The right to resolve or repair a table, which one process has at a time."""
     work = f"a resolution or repair of {table.name}"
     return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
 
@@ -395,7 +382,7 @@ def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lea
 # ---- what both sides have --------------------------------------------------------------------------------
 
 
-def _diverged(database: Database, name: str, storage_options: Mapping[str, str] | None) -> list[_Side]:
+def _diverged(database: Database, name: str, storage_options: Mapping[str, str] | None) -> list[_Divergence]:
     """The table, and every other one that diverged and shares an unpublished transaction with it."""
     config = database.engine.config
     tables = {t.table_id: t for t in registry.list_tables(database)}
@@ -416,7 +403,7 @@ def _diverged(database: Database, name: str, storage_options: Mapping[str, str] 
     return [found[table_id] for table_id in sorted(found)]
 
 
-def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Side:
+def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Divergence:
     require_folder(database, table, open_store(table.location, options))
     published, waiting = _waiting(database, table, options)
     ours = []
@@ -425,7 +412,9 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
         if row is None:
             continue
         reads = NOTHING if row.is_blind_append else outbox.reads_of(database, table.table_id, version)
-        ours.append(Ours(version, row.txn_uuid, reads, commits.commit_bytes(database, table, version)))
+        ours.append(
+            UnpublishedCommit(version, row.txn_uuid, reads, commits.commit_bytes(database, table, version))
+        )
     try:
         theirs = _read_theirs(table, waiting[0], options)
     except DeltaSqlError as error:
@@ -441,7 +430,7 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
             table=table.name,
             suggestion="publish ours with `deltasql mirror run`",
         )
-    return _Side(table, published, ours, theirs, options)
+    return _Divergence(table, published, ours, theirs, options)
 
 
 def _waiting(
@@ -511,7 +500,7 @@ def _read_theirs(table: Table, first: int, options: Mapping[str, str] | None) ->
 # ---- one transaction -------------------------------------------------------------------------------------
 
 
-class _GivenUp(Exception):  # noqa: N818 - not an error: it says with what to begin again
+class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
     """A transaction of ours cannot be kept, and part of it was written already."""
 
     def __init__(self, txn: str, why: str) -> None:
@@ -519,25 +508,25 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it says with what to be
         self.why = why
 
 
-class _OnlyLooked(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
+class _DryRun(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
     pass
 
 
 def _rebuild(
     database: Database,
-    sides: Sequence[_Side],
-    may: Sequence[Callable[[Session], object]],
+    sides: Sequence[_Divergence],
+    checks: Sequence[Callable[[Session], object]],
     *,
     allow_split: bool = False,
     dry_run: bool = False,
-) -> tuple[list[_Moved], dict[str, tuple[str, ...]]]:
+) -> tuple[list[_Rebased], dict[str, tuple[str, ...]]]:
     """Switch all sides to theirs with ours on top: in one transaction, which a dry run takes back."""
     given_up: dict[str, str] = {}
     while True:
         try:
             with database.write() as session:
-                for work in may:
-                    work(session)
+                for check in checks:
+                    check(session)
                 held = _hold(session, sides)
                 moved = [_rebase(database, session, held[s.table.table_id], s, given_up) for s in sides]
                 split = _settle(database, session, sides, moved)
@@ -550,11 +539,11 @@ def _rebuild(
                     )
                     outbox.unfreeze_in(session, held[side.table.table_id].table, reason)
                 if dry_run:
-                    raise _OnlyLooked
+                    raise _DryRun
                 failpoint("resolve.rebuilt")
-        except _GivenUp as found:
+        except _Retry as found:
             given_up[found.txn] = found.why
-        except _OnlyLooked:
+        except _DryRun:
             return moved, split
         else:
             for side, one in zip(sides, moved, strict=True):
@@ -568,7 +557,7 @@ def _rebuild(
             return moved, split
 
 
-def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
+def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
     """Hold the heads, if nobody committed or published since the sides were looked at."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
@@ -586,24 +575,24 @@ def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
 
 
 def _rebase(
-    database: Database, session: Session, locked: LockedTable, side: _Side, given_up: Mapping[str, str]
-) -> _Moved:
+    database: Database, session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
+) -> _Rebased:
     """Put their commits in the place of ours, and ours on top of them where they fit."""
     name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
     before = snapshots.open_in(database, session, name, first - 1).snapshot
     unratify.take_back(database, session, locked, first)
     for one in side.theirs:
-        _take_over(database, session, name, one)
+        _adopt(database, session, name, one)
     if side.published:
         noted = (session.now_ms(), table_id, side.published[0], side.published[-1])
         session.run(database.sql("outbox", "published range"), noted)
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
-    parts = parts_of(side.ours)
+    parts = by_transaction(side.ours)
     after = snapshots.open_in(database, session, name).snapshot
     # asked before ours are there again: they must stand beside theirs, and had stood beside each other
     conflicts = _conflicts(session, parts, before, table_id)
-    fitness, moved = Fitness(before, Shape.of(after)), _Moved()
+    fitness, moved = _Obstacles(before, after), _Rebased()
     dropped: list[Add] = []
     metadata = before.metadata
     for part, conflict in zip(parts, conflicts, strict=True):
@@ -612,12 +601,12 @@ def _rebase(
             # published before the database was restored from a backup, and repeated by its writer since
             moved.made.update(zip((o.version for o in part.commits), there, strict=True))
             continue
-        why = given_up.get(part.txn_uuid) or fitness.why_not(part, _live(session, table_id, part.removed))
+        why = given_up.get(part.txn_uuid) or fitness.obstacle(part, _live(session, table_id, part.removed))
         if why is None and read_any(part.reads, dropped, metadata):
             why = "it read rows that a lost commit of ours changed"
         why = why or conflict
         if why is None:
-            versions = _make_again(database, session, name, part)
+            versions = _recommit(database, session, name, part)
             moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
             moved.made_txns.add(part.txn_uuid)
             metadata = _last_metadata(part) or metadata
@@ -629,7 +618,7 @@ def _rebase(
     return moved
 
 
-def _take_over(database: Database, session: Session, name: str, one: _Theirs) -> None:
+def _adopt(database: Database, session: Session, name: str, one: _Theirs) -> None:
     """Copy one of their commits, as adopting it would."""
     opened = snapshots.open_in(database, session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
@@ -639,7 +628,9 @@ def _take_over(database: Database, session: Session, name: str, one: _Theirs) ->
     write_versions(session, locked, change, txn)
 
 
-def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_id: int) -> list[str | None]:
+def _conflicts(
+    session: Session, parts: Sequence[TransactionCommits], before: Snapshot, table_id: int
+) -> list[str | None]:
     """Why each part cannot stand beside what theirs did to the data: the rules of every commit."""
     locked = registry.lock(session, [table_id])[table_id]
     found: list[str | None] = []
@@ -654,11 +645,11 @@ def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_
     return found
 
 
-def _last_metadata(part: Part) -> Metadata | None:
+def _last_metadata(part: TransactionCommits) -> Metadata | None:
     return next((a for a in reversed(part.every) if isinstance(a, Metadata)), None)
 
 
-def _make_again(database: Database, session: Session, name: str, part: Part) -> list[int]:
+def _recommit(database: Database, session: Session, name: str, part: TransactionCommits) -> list[int]:
     """Commit a part on top of what is there; its new versions."""
     opened = snapshots.open_in(database, session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
@@ -669,7 +660,7 @@ def _make_again(database: Database, session: Session, name: str, part: Part) -> 
         # its own id: a repeated call of its writer finds it
         done = write_versions(session, locked, change, part.txn_uuid)
     except ProtocolError as error:  # such as rows that go, if others made the table append-only
-        raise _GivenUp(part.txn_uuid, error.message) from error
+        raise _Retry(part.txn_uuid, error.message) from error
     return list(range(done.version - len(versions) + 1, done.version + 1))
 
 
@@ -685,7 +676,7 @@ def _live(session: Session, table_id: int, keys: frozenset[Key]) -> frozenset[Ke
     return frozenset((path, dv_id) for path, dv_id in keys if (canonical_path(path), dv_id) in live)
 
 
-def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
+def _changed(session: Session, table_id: int, part: TransactionCommits) -> list[Add]:
     """The files whose rows a part of ours would have added or removed."""
     removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
     keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
@@ -697,19 +688,19 @@ def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
 
 
 def _settle(
-    database: Database, session: Session, sides: Sequence[_Side], moved: Sequence[_Moved]
+    database: Database, session: Session, sides: Sequence[_Divergence], moved: Sequence[_Rebased]
 ) -> dict[str, tuple[str, ...]]:
     """See that every transaction is kept or lost as a whole; those that cannot be: id -> where they stand.
 
     Raises:
-        _GivenUp: One is lost in a table and was made again in another.
+        _Retry: One is lost in a table and was made again in another.
     """
     names = {t.table_id: t.name for t in registry.list_in(database, session)}
     split: dict[str, tuple[str, ...]] = {}
     for side, one in zip(sides, moved, strict=True):
         for txn, why in one.lost_txns.items():
             if any(txn in other.made_txns for other in moved):
-                raise _GivenUp(txn, f"the transaction is lost in {side.table.name}: {why}")
+                raise _Retry(txn, f"the transaction is lost in {side.table.name}: {why}")
             rows = session.rows(database.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
             lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
@@ -723,7 +714,7 @@ def _settle(
 
 
 def _would_split(
-    sides: Sequence[_Side], moved: Sequence[_Moved], split: Mapping[str, tuple[str, ...]]
+    sides: Sequence[_Divergence], moved: Sequence[_Rebased], split: Mapping[str, tuple[str, ...]]
 ) -> UnsupportedOperationError:
     txn, stands = next(iter(split.items()))
     lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost_txns]
