@@ -27,8 +27,8 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, registry, winners
-from deltalakedb.metastore.names import change_names, still_there
+from deltalakedb.metastore import commits, concurrent_commits, registry
+from deltalakedb.metastore.registry import change_names, still_there
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.retry import backoff
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import CommitRequest, TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.names import NameChange
+    from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.values import LockedTable, Table
 
 logger = logging.getLogger(__name__)
@@ -178,12 +178,12 @@ def _attempt(
         with database.write() as session:
             held = _lock_tables(session, changes, renames)
             # asked under the lock: the lost attempt may have been on its way until a moment ago
-            done = commits.by_transaction(database, session, txn) if used else None
+            done = commits.by_transaction(session, txn) if used else None
             if done is not None:
                 raise _Stop(previous_result(session, changes, txn, done, replayed=not lost))
             if used:
                 # a key: a call with the same id at the same moment, perhaps with no head in common, waits
-                _insert_transaction(database, session, txn, changes)
+                _insert_transaction(session, txn, changes)
             seen = _current_tables(changes, held)
             failpoint("commit.locked")
             if (applied := already_applied(session, seen, changes)) is not None:
@@ -195,7 +195,7 @@ def _attempt(
                 if guard is not None and change.versions and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
             if renames:
-                change_names(database, session, held, renames)
+                change_names(session, held, renames)
             locked = _resolve_tables(session, seen, changes, renames)
             with session.batch(1):
                 results = [
@@ -203,7 +203,7 @@ def _attempt(
                     for one, change in zip(locked, changes, strict=True)
                 ]
                 if not used:
-                    _insert_transaction(database, session, txn, changes)
+                    _insert_transaction(session, txn, changes)
             for statement in request.statements:
                 statement(session)
             failpoint("commit.before_commit")
@@ -220,13 +220,11 @@ def _attempt(
     return results
 
 
-def _insert_transaction(
-    database: Database, session: Session, txn: str, changes: Sequence[TableChange]
-) -> None:
-    commits.insert_transaction(database, session, txn, len(changes), fresh=True)
+def _insert_transaction(session: Session, txn: str, changes: Sequence[TableChange]) -> None:
+    commits.insert_transaction(session, txn, len(changes), fresh=True)
     for origin in (c.origin for c in changes):
         if isinstance(origin, Adopted) and origin.txn_uuid is not None:
-            commits.insert_transaction(database, session, origin.txn_uuid, 1, fresh=False)
+            commits.insert_transaction(session, origin.txn_uuid, 1, fresh=False)
 
 
 def _answer() -> None:
@@ -296,7 +294,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             Conflict(
                 "version_taken",
                 table.head.version,
-                operation=winners.operation(session, table.table_id, table.head.version),
+                operation=concurrent_commits.operation(session, table.table_id, table.head.version),
                 detail=f"version {change.read_version + 1} exists already",
                 table=table.name,
             )

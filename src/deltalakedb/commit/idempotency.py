@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.request import NewTable
 from deltalakedb.exceptions import CommitError
-from deltalakedb.metastore import winners
+from deltalakedb.metastore import concurrent_commits
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.log import Committed
@@ -44,7 +44,7 @@ def already_applied(
         found = None
         for action in () if change.is_foreign else change.actions:
             if isinstance(action, Txn):
-                seen_version = winners.application(session, one.table.table_id, action.app_id)
+                seen_version = concurrent_commits.application(session, one.table.table_id, action.app_id)
                 if seen_version is not None and seen_version[0] >= action.version:
                     found, recorded = seen_version[1], action
         if found is not None:

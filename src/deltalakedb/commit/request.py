@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.names import NameChange
     from deltalakedb.metastore.ratify import Streamed
+    from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot

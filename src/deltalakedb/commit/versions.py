@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.conflicts import isolation_of
 from deltalakedb.commit.info import in_commit_timestamp, with_info
 from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
-from deltalakedb.metastore import commits, winners
+from deltalakedb.metastore import commits, concurrent_commits
 from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
@@ -196,6 +196,6 @@ def _complete(
         noted = note_enablement(metadata, before, version=version, timestamp=timestamp)
         actions = [noted if isinstance(a, Metadata) else a for a in actions]
     if tracks_rows(protocol):
-        domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
+        domain = concurrent_commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
         actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
     return actions

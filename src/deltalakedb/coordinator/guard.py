@@ -157,7 +157,7 @@ def handle_foreign_commits(database: Database, table: Table, storage_options: Op
     if table.settings.get(POLICY, FREEZE) == ADOPT:
         return bool(adopt(database, table.name, storage_options).versions)
     reason = f"_delta_log has version {newest}, which the catalog did not make"
-    outbox.freeze(database, table, reason, version=table.head.version)
+    registry.freeze(database, table, reason, version=table.head.version)
     raise TableFrozenError(
         f"the table is frozen: {reason}",
         table=table.name,
@@ -253,7 +253,7 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
     _acknowledge(database, table, store)
     adopted = adopt(database, name, storage_options, origin="recover")
     if table.state == "frozen":
-        outbox.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
+        registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
     return adopted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.delta_log.large_commits import commit_digest, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, StorageMissingError, VersionMissingError
 from deltalakedb.metastore import commits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.delta_log.names import manifest_path
 from deltalakedb.exceptions import DeltaSqlError, StorageError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import group_notes, outbox, registry
+from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.mirror.commit_files import commit_file_state
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
@@ -77,7 +77,7 @@ def write_manifests(
         else:
             asked.add(group.txn)  # another process may have published the other tables
     if asked:
-        failed = {one.txn: one.attempts for one in group_notes.missing(database)}
+        failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
         for txn in asked:
             members = outbox.group(database, txn)
             if len(members) > 1:
@@ -105,7 +105,7 @@ def write_missing(
     """
     missing = [
         one
-        for one in group_notes.missing(database)
+        for one in outbox.missing_manifests(database)
         if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
     ]
     for one in missing[:limit]:
@@ -113,7 +113,7 @@ def write_missing(
         if len(members) > 1:
             _write_if_complete(database, one.txn, members, {}, options or {}, attempts=one.attempts)
         else:
-            group_notes.forget(database, one.txn)  # its tables were dropped
+            outbox.forget_manifest(database, one.txn)  # its tables were dropped
 
 
 #: when this process last looked for manifests that could not be written
@@ -146,14 +146,14 @@ def _write_if_complete(
         _note(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
-        incomplete = group_notes.lost(session, txn)
+        incomplete = commits.lost_tables(session, txn)
     if incomplete:  # a manifest would say that readers see all of it
-        group_notes.forget(database, txn)
+        outbox.forget_manifest(database, txn)
         return
     if not all(there) or not _write(database, txn, members, options, attempts=attempts or 0):
         return
     if attempts is not None:
-        group_notes.forget(database, txn)
+        outbox.forget_manifest(database, txn)
 
 
 def _store(database: Database, member: Member, options: StoreOptions) -> Store:
@@ -222,7 +222,7 @@ def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], 
             "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
         )
     error = next(iter(failed.values()))
-    group_notes.note(
+    outbox.manifest_failed(
         database,
         txn,
         [member.table_id for member in failed],

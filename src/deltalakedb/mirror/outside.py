@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.info import own_transaction
 from deltalakedb.commit.request import Adopted
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_pieces, iter_state
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (

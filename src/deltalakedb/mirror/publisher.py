@@ -327,7 +327,7 @@ class _Run:
         self.diverged = True
         table = self.table
         reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
-        outbox.freeze(self.database, table, reason, version=version)
+        registry.freeze(self.database, table, reason, version=version)
         logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
         telemetry.emit("publish_total", 1, outcome="diverged")
         telemetry.emit("table_frozen", 1, table=table.name)
