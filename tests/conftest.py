@@ -156,4 +156,4 @@ def store_servers() -> Iterator[StoreServers]:
 @pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is left alone for minutes, so that a slow machine does not come to the next try."""
-    monkeypatch.setattr("deltalakedb.mirror.backoff._FIRST_MS", 300_000)
+    monkeypatch.setattr("deltalakedb.retry._FIRST_MS", 300_000)

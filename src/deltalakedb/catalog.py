@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltalakedb.address import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.catalog_mirror import Mirror
+from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -16,14 +18,12 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror.fencing import refuse_fenced
-from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import as_config, use_config
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.maintenance.garbage import Garbage, collect
 from deltalakedb.table.places import ROOT_SETTING, normal_location
-from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.write.create import create_table
 from deltalakedb.table.write.write import write_deltalake

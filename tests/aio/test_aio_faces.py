@@ -10,7 +10,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.table.transaction import Transaction
 

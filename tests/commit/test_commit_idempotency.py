@@ -11,8 +11,8 @@ import pytest
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, telemetry, write_deltalake
 from deltalakedb.commit import committer
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
 from deltalakedb.exceptions import (
     CatalogError,
     CatalogUnavailableError,
@@ -70,9 +70,9 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_the_same_id_commits_once(bench: Bench) -> None:
     mine, change = str(uuid.uuid4()), bench.change(info("WRITE"), file("x"), reads=NOTHING)
-    first = commit(bench.database, [change], txn_uuid=mine)
+    first = commit(bench.database, CommitRequest([change], txn_id=mine))
     bench.commit(info("WRITE"), file("y"), reads=NOTHING)
-    second = commit(bench.database, [change], txn_uuid=mine)
+    second = commit(bench.database, CommitRequest([change], txn_id=mine))
     assert isinstance(first, list)
     assert isinstance(second, list)
     assert (first[0].version, first[0].replayed) == (1, False)
@@ -82,9 +82,9 @@ def test_the_same_id_commits_once(bench: Bench) -> None:
 
 def test_the_same_id_finds_its_success_although_it_would_conflict_now(bench: Bench) -> None:
     mine, change = str(uuid.uuid4()), bench.change(info("DELETE"), gone("a1"))
-    first = commit(bench.database, [change], txn_uuid=mine)
+    first = commit(bench.database, CommitRequest([change], txn_id=mine))
     bench.commit(info("WRITE"), metadata(description="other"))
-    second = commit(bench.database, [change], txn_uuid=mine)
+    second = commit(bench.database, CommitRequest([change], txn_id=mine))
     assert isinstance(first, list)
     assert isinstance(second, list)
     assert second[0].version == first[0].version == 1
@@ -92,10 +92,10 @@ def test_the_same_id_finds_its_success_although_it_would_conflict_now(bench: Ben
 
 def test_the_same_id_finds_a_table_that_it_made(database: Database, tmp_path: Path) -> None:
     new = NewTable("t", str(tmp_path / "t"))
-    change = TableChange(new, [info("CREATE TABLE"), protocol(), metadata()], reads=NOTHING)
+    change = TableChange(new, [[info("CREATE TABLE"), protocol(), metadata()]], reads=NOTHING)
     mine = str(uuid.uuid4())
-    assert isinstance(commit(database, [change], txn_uuid=mine), list)
-    again = commit(database, [change], txn_uuid=mine)
+    assert isinstance(commit(database, CommitRequest([change], txn_id=mine)), list)
+    again = commit(database, CommitRequest([change], txn_id=mine))
     assert isinstance(again, list)
     assert (again[0].version, again[0].replayed) == (0, True)
 
@@ -111,8 +111,8 @@ def test_the_same_id_answers_for_every_table_and_the_last_of_several_versions(
         tables[1].change(info("A"), file("x"), reads=NOTHING),
         tables[2].change(),
     ]
-    first = commit(tables[0].database, changes, txn_uuid=mine)
-    second = commit(tables[0].database, changes, txn_uuid=mine)
+    first = commit(tables[0].database, CommitRequest(changes, txn_id=mine))
+    second = commit(tables[0].database, CommitRequest(changes, txn_id=mine))
     assert isinstance(first, list)
     assert isinstance(second, list)
     assert [c.version for c in first] == [c.version for c in second] == [3, 1, 0]
@@ -123,9 +123,9 @@ def test_the_same_id_answers_for_every_table_and_the_last_of_several_versions(
 def test_an_id_that_lost_a_conflict_may_be_used_again(bench: Bench) -> None:
     mine, change = str(uuid.uuid4()), bench.change(info("DELETE"), gone("a1"))
     bench.commit(info("WRITE"), file("w"), reads=NOTHING)
-    assert isinstance(commit(bench.database, [change], txn_uuid=mine), Conflict)
+    assert isinstance(commit(bench.database, CommitRequest([change], txn_id=mine)), Conflict)
     fresh = bench.change(info("DELETE"), gone("a1"))
-    outcome = commit(bench.database, [fresh], txn_uuid=mine)
+    outcome = commit(bench.database, CommitRequest([fresh], txn_id=mine))
     assert isinstance(outcome, list)
     assert (outcome[0].version, outcome[0].replayed) == (2, False)
 

@@ -9,8 +9,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, import_table, write_deltalake
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
 from deltalakedb.exceptions import (
     DeltaError,
     DeltaProtocolError,
@@ -78,7 +78,7 @@ def test_many_files_of_several_tables_and_versions_come_and_go_in_one_commit(
         )
         for bench in benches
     ]
-    outcome = commit(database, changes)
+    outcome = commit(database, CommitRequest(changes))
     assert isinstance(outcome, list), outcome
     assert [c.version for c in outcome] == [2, 2]
     for bench in benches:
@@ -102,7 +102,7 @@ def test_version_0_carries_protocol_and_metadata(
 ) -> None:
     new = NewTable("t", str(tmp_path / "t"))
     with pytest.raises(ProtocolError):
-        commit(database, [TableChange(new, [info("CREATE"), *actions], reads=NOTHING)])
+        commit(database, CommitRequest([TableChange(new, [[info("CREATE"), *actions]], reads=NOTHING)]))
     with pytest.raises(DeltaError):
         snapshots.open_table(database, "t")
 
@@ -116,7 +116,7 @@ def test_a_file_removed_and_added_in_one_commit_is_there_afterwards(bench: Bench
 def test_the_same_table_twice_in_one_commit_is_refused(bench: Bench) -> None:
     changes = [bench.change(info("A"), file("x"), reads=NOTHING), bench.change(info("B"), file("y"))]
     with pytest.raises(InvalidArgumentError):
-        commit(bench.database, changes)
+        commit(bench.database, CommitRequest(changes))
     assert bench.open().snapshot.version == 0
 
 
@@ -124,18 +124,18 @@ def test_two_new_tables_of_one_name_or_place_are_refused(database: Database, tmp
     actions: list[Any] = [info("CREATE"), protocol(), metadata()]
 
     def new(name: str, place: str) -> TableChange:
-        return TableChange(NewTable(name, str(tmp_path / place)), actions, reads=NOTHING)
+        return TableChange(NewTable(name, str(tmp_path / place)), [actions], reads=NOTHING)
 
     for second in (new("t", "elsewhere"), new("u", "t")):
         with pytest.raises(TableExistsError):
-            commit(database, [new("t", "t"), second])
+            commit(database, CommitRequest([new("t", "t"), second]))
     with pytest.raises(DeltaError):
         snapshots.open_table(database, "t")
 
 
 def test_nothing_to_commit_is_refused(database: Database) -> None:
     with pytest.raises(InvalidArgumentError):
-        commit(database, [])
+        commit(database, CommitRequest([]))
 
 
 def test_the_commit_info_tells_what_the_commit_knows(bench: Bench) -> None:

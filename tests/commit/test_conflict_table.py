@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.log import Committed, Conflict
@@ -440,7 +441,7 @@ def test_a_table_that_was_only_read_takes_part_in_the_check(make_bench: Callable
     first, second = make_bench("t"), make_bench("u")
     mine = [first.change(reads=where(f"day = '{DAY1}'")), second.change(info("MINE"), MINE, reads=NOTHING)]
     first.commit(info("WINNER"), file("w", DAY1), reads=NOTHING)
-    outcome = commit(first.database, mine)
+    outcome = commit(first.database, CommitRequest(mine))
     assert isinstance(outcome, Conflict)
     assert (outcome.kind, outcome.table) == ("concurrent_append", "t")
     assert second.open().snapshot.version == 0
@@ -448,7 +449,8 @@ def test_a_table_that_was_only_read_takes_part_in_the_check(make_bench: Callable
 
 def test_a_table_that_was_only_read_gets_no_version(make_bench: Callable[..., Bench]) -> None:
     first, second = make_bench("t"), make_bench("u")
-    outcome = commit(first.database, [first.change(), second.change(info("MINE"), MINE, reads=NOTHING)])
+    mine = [first.change(), second.change(info("MINE"), MINE, reads=NOTHING)]
+    outcome = commit(first.database, CommitRequest(mine))
     assert isinstance(outcome, list)
     assert [c.version for c in outcome] == [0, 1]
     assert first.open().snapshot.version == 0
@@ -458,7 +460,7 @@ def test_one_conflict_stops_all_tables(make_bench: Callable[..., Bench]) -> None
     tables = [make_bench(name) for name in ("t", "u", "v")]
     mine = [t.change(info("MINE"), MINE, gone("a1"), reads=files("a1")) for t in tables]
     tables[2].commit(info("WINNER"), gone("a1"))
-    outcome = commit(tables[0].database, mine)
+    outcome = commit(tables[0].database, CommitRequest(mine))
     assert isinstance(outcome, Conflict)
     assert outcome.table == "v"
     assert [t.open().snapshot.version for t in tables] == [0, 0, 1]

@@ -13,7 +13,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
-from deltalakedb.table.retries import backoff
+from deltalakedb.retry import backoff
 from support.lake import ids, ids_of
 from support.transactions import Stop, contents, everything
 

@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table
 from deltalakedb.config import Config
-from deltalakedb.mirror import holes
+from deltalakedb.mirror import publisher
 from support.actions import add, info, metadata, protocol
 from support.commits import Bench
 from support.lake import ids, ids_of
@@ -84,7 +84,7 @@ def test_files_below_a_checkpoint_stay_away_when_the_newest_is_written_again(
 def test_a_writer_does_not_put_a_very_long_log_back(
     catalog: Catalog, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holes, "_MOST_BACK", 3)
+    monkeypatch.setattr(publisher, "_MOST_BACK", 3)
     append(catalog, *range(1, 8))
     shutil.rmtree(root / "_delta_log")
     append(catalog, 8)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
 from deltalakedb.protocol.actions import Protocol
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, outside_ids
@@ -65,8 +65,8 @@ def test_commit_times_in_the_commits_are_those_of_the_catalog(catalog: Catalog, 
     catalog.create_table("model", ids(0).schema, location=tmp_path / "model")
     model = catalog.log("model")
     metadata = replace(model.snapshot().metadata, configuration={"delta.enableInCommitTimestamps": "true"})
-    change = TableChange(NewTable("t", str(root)), [ICT, metadata])
-    commit(model.database, [change])
+    change = TableChange(NewTable("t", str(root)), [[ICT, metadata]])
+    commit(model.database, CommitRequest([change]))
     catalog.mirror.publish("t")
     append(catalog, 1, 2)
     history = {h["version"]: h["timestamp"] for h in catalog.table("t").history()}

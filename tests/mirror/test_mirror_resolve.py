@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, CommitProperties
-from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.exceptions import (
     CatalogBusyError,
     CommitError,
@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
 )
-from deltalakedb.mirror import resolve as resolve_module
+from deltalakedb.mirror import rebase
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.reads import NOTHING
 from support.lake import ids, ids_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
-    from deltalakedb.mirror.resolve import Resolved
+    from deltalakedb.mirror.rebase import Resolved
 
 
 def audit(catalog: Catalog) -> list[str]:
@@ -314,14 +314,14 @@ def test_a_commit_that_comes_while_a_resolution_begins_is_not_taken_back(
 ) -> None:
     diverge(catalog, root, 1)  # nobody has found it yet, so the table is still written to
 
-    seen = resolve_module._diverged
+    seen = rebase._diverged
 
     def meanwhile(*arguments: Any) -> Any:
         found = seen(*arguments)
         append(catalog, 2)
         return found
 
-    monkeypatch.setattr(resolve_module, "_diverged", meanwhile)
+    monkeypatch.setattr(rebase, "_diverged", meanwhile)
     with pytest.raises(CatalogBusyError, match=r"changed meanwhile \(version 2"):
         catalog.mirror.resolve("t")
     monkeypatch.undo()
@@ -373,13 +373,13 @@ def test_the_versions_of_one_transaction_are_made_again_together(catalog: Catalo
     mine = str(uuid.uuid4())
     same = {"partition_values": {}, "size": 1, "modification_time": 1, "data_change": True}
     adds = [Add(path=f"{n}.parquet", **same) for n in "ab"]
-    change = TableChange(catalog.describe("t"), adds[:1], log.snapshot(), NOTHING, then=[adds[1:]])
-    (before,) = commit(log.database, [change], txn_uuid=mine)  # type: ignore[misc]
+    change = TableChange(catalog.describe("t"), [adds[:1], adds[1:]], log.snapshot(), NOTHING)
+    (before,) = commit(log.database, CommitRequest([change], txn_id=mine))  # type: ignore[misc]
     append_outside(root, 77)
     resume_diverged(catalog)
     assert before.version == 2
     assert resolved(catalog).ours == {1: 2, 2: 3}
-    (after,) = commit(log.database, [change], txn_uuid=mine)  # type: ignore[misc]
+    (after,) = commit(log.database, CommitRequest([change], txn_id=mine))  # type: ignore[misc]
     assert (after.version, after.replayed) == (3, True)
     again = [a.path for v in (2, 3) for a in log.actions(v) if isinstance(a, Add)]
     assert again == ["a.parquet", "b.parquet"]
@@ -410,7 +410,7 @@ def test_changes_of_the_table_on_both_sides_are_not_mixed(
         schema = json.loads(metadata.schema_string)
         schema["fields"].append({"name": "more", "type": "string", "nullable": True, "metadata": {}})
         metadata = replace(metadata, schema_string=json.dumps(schema))
-    commit(log.database, [TableChange(catalog.describe("t"), [metadata], log.snapshot())])
+    commit(log.database, CommitRequest([TableChange(catalog.describe("t"), [[metadata]], log.snapshot())]))
     data = ids(1).append_column("more", pa.array(["x"])) if reshaped else ids(1)
     catalog.write("t", data, mode="append")
     deltalake.DeltaTable(root).alter.set_table_description("theirs")
@@ -702,13 +702,13 @@ def test_a_part_of_a_transaction_that_was_put_and_not_noted_stays_as_it_is(
     log = catalog.log("t")
     same = {"partition_values": {}, "size": 1, "modification_time": 1, "data_change": True}
     adds = [Add(path=f"{n}.parquet", **same) for n in "ab"]
-    change = TableChange(catalog.describe("t"), adds[:1], log.snapshot(), NOTHING, then=[adds[1:]])
-    commit(log.database, [change], txn_uuid=TOKEN)
+    change = TableChange(catalog.describe("t"), [adds[:1], adds[1:]], log.snapshot(), NOTHING)
+    commit(log.database, CommitRequest([change], txn_id=TOKEN))
     commit_file(root, 1).write_bytes(log.commit_bytes(1))
     commit_file(root, 2).write_text('{"commitInfo":{"operation":"FOREIGN"}}\n')
     done = resolved(catalog)
     assert (done.theirs, done.ours, done.lost) == ((2,), {2: 3}, {})
-    (again,) = commit(log.database, [change], txn_uuid=TOKEN)  # type: ignore[misc]
+    (again,) = commit(log.database, CommitRequest([change], txn_id=TOKEN))  # type: ignore[misc]
     assert (again.version, again.replayed) == (3, True)
     assert [c.version for c in catalog.commits("t")] == [3, 2, 1, 0]
     catalog.mirror.resume("t")

@@ -15,8 +15,8 @@ from deltalakedb import (
     follow_table,
     rollback_import,
 )
-from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.exceptions import (
     CommitError,
     NothingWrittenWarning,
@@ -73,12 +73,12 @@ def test_every_version_of_a_transaction_is_known_again(catalog: Catalog, root: P
     same = {"partition_values": {}, "size": 1, "modification_time": 1, "data_change": True}
     adds = [Add(path=f"{n}.parquet", **same) for n in "ab"]
     log = catalog.log("t")
-    change = TableChange(catalog.describe("t"), adds[:1], log.snapshot(), NOTHING, then=[adds[1:]])
-    commit(log.database, [change], txn_uuid=TOKEN)
+    change = TableChange(catalog.describe("t"), [adds[:1], adds[1:]], log.snapshot(), NOTHING)
+    commit(log.database, CommitRequest([change], txn_id=TOKEN))
     catalog.mirror.run()
     restore()
     assert catalog.mirror.recover("t").versions == (1, 2)
-    (again,) = commit(log.database, [change], txn_uuid=TOKEN)  # type: ignore[misc]
+    (again,) = commit(log.database, CommitRequest([change], txn_id=TOKEN))  # type: ignore[misc]
     assert (again.version, again.replayed) == (2, True)
 
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
 from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
 from deltalakedb.protocol.log import Committed, Conflict
@@ -86,7 +86,8 @@ class Bench:
             metadata_ or metadata(),
             *first,
         ]
-        made = commit(database, [TableChange(NewTable(name, location), actions, reads=NOTHING)])
+        change = TableChange(NewTable(name, location), [actions], reads=NOTHING)
+        made = commit(database, CommitRequest([change]))
         assert isinstance(made, list), made
         assert made[0].version == 0
         return cls(database, name)
@@ -96,17 +97,23 @@ class Bench:
         return snapshots.open_table(self.database, self.name, version)
 
     def change(
-        self, *actions: Action, at: int | None = None, reads: ReadSet = EVERYTHING, **options: Any
+        self,
+        *actions: Action,
+        at: int | None = None,
+        reads: ReadSet = EVERYTHING,
+        then: Sequence[Sequence[Action]] = (),
+        **options: Any,
     ) -> TableChange:
-        """A change by a writer who has read a version."""
+        """A change by a writer who has read a version; ``then`` are the actions of further versions."""
         opened = self.open(at)
-        return TableChange(opened.table, actions, opened.snapshot, reads, **options)
+        versions = [version for version in (actions, *then) if version]
+        return TableChange(opened.table, versions, opened.snapshot, reads, **options)
 
     def commit(
         self, *actions: Action, at: int | None = None, reads: ReadSet = EVERYTHING, **options: Any
     ) -> Committed | Conflict:
         """Commit as a writer who has read a version (default: the newest)."""
-        outcome = commit(self.database, [self.change(*actions, at=at, reads=reads, **options)])
+        outcome = commit(self.database, CommitRequest([self.change(*actions, at=at, reads=reads, **options)]))
         return outcome if isinstance(outcome, Conflict) else outcome[0]
 
     def race(

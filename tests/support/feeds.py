@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import DeltaTable
-from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table.handle import require_handle
@@ -62,9 +62,8 @@ def commit_actions(uri: str, actions: list[Action]) -> int:
     """Commit actions as they are; the version they became."""
     table: Any = DeltaTable(uri)
     database = Database.open(parse_uri(uri))
-    done = commit(
-        database, [TableChange(require_handle(table).row, actions, require_handle(table).source.snapshot)]
-    )
+    handle = require_handle(table)
+    done = commit(database, CommitRequest([TableChange(handle.row, [actions], handle.source.snapshot)]))
     assert isinstance(done, list)
     assert isinstance(done[0], Committed)
     return done[0].version

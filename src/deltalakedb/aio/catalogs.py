@@ -11,10 +11,10 @@ from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
 from deltalakedb.aio.threads import run_to_the_end
 from deltalakedb.catalog import Catalog as SyncCatalog
-from deltalakedb.mirror.mirror import Mirror as SyncMirror
+from deltalakedb.catalog_mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
-from deltalakedb.table.retries import RETRIED, Retries
+from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
 
 if TYPE_CHECKING:

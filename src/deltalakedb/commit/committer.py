@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 import uuid
 from collections.abc import Callable
@@ -11,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.commit.at_once import commit_at_once
-from deltalakedb.commit.changes import NewTable
-from deltalakedb.commit.checker import conflict, vacuumed_files
+from deltalakedb.commit.conflicts import conflict, vacuumed_files
+from deltalakedb.commit.fast_append import try_fast_append
+from deltalakedb.commit.idempotency import already_applied, previous_result
 from deltalakedb.commit.info import info_of
-from deltalakedb.commit.repeats import applications, earlier
-from deltalakedb.commit.versions import protocol_now, ratify_change
+from deltalakedb.commit.request import Adopted, NewTable
+from deltalakedb.commit.versions import current_protocol, write_versions
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     CatalogBusyError,
@@ -32,11 +31,12 @@ from deltalakedb.metastore import commits, concurrent_commits, registry
 from deltalakedb.metastore.registry import change_names, still_there
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.commit.request import CommitRequest, TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.registry import NameChange
@@ -50,10 +50,8 @@ _ATTEMPTS = 6
 _WAITS = 2
 _FIRST_WAIT = 0.02
 
-#: a user's own work on the same database, run inside the commit's transaction
-OwnWork = Callable[["Session"], object]
 #: asked under the lock, or just before: whether the log of a table holds the version after another
-Guard = Callable[["Table", int], bool]
+LogAheadCheck = Callable[["Table", int], bool]
 
 
 class LogAheadError(Exception):
@@ -65,24 +63,16 @@ class LogAheadError(Exception):
 
 
 def commit(
-    database: Database,
-    changes: Sequence[TableChange],
-    *,
-    txn_uuid: str | None = None,
-    repeated: bool = True,
-    names: Sequence[NameChange] = (),
-    own: Sequence[OwnWork] = (),
-    guard: Guard | None = None,
+    database: Database, request: CommitRequest, *, guard: LogAheadCheck | None = None
 ) -> list[Committed] | Conflict:
     """Ratify changes of any number of tables in one database transaction.
 
+    Callers outside of this room go through `coordinator.Coordinator`, which also looks for foreign commits,
+    publishes, and deletes the files of a commit that did not happen.
+
     Args:
         database: The catalog.
-        changes: One change per table; a change without actions only takes part in the check.
-        txn_uuid: The id by which a repeated call finds its own earlier success.
-        repeated: An earlier call may have used the id; False where it was just made.
-        names: Tables that are dropped or renamed, done after the checks and before tables are created.
-        own: The user's own work on the same database, done after the checks in the same transaction.
+        request: What to commit.
         guard: Asked of every table that is changed, while its head is held.
 
     Returns:
@@ -90,21 +80,23 @@ def commit(
         was only read, the Committed names the version it was at.
 
     Raises:
-        LogAheadError: The guard said so of a table.
+        LogAheadError: The guard found a version beyond the head of a table.
     """
-    if not changes and not names and not own:
+    changes = request.changes
+    if not (changes or request.renames or request.statements):
         raise InvalidArgumentError("there is nothing to commit")
     ids = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
     if len(set(ids)) < len(ids):
-        raise InvalidArgumentError("a commit holds one change per table", suggestion="fold them into one")
-    txn = txn_uuid or str(uuid.uuid4())
-    operation = next((i.operation for c in changes if (i := info_of(c.all_actions))), None) or "UNKNOWN"
+        raise InvalidArgumentError(
+            "a commit holds one change per table",
+            suggestion="merge the changes of one table into a single TableChange",
+        )
+    operation = next((i.operation for c in changes if (i := info_of(c.actions))), None) or "UNKNOWN"
     with telemetry.timed(
         "commit_duration_seconds", operation=operation, engine=database.dialect.name
     ) as timer:
         timer.outcome = "error"
-        again = repeated and txn_uuid is not None
-        outcome = _until_answered(database, changes, txn, names, own, guard, repeated=again)
+        outcome = _with_retries(database, request, guard)
         if isinstance(outcome, Conflict):
             timer.outcome = "conflict"
             telemetry.emit("commit_conflicts_total", 1, kind=outcome.kind)
@@ -116,28 +108,21 @@ def commit(
     return outcome
 
 
-def _until_answered(
-    database: Database,
-    changes: Sequence[TableChange],
-    txn: str,
-    names: Sequence[NameChange],
-    own: Sequence[OwnWork],
-    guard: Guard | None,
-    *,
-    repeated: bool,
+def _with_retries(
+    database: Database, request: CommitRequest, guard: LogAheadCheck | None
 ) -> list[Committed] | Conflict:
-    """Attempt a commit until it is known what became of it.
+    """Attempt a commit until its outcome is known.
 
     Once an attempt's outcome is unknown, no later failure may pass for the commit's: its files would be
     deleted. And what a later attempt then finds is this call's own success, not a repetition of another's.
     """
+    txn = request.txn_id or str(uuid.uuid4())
+    may_repeat = request.may_repeat and request.txn_id is not None
     lost: CommitUnknownError | None = None
     waits = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _attempt(
-                database, changes, txn, names, own, guard, repeated=repeated, lost=lost is not None
-            )
+            return _attempt(database, request, txn, guard, may_repeat=may_repeat, lost=lost is not None)
         except Exception as error:
             if isinstance(error, CommitUnknownError):
                 lost = error
@@ -152,72 +137,81 @@ def _until_answered(
                     raise
                 raise lost from error
             logger.info("transaction %s is begun again: %s", txn, error)
-            # jitter, so that those who collided do not meet again
-            time.sleep(random.uniform(0, _FIRST_WAIT * 2**attempt))  # noqa: S311
+            time.sleep(backoff(attempt, first=_FIRST_WAIT))
     raise AssertionError("the last attempt returns or raises")
 
 
-class _Stop(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
+class _Stop(Exception):  # noqa: N818 - not an error: it rolls the transaction back and carries the outcome
     def __init__(self, outcome: list[Committed] | Conflict) -> None:
         self.outcome = outcome
 
 
 def _attempt(
     database: Database,
-    changes: Sequence[TableChange],
+    request: CommitRequest,
     txn: str,
-    names: Sequence[NameChange],
-    own: Sequence[OwnWork],
-    guard: Guard | None,
+    guard: LogAheadCheck | None,
     *,
-    repeated: bool,
+    may_repeat: bool,
     lost: bool,
 ) -> list[Committed] | Conflict:
+    """Try once.
+
+    Args:
+        database: The catalog.
+        request: What to commit.
+        txn: The transaction's id.
+        guard: Asked of every table that is changed, while its head is held.
+        may_repeat: An earlier call may have committed under this id.
+        lost: An earlier attempt of this call may have been committed.
+    """
     failpoint("commit.before_begin")
-    if not (repeated or lost or names or own):
-        done_at_once = commit_at_once(database, changes, txn, guard)
-        if done_at_once is not None:
+    changes, renames = request.changes, request.renames
+    used = may_repeat or lost
+    if not (used or renames or request.statements):
+        appended = try_fast_append(database, changes, txn, guard)
+        if appended is not None:
             _answer()
-            return done_at_once
+            return appended
     ending = False
     try:
         with database.write() as session:
-            held = _hold(session, changes, names)
+            held = _lock_tables(session, changes, renames)
             # asked under the lock: the lost attempt may have been on its way until a moment ago
-            done = commits.by_transaction(session, txn) if repeated or lost else None
+            done = commits.by_transaction(session, txn) if used else None
             if done is not None:
-                raise _Stop(earlier(session, changes, txn, done, replayed=not lost))
-            if repeated or lost:
-                # a key: who has the same id at the same moment, and perhaps no head in common, waits here
-                _note(session, txn, changes)
-            seen = _seen(changes, held)
+                raise _Stop(previous_result(session, changes, txn, done, replayed=not lost))
+            if used:
+                # a key: a call with the same id at the same moment, perhaps with no head in common, waits
+                _insert_transaction(session, txn, changes)
+            seen = _current_tables(changes, held)
             failpoint("commit.locked")
-            if (done_before := applications(session, seen, changes)) is not None:
-                raise _Stop(done_before)
+            if (applied := already_applied(session, seen, changes)) is not None:
+                raise _Stop(applied)
             for one, change in zip(seen, changes, strict=True):
                 if one is None:
                     continue
                 _check(session, one, change)
-                if guard is not None and change.steps and guard(one.table, one.table.head.version):
+                if guard is not None and change.versions and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
-            if names:
-                change_names(session, held, names)
-            locked = _made(session, seen, changes, names)
+            if renames:
+                change_names(session, held, renames)
+            locked = _resolve_tables(session, seen, changes, renames)
             with session.batch(1):
                 results = [
-                    ratify_change(session, one, change, txn)
+                    write_versions(session, one, change, txn)
                     for one, change in zip(locked, changes, strict=True)
                 ]
-                if not (repeated or lost):
-                    _note(session, txn, changes)
-            for work in own:
-                work(session)
+                if not used:
+                    _insert_transaction(session, txn, changes)
+            for statement in request.statements:
+                statement(session)
             failpoint("commit.before_commit")
             ending = True
     except _Stop as stop:
         return stop.outcome
     except DeltaSqlError:
-        raise  # the engine knows what became of its transaction
+        raise  # the engine knows the outcome of its transaction
     except Exception as error:
         if ending:
             raise commit_interrupted(error) from error
@@ -226,49 +220,50 @@ def _attempt(
     return results
 
 
-def _note(session: Session, txn: str, changes: Sequence[TableChange]) -> None:
+def _insert_transaction(session: Session, txn: str, changes: Sequence[TableChange]) -> None:
     commits.insert_transaction(session, txn, len(changes), fresh=True)
-    for copy in (c.copy for c in changes):
-        if copy is not None and copy.txn_uuid is not None:
-            commits.insert_transaction(session, copy.txn_uuid, 1, fresh=False)
+    for origin in (c.origin for c in changes):
+        if isinstance(origin, Adopted) and origin.txn_uuid is not None:
+            commits.insert_transaction(session, origin.txn_uuid, 1, fresh=False)
 
 
 def _answer() -> None:
-    """The moment at which a commit stands, and nobody has been told."""
+    """The moment at which a commit stands, and its caller does not know yet."""
     try:
         failpoint("commit.after")
     except Exception as error:
         raise CommitUnknownError("the answer of the commit was lost") from error
 
 
-def _hold(
-    session: Session, changes: Sequence[TableChange], names: Sequence[NameChange]
+def _lock_tables(
+    session: Session, changes: Sequence[TableChange], renames: Sequence[NameChange]
 ) -> dict[int, LockedTable]:
-    """Hold the heads of the tables that exist."""
     existing = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
-    existing += [n.table.table_id for n in names]
+    existing += [n.table.table_id for n in renames]
     return registry.lock(session, existing) if existing else {}
 
 
-def _seen(changes: Sequence[TableChange], held: Mapping[int, LockedTable]) -> list[LockedTable | None]:
-    """The table of each change as it is now; None for one that is still to be made."""
+def _current_tables(
+    changes: Sequence[TableChange], held: Mapping[int, LockedTable]
+) -> list[LockedTable | None]:
+    """The table of each change as it is now; None for one that the commit creates."""
     return [
         None
         if isinstance(change.table, NewTable)
-        # what others made belongs to a place and not to a name
-        else still_there(held, change.table, named=change.made is None)
+        # a foreign commit belongs to a location and not to a name
+        else still_there(held, change.table, named=not change.is_foreign)
         for change in changes
     ]
 
 
-def _made(
+def _resolve_tables(
     session: Session,
     seen: Sequence[LockedTable | None],
     changes: Sequence[TableChange],
-    names: Sequence[NameChange],
+    renames: Sequence[NameChange],
 ) -> list[LockedTable]:
-    """Every table of the changes by its new name, new ones made."""
-    called = {n.table.table_id: n.new_name for n in names}
+    """Every table of the changes under its new name; new ones are created."""
+    called = {n.table.table_id: n.new_name for n in renames}
     out = []
     for one, change in zip(seen, changes, strict=True):
         new = change.table
@@ -285,7 +280,7 @@ def _made(
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
-    if locked.frozen and change.steps and change.copy is None:
+    if locked.frozen and change.versions and not isinstance(change.origin, Adopted):
         state, reason = _state(session, table)
         registry.refuse_followed(replace(table, state=state))
         raise TableFrozenError(
@@ -294,7 +289,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             version=table.head.version,
             suggestion=FROZEN_HINT,
         )
-    if change.exact and change.read_version != table.head.version:
+    if change.is_foreign and change.read_version != table.head.version:
         raise _Stop(
             Conflict(
                 "version_taken",
@@ -304,7 +299,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
                 table=table.name,
             )
         )
-    found = conflict(session, locked, change, lambda: protocol_now(session, table)) or vacuumed_files(
+    found = conflict(session, locked, change, lambda: current_protocol(session, table)) or vacuumed_files(
         session, locked, change
     )
     if found is not None:
@@ -312,7 +307,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
 
 
 def _state(session: Session, table: Table) -> tuple[str, str | None]:
-    """A frozen table's state, and why it is in it."""
+    """A frozen table's state, and the reason for it."""
     sql = statements("tables", session.engine.dialect.name)["by name"]
     row = session.row(sql, (table.name,))
     return ("frozen", None) if row is None else (row[3], row[4])

@@ -20,12 +20,12 @@ class Folded:
     """The versions that some operations come to.
 
     Attributes:
-        steps: The actions of each version, in order.
-        vanished: Files that one operation added and a later one removed: no version ever has them.
+        versions: The actions of each version, in order.
+        cancelled: Files that one operation added and a later one removed: no version ever has them.
     """
 
-    steps: tuple[tuple[Action, ...], ...] = ()
-    vanished: tuple[str, ...] = ()
+    versions: tuple[tuple[Action, ...], ...] = ()
+    cancelled: tuple[str, ...] = ()
 
 
 def fold(operations: Sequence[Sequence[Action]]) -> Folded:
@@ -36,14 +36,14 @@ def fold(operations: Sequence[Sequence[Action]]) -> Folded:
     removed and added again in one commit, and a compaction never hides that the rows of its files are new.
     """
     steps: list[_Step] = []
-    vanished: list[str] = []
+    cancelled: list[str] = []
     for operation in operations:
         if not operation:
             continue
-        if not steps or not steps[-1].takes(operation):
+        if not steps or not steps[-1].can_merge(operation):
             steps.append(_Step())
-        vanished += steps[-1].take(operation)
-    return Folded(tuple(s.actions() for s in steps), tuple(vanished))
+        cancelled += steps[-1].merge(operation)
+    return Folded(tuple(s.actions() for s in steps), tuple(cancelled))
 
 
 _Key = tuple[str, str]
@@ -57,12 +57,12 @@ class _Step:
     removes: dict[_Key, Remove] = field(default_factory=dict)
     rest: list[Action] = field(default_factory=list)
 
-    def takes(self, operation: Sequence[Action]) -> bool:
+    def can_merge(self, operation: Sequence[Action]) -> bool:
         """Whether an operation can be part of this version."""
         if any(isinstance(a, Cdc) for a in (*self.rest, *operation)):
             return False
         for kind in ("metadata", "protocol"):
-            if (kind, "") in self.state and any(_slot(a) == (kind, "") for a in operation):
+            if (kind, "") in self.state and any(_state_key(a) == (kind, "") for a in operation):
                 return False
         for action in operation:
             if isinstance(action, Add) and _key(action) in self.removes:
@@ -74,7 +74,7 @@ class _Step:
                     return False
         return True
 
-    def take(self, operation: Sequence[Action]) -> list[str]:
+    def merge(self, operation: Sequence[Action]) -> list[str]:
         """Make an operation part of this version; the files that vanish by it."""
         gone: list[str] = []
         for action in operation:
@@ -87,7 +87,7 @@ class _Step:
                     self.removes[_key(action)] = action
             elif isinstance(action, Add):
                 continue
-            elif (slot := _slot(action)) is not None:
+            elif (slot := _state_key(action)) is not None:
                 self.state[slot] = action
             else:
                 self.rest.append(action)
@@ -121,7 +121,7 @@ def _key(action: Add | Remove) -> _Key:
     return canonical_path(action.path), action.dv_id
 
 
-def _slot(action: Action) -> tuple[str, str] | None:
+def _state_key(action: Action) -> tuple[str, str] | None:
     """Where the newest of its kind replaces the older."""
     if isinstance(action, Metadata):
         return "metadata", ""

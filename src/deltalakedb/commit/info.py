@@ -63,8 +63,8 @@ def with_info(
     return [replace(given, extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
 
 
-def own_time(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
-    """The time inside a commit that is taken over as it is; it must be later than the one before."""
+def in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
+    """The time inside a commit that another engine made; it must be later than the one before."""
     info = info_of(actions) or CommitInfo()
     if info.in_commit_timestamp is None or info.in_commit_timestamp <= after:
         raise ProtocolError(

@@ -1,11 +1,11 @@
-"""The SQL-backed writer of the transaction log's seam: a thin door to the one commit path."""
+"""The SQL-backed writer of a transaction log: a thin door to the one commit path."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.protocol.codec import encode_commit
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
 
 
@@ -33,17 +34,17 @@ class SqlTxnLogWriter:
         self.location = location
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
-        """Make ``actions`` the commit ``version``, byte for byte; a Conflict where that version is taken."""
+        """Make ``actions`` the commit ``version``, byte for byte; a Conflict if that version is taken."""
         if version < 0:
             raise InvalidArgumentError(f"a version counts from 0, and {version} is below", table=self.name)
         self.database.ensure()
         try:
             opened = snapshots.open_table(self.database, self.name)
         except TableMissingError:
-            head, change = -1, TableChange(NewTable(self.name, self.location), actions, exact=True)
+            head, read = -1, None
+            table: Table | NewTable = NewTable(self.name, self.location)
         else:
-            head = opened.snapshot.version
-            change = TableChange(opened.table, actions, opened.snapshot, exact=True)
+            head, read, table = opened.snapshot.version, opened.snapshot, opened.table
         if version <= head:
             return self._taken(version, actions)
         if version > head + 1:
@@ -53,8 +54,11 @@ class SqlTxnLogWriter:
                 version=version,
                 suggestion=f"the next version is {head + 1}",
             )
+        origin = Received(encode_commit(actions), label="sql")
         try:
-            outcome = commit(self.database, [change])
+            outcome = commit(
+                self.database, CommitRequest([TableChange(table, [actions], read, origin=origin)])
+            )
         except TableExistsError as error:
             if version == 0 and error.table == self.name and self._exists():
                 return self._taken(version, actions)
@@ -68,7 +72,7 @@ class SqlTxnLogWriter:
             return False
 
     def _taken(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
-        """Who has the version: an earlier attempt of this very commit, or somebody else."""
+        """The earlier success of this very commit, or the Conflict with another one."""
         table = registry.find(self.database, self.name)
         winner = commits.one(self.database, table, version)
         if winner is not None and winner.sha256 == commits.digest(encode_commit(actions)):

@@ -5,63 +5,66 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit.changes import NewTable
-from deltalakedb.commit.checker import isolation_of
-from deltalakedb.commit.duties import own_duties
-from deltalakedb.commit.info import own_time, with_info
+from deltalakedb.commit.conflicts import isolation_of
+from deltalakedb.commit.info import in_commit_timestamp, with_info
+from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
 from deltalakedb.metastore import commits, concurrent_commits
 from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.features import DECIDED_ELSEWHERE, writer_features
 from deltalakedb.protocol.log import Committed, Fresh
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.reads import encode_reads
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, check_commit, is_on, note_enablement
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
+from deltalakedb.protocol.upgrades import FENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
     from deltalakedb.metastore.values import LockedTable, Table
     from deltalakedb.protocol.actions import Action, Add, Remove
 
 
-def protocol_now(session: Session, table: Table) -> Protocol | None:
+def current_protocol(session: Session, table: Table) -> Protocol | None:
     """A table's protocol as the transaction that holds its head sees it."""
     sql = statements("snapshots", session.engine.dialect.name)["live protocol"]
     row = session.row(sql, (table.table_id,))
     return None if row is None else Protocol.from_dict(decode_json(row[0]))
 
 
-def ratify_change(
-    session: Session, locked: LockedTable, change: TableChange, txn: str, *, again: bool = False
-) -> Committed:
-    """Write every version of a change; of a table that was only read, nothing.
+def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
+    """Write every version of a change; nothing for a table that was only read.
 
     Args:
         session: Inside the transaction that holds the head.
         locked: The table.
         change: What it is to become.
         txn: The transaction's id.
-        again: The transaction may have made versions of the table before.
     """
+    origin = change.origin
     protocol = None if change.read is None else change.read.protocol
     metadata = None if change.read is None else change.read.metadata
     overtaken = change.read is not None and locked.protocol_version > change.read.version
     if overtaken:
-        protocol = protocol_now(session, locked.table)
+        protocol = current_protocol(session, locked.table)
     result = Committed(locked.table.head.version, locked.table.head.timestamp)
     before_all, written = locked, []
-    if change.copy is not None and change.copy.txn_uuid is not None:
-        txn, again = change.copy.txn_uuid, True  # each version of a transaction is copied by itself
-    first = commits.count_of_transaction(session, txn, locked.table.table_id) if again else 0
+    first = 0
+    if isinstance(origin, Adopted) and origin.txn_uuid is not None:
+        txn = origin.txn_uuid
+        # each version of a transaction is copied by itself
+        first = commits.count_of_transaction(session, txn, locked.table.table_id)
+    elif isinstance(origin, Recommitted):
+        first = commits.count_of_transaction(session, txn, locked.table.table_id)
     outside = session.engine.config.catalog.allow_outside_paths
     paths = TablePaths(locked.table.location, outside, locked.table.name)
-    for ordinal, step in enumerate(change.steps, start=first):
+    for ordinal, step in enumerate(change.versions, start=first):
         if ordinal > first:
             session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
@@ -73,28 +76,31 @@ def ratify_change(
             protocol=protocol,
             metadata=metadata,
             paths=paths,
-            also=own_duties(change, step, protocol),
-            made_here=change.copy is None,
+            also=_handled_features(change, step, protocol),
+            made_here=not isinstance(origin, Adopted),
         )
-        streamed = None if change.copy is None else change.copy.streamed
-        if streamed is not None:
-            streamed = _checked(streamed, paths, version, protocol, metadata)
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
         actions: Sequence[Action] = step
-        if change.copy is not None:
-            timestamp = max(change.copy.timestamp, head.timestamp + 1)
-        elif change.exact:
-            timestamp = (
-                own_time(step, after=head.timestamp, table=name, version=version) if in_commit else timestamp
-            )
-        else:
-            actions = _completed(
-                session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit=in_commit
-            )
-            # the next step was made before anybody knew what this one says of its time
-            metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
-        data = encode_commit(actions) if change.made is None else change.made.data
+        streamed, label = None, "sql"
+        data: bytes | None
+        match origin:
+            case Adopted():
+                timestamp = max(origin.timestamp, head.timestamp + 1)
+                data, label = origin.data, origin.label
+                if origin.streamed is not None:
+                    streamed = _checked(origin.streamed, paths, version, protocol, metadata)
+            case Received():
+                if in_commit:
+                    timestamp = in_commit_timestamp(step, after=head.timestamp, table=name, version=version)
+                data, label = origin.data, origin.label
+            case Write() | Recommitted():
+                actions = _complete(
+                    session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit
+                )
+                # the next version was made before it was known what this one says of its time
+                metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
+                data = encode_commit(actions)
         locked = ratify(
             session,
             locked,
@@ -106,21 +112,41 @@ def ratify_change(
                 txn_uuid=txn,
                 ordinal=ordinal,
                 is_blind_append=change.is_blind_append,
-                origin="sql" if change.made is None else change.made.origin,
-                published=change.copy is not None,
-                fresh=change.fresh,
+                origin=label,
+                published=isinstance(origin, Adopted),
+                fresh=isinstance(origin, Write) and origin.new_names,
                 streamed=streamed,
                 reads=None if change.is_blind_append else encode_reads(change.reads),
             ),
         )
         result = Committed(version, timestamp)
-        if change.copy is None and data is not None:
+        if not isinstance(origin, Adopted) and data is not None:
             written.append((version, timestamp, data))
     if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
         return result
     head = before_all.table.head
     clear = before_all.published_version == head.version
     return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
+
+
+def _handled_features(
+    change: TableChange, step: Sequence[Action], protocol: Protocol | None
+) -> Collection[str]:
+    """Writer features whose duties are fulfilled: by the committer, or by the engine that made the commit.
+
+    Args:
+        change: The change.
+        step: The actions of one of its versions.
+        protocol: The table's protocol before them.
+    """
+    origin = change.origin
+    if isinstance(origin, Adopted):
+        return {FENCE}
+    if isinstance(origin, Received):
+        # its engine fulfils every duty but those that would let another party decide
+        after = next((a for a in step if isinstance(a, Protocol)), protocol)
+        return frozenset() if after is None else writer_features(after) - DECIDED_ELSEWHERE
+    return OURS | origin.handled_features
 
 
 def _checked(
@@ -143,7 +169,7 @@ def _checked(
     return replace(streamed, pieces=pieces)
 
 
-def _completed(
+def _complete(
     session: Session,
     locked: LockedTable,
     change: TableChange,
@@ -153,10 +179,9 @@ def _completed(
     protocol: Protocol,
     before: Metadata | None,
     metadata: Metadata,
-    *,
     in_commit: bool,
 ) -> list[Action]:
-    """A step's actions with everything that is only known under the lock."""
+    """A version's actions with everything that is only known under the lock."""
     version = locked.table.head.version + 1
     actions = with_info(
         step,

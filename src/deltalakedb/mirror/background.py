@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.mirror.reconciler import DUE, drain, seal
+from deltalakedb.mirror.checkpointer import DUE
+from deltalakedb.mirror.reconciler import checkpoint_due, publish_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.mirror.checkpointer import Checkpoints
+    from deltalakedb.mirror.checkpointer import CheckpointOptions
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class _Job:
 
     database: Database
     table: str
-    checkpoints: Checkpoints
+    checkpoints: CheckpointOptions
     storage_options: Mapping[str, str] | None
 
 
@@ -60,7 +61,7 @@ class _Worker:
         self._wake.put(None)
 
     def flush(self, deadline: float) -> bool:
-        """Wait until nothing is left to do; False where that took too long."""
+        """Wait until nothing is left to do; False if that took too long."""
         with self._idle:
             while self._waiting or self._busy:
                 left = deadline - time.monotonic()
@@ -107,7 +108,7 @@ class BackgroundPublisher:
         self,
         database: Database,
         name: str,
-        checkpoints: Checkpoints = DUE,
+        checkpoints: CheckpointOptions = DUE,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""
@@ -120,14 +121,14 @@ class BackgroundPublisher:
         self._publisher.soon(_Job(database, name, checkpoints, storage_options))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
-        """Wait until nothing is left to publish or to write; False where that took too long."""
+        """Wait until nothing is left to publish or to write; False if that took too long."""
         if self._pid != os.getpid():
             return True
         deadline = time.monotonic() + timeout
         return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
 
     def _publish(self, job: _Job) -> None:
-        _, due = drain(
+        _, due = publish_waiting(
             job.database, job.table, checkpoints=job.checkpoints, storage_options=job.storage_options
         )
         if due:
@@ -135,7 +136,7 @@ class BackgroundPublisher:
 
 
 def _checkpoint(job: _Job) -> None:
-    seal(job.database, job.table, job.checkpoints, job.storage_options)
+    checkpoint_due(job.database, job.table, job.checkpoints, job.storage_options)
 
 
 @atexit.register

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 from typing import Protocol as TypingProtocol
 
 from deltalakedb import telemetry
@@ -23,17 +23,17 @@ from deltalakedb.exceptions import (
     LogGapError,
     StorageMissingError,
     TableFrozenError,
+    TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, files, outbox, registry, snapshots
+from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import leased, still_held
-from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import refuse_strangers
-from deltalakedb.mirror.pruning import prune
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, whole_number
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -299,13 +299,13 @@ def content_of(database: Database, opened: OpenTable, rows: Iterable[pa.RecordBa
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class CheckpointOptions:
     """Whether due checkpoints are written, and the log is cleaned up after one.
 
     Attributes:
         write: Write them.
         cleanup: Clean up; None leaves it to the table's ``delta.enableExpiredLogCleanup``.
-        interval: Look only where a multiple of this was published just now; None always looks.
+        interval: Look only if a multiple of this was published just now; None always looks.
         force: Try again although a try failed a moment ago.
     """
 
@@ -317,6 +317,10 @@ class Checkpoints:
     def may_be_due(self, versions: Sequence[int]) -> bool:
         """Whether a checkpoint may be due after some versions were published."""
         return self.write and (self.interval is None or crossed(versions, self.interval))
+
+
+#: due checkpoints are written, and the tables' properties decide the rest
+DUE = CheckpointOptions()
 
 
 def crossed(versions: Sequence[int], interval: int) -> bool:
@@ -360,7 +364,7 @@ def checkpoint_if_due(
         raise  # somebody else is writing it
     except Exception as error:
         told = error.message if isinstance(error, DeltaSqlError) else str(error)
-        note, wait = f"{type(error).__name__}: {told}", wait_ms(status.checkpoint_attempts)
+        note, wait = f"{type(error).__name__}: {told}", retry_in_ms(status.checkpoint_attempts)
         outbox.checkpoint_failed(database, status, note, retry_in_ms=wait)
         raise
     if not database.engine.config.publish.keep_bytes:
@@ -414,3 +418,59 @@ def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
     for remove in files.tombstones(database, opened.table, opened.snapshot.version):
         if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest:
             yield remove
+
+
+# ---- bytes that the catalog need not keep ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was pruned.
+
+    Attributes:
+        table: The table.
+        upto: The newest version whose bytes may go; -1 where none may.
+        commits: How many lost their bytes, or would.
+    """
+
+    table: str
+    upto: int
+    commits: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return asdict(self)
+
+
+def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
+    """Delete the bytes of published commits that a published checkpoint covers.
+
+    Their sha256 and length stay for ever, and so does everything that tables are read from. What goes is what
+    `repair` and `rebuild` would write such commits from.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        dry_run: Only count.
+    """
+    table = registry.find(database, name)
+    status = outbox.status_of(database, name)
+    if status is None:
+        raise TableMissingError(f"the table {name!r} was dropped a moment ago", table=name)
+    if status.state == "frozen":
+        raise TableFrozenError(
+            f"the table is frozen: {status.state_reason}",
+            table=name,
+            suggestion="resolve that first: its bytes may be needed for it",
+        )
+    waiting = outbox.waiting_versions(database, table.table_id)
+    # the checkpoint's own version stays, for it is what a rebuilt log goes on from
+    covered = min(status.checkpoint_version, status.published_version) - 1
+    upto = max(-1, min(covered, *(v - 1 for v in waiting[:1]))) if waiting else max(-1, covered)
+    with database.write() as session:
+        row = session.row(database.sql("commits", "kept bytes"), (table.table_id, upto))
+        count = 0 if row is None else int(row[0])
+        if count and not dry_run:
+            session.run(database.sql("commits", "prune bytes"), (table.table_id, upto))
+            audit.record(session, "prune", table_id=table.table_id, table=name, version=upto, commits=count)
+    return Pruned(name, upto, count)

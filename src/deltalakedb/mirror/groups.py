@@ -1,4 +1,4 @@
-"""Groups: which published versions of several tables belong to one transaction, told to readers outside."""
+"""Groups: manifests that say which published versions of several tables belong to one transaction."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.names import commit_path, manifest_path
-from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
+from deltalakedb.delta_log.names import manifest_path
+from deltalakedb.exceptions import DeltaSqlError, StorageError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
-from deltalakedb.mirror.backoff import wait_ms
+from deltalakedb.mirror.commit_files import commit_file_state
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
-from deltalakedb.storage.together import NewObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,76 +26,64 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import Member
     from deltalakedb.storage.store import Store
 
+    #: storage options by location, if the caller has some; else those of the settings
     StoreOptions: TypeAlias = Mapping[str, Mapping[str, str] | None]
+    #: by table the versions that were just put
+    Put: TypeAlias = Mapping[int, Collection[int]]
 
 logger = logging.getLogger(__name__)
 
 #: a look for manifests that could not be written costs a statement: at most one in so many seconds
 _LOOK_S = 5.0
-#: manifests of others that a writer tries at the most: the rest is for the reconciler
+#: manifests of other transactions that a writer tries at most: the rest is for the reconciler
 _HELPED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A transaction over several tables.
+    """A transaction over several tables that was just committed.
 
     Attributes:
         txn: Its id.
-        members: What its tables became; None where that has to be asked for.
+        members: What its tables became; None if that has to be asked for.
     """
 
     txn: str
     members: Sequence[Member] | None = None
 
 
-def tell_all(
-    database: Database,
-    group: Group,
-    put: Mapping[int, Collection[int]],
-    options: StoreOptions,
-    *,
-    told: bool = False,
-) -> None:
-    """Write the manifest of a transaction that was just committed, where all its tables are published.
-
-    Args:
-        database: The catalog.
-        group: The transaction.
-        put: By table the versions that were just put.
-        options: Storage options by location.
-        told: It is there already; only what others could not write is looked for.
-    """
-    members = group.members
-    if not told and members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
-        _write(database, group.txn, _in_order(members), options)
-    elif not told:
-        # somebody else may have published the others
-        tell(database, [group.txn], put, options)
-    if _is_time(database):
-        write_missing(database, options=options, limit=_HELPED)
-
-
-def tell(
-    database: Database, groups: Collection[str], put: Mapping[int, Collection[int]], options: StoreOptions
+def write_manifests(
+    database: Database, group: Group | None, others: Collection[str], put: Put, options: StoreOptions
 ) -> None:
     """Write the manifest of every transaction whose tables are all published.
 
-    Called when commit files are there and their notes are not: whoever dies here is followed by one who finds
-    them unnoted and comes here again, and of two that publish the last tables at the same moment at least one
-    sees the file of the other.
+    Called when commit files are there and not yet noted: a publisher that dies here is followed by one that
+    finds them unnoted and comes here again, and of two that publish the last tables at the same moment at
+    least one sees the file of the other.
 
     Args:
         database: The catalog.
-        groups: Transactions that these versions belong to.
+        group: The transaction that was just committed.
+        others: Ids of transactions that other versions belong to.
         put: By table the versions that were just put.
-        options: Storage options by location, where the caller has some; else those of the settings.
+        options: Storage options by location.
     """
-    noted = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
-    for txn in groups:
-        members = outbox.group(database, txn)
-        if len(members) > 1:
-            _tell(database, txn, members, put, options, attempts=noted.get(txn))
+    asked = set(others)
+    if group is not None:
+        members = group.members
+        if members is not None and all(m.version in put.get(m.table_id, ()) for m in members):
+            _write(database, group.txn, members, options)
+            asked.discard(group.txn)
+        else:
+            asked.add(group.txn)  # another process may have published the other tables
+    if asked:
+        failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
+        for txn in asked:
+            members = outbox.group(database, txn)
+            if len(members) > 1:
+                _write_if_complete(database, txn, members, put, options, attempts=failed.get(txn))
+    if group is not None and _is_time(database):
+        write_missing(database, options=options, limit=_HELPED)
 
 
 def write_missing(
@@ -112,8 +100,8 @@ def write_missing(
         database: The catalog.
         table_id: Only those that are missing beside this table.
         force: Also those that failed a moment ago.
-        options: Storage options by location, where the caller has some; else those of the settings.
-        limit: How many at the most.
+        options: Storage options by location.
+        limit: How many at most.
     """
     missing = [
         one
@@ -123,7 +111,7 @@ def write_missing(
     for one in missing[:limit]:
         members = outbox.group(database, one.txn)
         if len(members) > 1:
-            _tell(database, one.txn, members, {}, options or {}, attempts=one.attempts)
+            _write_if_complete(database, one.txn, members, {}, options or {}, attempts=one.attempts)
         else:
             outbox.forget_manifest(database, one.txn)  # its tables were dropped
 
@@ -141,34 +129,25 @@ def _is_time(database: Database) -> bool:
     return True
 
 
-def _tell(
+def _write_if_complete(
     database: Database,
     txn: str,
     members: Sequence[Member],
-    put: Mapping[int, Collection[int]],
+    put: Put,
     options: StoreOptions,
     *,
     attempts: int | None,
 ) -> None:
-    """Write a manifest where all tables are published.
-
-    Args:
-        database: The catalog.
-        txn: The transaction.
-        members: What its tables became.
-        put: By table the versions that were just put.
-        options: Storage options by location.
-        attempts: How often it failed; None where nothing is noted.
-    """
+    """Write a manifest if all tables are published; ``attempts`` is None if no failure is noted."""
     try:
         there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
     except DeltaSqlError as error:
-        # where two publish the last tables at the same moment, perhaps nobody else looks again
+        # if two processes publish the last tables at the same moment, perhaps neither looks again
         _note(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
         incomplete = commits.lost_tables(session, txn)
-    if incomplete:  # a manifest would tell readers that they see all of it
+    if incomplete:  # a manifest would say that readers see all of it
         outbox.forget_manifest(database, txn)
         return
     if not all(there) or not _write(database, txn, members, options, attempts=attempts or 0):
@@ -187,54 +166,8 @@ def _is_there(database: Database, member: Member, options: StoreOptions) -> bool
     """Whether a member's version is in its log, noted or not."""
     if member.published:
         return True
-    try:
-        data = _store(database, member, options).get(commit_path(member.version))
-    except StorageMissingError:
-        return False
-    table = registry.find(database, member.table)
-    return data == commits.commit_bytes(database, table, member.version)
-
-
-def manifest_of(group: Group, stores: Mapping[str, LocalStore]) -> NewObject | None:
-    """The manifest beside the first table of a transaction, to be put with the last of its commit files.
-
-    Args:
-        group: The transaction.
-        stores: By location the stores of all its tables; None is answered where some are missing.
-    """
-    if group.members is None or any(m.location not in stores for m in group.members):
-        return None
-    members = _in_order(group.members)
-    return NewObject(stores[members[0].location], manifest_path(group.txn), *_content(group.txn, members))
-
-
-def spread(database: Database, manifest: NewObject, group: Group, stores: Mapping[str, LocalStore]) -> None:
-    """Put a manifest that is there beside the other tables of its transaction too."""
-    first = manifest.store.name_of(manifest.path)
-    failed: dict[Member, DeltaSqlError] = {}
-    for member in _in_order(group.members or ())[1:]:
-        failpoint("publish.manifest")
-        try:
-            _put(stores[member.location], manifest.path, manifest.data, manifest.mtime_ms, first)
-        except DeltaSqlError as error:
-            failed[member] = error
-    if failed:
-        _note(database, group.txn, failed, 0)
-
-
-def _in_order(members: Sequence[Member]) -> list[Member]:
-    return sorted(members, key=lambda m: m.table)
-
-
-def _content(txn: str, members: Sequence[Member]) -> tuple[bytes, int]:
-    """What a manifest says, and its time."""
-    at = max(m.timestamp for m in members)
-    body = {
-        "txnId": txn,
-        "committedAt": at,
-        "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
-    }
-    return (encode_json(body) + "\n").encode(), at
+    table, store = registry.find(database, member.table), _store(database, member, options)
+    return commit_file_state(database, table, store, member.version) == "ours"
 
 
 def _write(
@@ -242,19 +175,31 @@ def _write(
 ) -> bool:
     """Put a small file beside every table of a transaction that names the versions that belong together.
 
-    Readers that want several tables at one moment look for it; losing it loses no data, so trouble is noted
-    in the catalog, and whoever publishes later tries again.
+    Readers that want several tables at one moment look for it. Losing it loses no data, so a failure is noted
+    in the catalog, and a later publisher tries again.
 
     Returns:
         Whether it is beside every table.
     """
-    data, at = _content(txn, members)
-    first = None
+    members = sorted(members, key=lambda m: m.table)
+    at = max(m.timestamp for m in members)
+    body = {
+        "txnId": txn,
+        "committedAt": at,
+        "tables": [{"name": m.table, "location": m.location, "version": m.version} for m in members],
+    }
+    data, path = (encode_json(body) + "\n").encode(), manifest_path(txn)
+    first: str | None = None
     failed: dict[Member, DeltaSqlError] = {}
     for member in members:
         failpoint("publish.manifest")
         try:
-            first = _put(_store(database, member, options), manifest_path(txn), data, at, first)
+            store = _store(database, member, options)
+            if not isinstance(store, LocalStore):
+                store.put_new(path, data, mtime_ms=at)
+            elif first is None or not _linked(store, path, first):
+                store.put_new(path, data, mtime_ms=at)
+                first = store.name_of(path)
         except DeltaSqlError as error:
             failed[member] = error
     if failed:
@@ -262,14 +207,13 @@ def _write(
     return not failed
 
 
-def _put(store: Store, path: str, data: bytes, at: int, first: str | None) -> str | None:
-    """Put a manifest beside one table; the name of one on local disk, from which others can be linked."""
-    if not isinstance(store, LocalStore):
-        store.put_new(path, data, mtime_ms=at)
-    elif first is None or not _linked(store, path, first):
-        store.put_new(path, data, mtime_ms=at)
-        return store.name_of(path)
-    return first
+def _linked(store: LocalStore, path: str, first: str) -> bool:
+    """Whether the file of the first table got a second name: that needs no flush, as a new file would."""
+    try:
+        store.link(path, first)
+    except StorageError:
+        return False  # another disk, or one without links
+    return True
 
 
 def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int) -> None:
@@ -278,21 +222,11 @@ def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], 
             "the manifest of transaction %s is missing at %s: %s", txn, member.table, error.message
         )
     error = next(iter(failed.values()))
-    told = f"{type(error).__name__}: {error.message}"
     outbox.manifest_failed(
         database,
         txn,
         [member.table_id for member in failed],
-        told,
+        f"{type(error).__name__}: {error.message}",
         attempts=attempts + 1,
-        retry_in_ms=wait_ms(attempts),
+        retry_in_ms=retry_in_ms(attempts),
     )
-
-
-def _linked(store: LocalStore, path: str, first: str) -> bool:
-    """Whether the manifest of one table could become that of another too: a name costs less than a file."""
-    try:
-        store.link(path, first)
-    except StorageError:
-        return False  # another disk, or one without links
-    return True

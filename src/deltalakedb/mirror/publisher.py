@@ -1,18 +1,33 @@
-"""The publisher: copies ratified bytes to `_delta_log`, strictly in order, never over anything."""
+"""The publisher: copies ratified bytes to `_delta_log`, strictly in order, never over anything.
+
+Contract:
+
+- A version is put only after the one before it is there. If commit files were deleted, they are put back
+  first, from the bytes in the catalog.
+- A file is created, never replaced. A foreign commit in the place of ours freezes the table.
+- The manifest of a transaction over several tables is written after the commit files of all its tables, and
+  before they are noted as published: a publisher that dies in between is followed by one that finds them
+  unnoted and writes the manifest.
+- The note may be lost: publishing again finds the files there.
+- Failures are noted in the outbox and returned, never raised: the commits stand whatever happens here.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
 import threading
 import time
 import warnings
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.delta_log.commit_file import commit_digest
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,
@@ -20,37 +35,45 @@ from deltalakedb.exceptions import (
     DivergedWarning,
     LogGapError,
     StorageMissingError,
+    VersionMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
-from deltalakedb.mirror.backoff import wait_ms
-from deltalakedb.mirror.drift import judge
-from deltalakedb.mirror.groups import tell
-from deltalakedb.mirror.holes import fill
+from deltalakedb.metastore.outbox import Unpublished
+from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.mirror.commit_files import commit_file_state, is_ratified
+from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.groups import write_manifests
+from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.outbox import Unpublished
     from deltalakedb.metastore.values import Table
-    from deltalakedb.mirror.groups import StoreOptions
+    from deltalakedb.mirror.groups import Group, StoreOptions
+    from deltalakedb.protocol.log import Fresh
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
+#: commit files that a publisher puts back; if more are gone, a checkpoint stands for them
+_MOST_BACK = 1_000
+#: object stores are slow to answer, and are asked side by side
+_THREADS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one run of the publisher achieved.
+    """What one run of the publisher achieved for a table.
 
     Attributes:
         versions: What is in the log now and was not noted before.
         error: Why it stopped.
         diverged: Whether it froze the table.
-        more: Whether all that it asked for is done, and others may wait.
+        more: Whether it published all that it asked for, and more may wait.
     """
 
     versions: tuple[int, ...] = ()
@@ -59,93 +82,114 @@ class Published:
     more: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table to publish.
+
+    Attributes:
+        table: The table.
+        storage_options: Options for its store.
+        known: Its new commits, if this process has just ratified them. If nothing else waits, the database is
+            not asked for what waits.
+    """
+
+    table: Table
+    storage_options: Mapping[str, str] | None = None
+    known: Fresh | None = None
+
+
 def publish(
     database: Database,
     table: Table,
     *,
     storage_options: Mapping[str, str] | None = None,
-    others: StoreOptions | None = None,
+    limit: int = 32,
+) -> Published:
+    """Publish up to ``limit`` waiting commits of a table, oldest first."""
+    return publish_all(database, [Target(table, storage_options)], limit=limit)[0]
+
+
+def publish_all(
+    database: Database,
+    targets: Sequence[Target],
+    *,
+    group: Group | None = None,
+    options: StoreOptions | None = None,
     limit: int = 32,
     seconds: float | None = None,
-) -> Published:
-    """Publish up to ``limit`` waiting commits of a table, oldest first.
-
-    A failure is noted in the outbox and returned, never raised: the commits stand whatever happens here.
+) -> list[Published]:
+    """Publish waiting commits of tables, oldest first, and note all of them together.
 
     Args:
         database: The catalog.
-        table: The table.
-        storage_options: Options for the table's store.
-        others: Options by location for other tables of the same transactions, where the caller has some.
-        limit: Commits at most.
+        targets: The tables.
+        group: The transaction that made the known commits, if it changed several tables.
+        options: Options by location for other tables of the same transactions, if the caller has some.
+        limit: Commits of each table at most.
         seconds: Time after which the rest is left to others.
     """
-    try:
-        with _turn(database, table.table_id):
-            return _publish(database, table, storage_options, others, limit, seconds)
-    except DeltaSqlError as failure:
-        # the database itself: what was put is found there by the next publisher
-        logger.warning("publishing %s must wait: %s", table.name, failure.message)
-        return Published(error=failure)
-
-
-def _publish(
-    database: Database,
-    table: Table,
-    storage_options: Mapping[str, str] | None,
-    others: StoreOptions | None,
-    limit: int,
-    seconds: float | None,
-) -> Published:
-    waiting = outbox.waiting(database, table.table_id, limit=limit)
-    done: list[int] = []
-    error: DeltaSqlError | None = None
-    diverged = False
     deadline = math.inf if seconds is None else time.monotonic() + seconds
+    options = {**(options or {}), **{t.table.location: t.storage_options for t in targets}}
     try:
-        store = None
-        for commit in waiting:
-            if store is None:
-                durable = database.engine.config.publish.fsync
-                store = open_store(table.location, storage_options, durable=durable)
-                fill(database, table, store, commit.version)
-                if _is_foreign(database, table, store, commit.version - 1):
-                    diverged = True
-                    _freeze(database, table, commit.version - 1)
-                    break
-            elif outbox.paused(database, [table.table_id]):
-                break
-            if not _put(store, commit):
-                if _is_taken_back(database, table, commit):
-                    break  # what waits now is for the next publisher
-                diverged = True
-                _freeze(database, table, commit.version)
-                break
-            done.append(commit.version)
-            failpoint("publish.after_put")
-            if time.monotonic() > deadline:
-                break  # the rest is for the reconciler
-    except LogGapError as gap:
-        diverged = True
-        _freeze(database, table, gap.version or 0, gap.message)
+        with ExitStack() as turns:
+            for table_id in sorted(t.table.table_id for t in targets):
+                turns.enter_context(_turn(database, table_id))
+            runs = _run_all(database, targets, limit, deadline)
+            _note(database, runs, group, options)
     except DeltaSqlError as failure:
-        error = failure
-    if done:
-        if groups := {c.group for c in waiting[: len(done)] if c.group is not None}:
-            options = {**(others or {}), table.location: storage_options}
-            tell(database, groups, {table.table_id: done}, options)
-        outbox.mark_published(database, {table.table_id: done})
+        # the database itself: commit files that were put are found by the next publisher
+        names = ", ".join(t.table.name for t in targets)
+        logger.warning("publishing %s must wait: %s", names, failure.message)
+        return [Published(error=failure)] * len(targets)
+    return [
+        Published(tuple(run.done), run.error, run.diverged, more=run.asked_all and not run.left)
+        for run in runs
+    ]
+
+
+def _run_all(database: Database, targets: Sequence[Target], limit: int, deadline: float) -> list[_Run]:
+    """Put the waiting commits of every table."""
+    # a table may have been paused since its commit began
+    unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
+    paused = outbox.paused(database, unasked) if unasked else set()
+    runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
+
+    def put(number: int) -> None:
+        if number:
+            failpoint("publish.between_tables")
+        runs[number].put_all()
+
+    if len(runs) > 1 and any(local_path(t.table.location) is None for t in targets):
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
+            list(threads.map(put, range(len(runs))))
+    else:
+        for number in range(len(runs)):
+            put(number)
+    return runs
+
+
+def _note(database: Database, runs: Sequence[_Run], group: Group | None, options: StoreOptions) -> None:
+    """Write manifests, then note what is in the logs, then what failed."""
+    put = {run.table.table_id: run.done for run in runs if run.done}
+    if put:
+        groups = {c.group: None for run in runs for c in run.put if c.group is not None}
+        if group is not None or groups:
+            write_manifests(database, group, groups, put, options)
+        outbox.mark_published(database, put)
         failpoint("publish.after_mark")
-        telemetry.emit("publish_total", len(done), outcome="published")
-    if error is not None and len(done) < len(waiting):
-        _note_failure(database, table, waiting[len(done)], error)
-    asked_all = len(waiting) == limit or sum(len(c.data) for c in waiting) >= outbox.HELD_BYTES
-    return Published(tuple(done), error, diverged, more=asked_all and len(done) == len(waiting))
+        telemetry.emit("publish_total", sum(map(len, put.values())), outcome="published")
+    for run in runs:
+        if run.error is not None and run.left:
+            _note_failure(database, run.table, run.left[0], run.error)
+        elif run.error is not None:
+            logger.warning("publishing %s must wait: %s", run.table.name, run.error.message)
 
 
 #: threads of one process publish a table one after the other: the later one finds nothing left to do
 _turns: dict[tuple[Database, int], threading.Lock] = {}
 _turns_lock = threading.Lock()
+#: tables on object stores whose newest file this process has seen: looking again costs a request
+_seen: set[tuple[Database, int]] = set()
 
 
 def _turn(database: Database, table_id: int) -> threading.Lock:
@@ -157,63 +201,150 @@ def _after_fork() -> None:
     global _turns_lock
     _turns_lock = threading.Lock()
     _turns.clear()
+    _seen.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _is_foreign(database: Database, table: Table, store: Store, version: int) -> bool:
-    """Whether somebody else's commit stands where ours was published; looked at on local disk alone."""
-    if version < 0 or not isinstance(store, LocalStore):
-        return False
-    row = commits.one(database, table, version)
-    if row is None or row.sha256 is None:
-        return False
-    try:
-        if commit_digest(store, commit_path(version)).sha256 == row.sha256:
+@dataclass(slots=True)
+class _Run:
+    """The publishing of one table: its waiting commits are put until something stops it."""
+
+    database: Database
+    target: Target
+    limit: int
+    deadline: float
+    paused: bool
+    waiting: list[Unpublished] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    error: DeltaSqlError | None = None
+    diverged: bool = False
+
+    @property
+    def table(self) -> Table:
+        return self.target.table
+
+    @property
+    def put(self) -> list[Unpublished]:
+        """Commits that are in the log now."""
+        return self.waiting[: len(self.done)]
+
+    @property
+    def left(self) -> list[Unpublished]:
+        """Commits that are not."""
+        return self.waiting[len(self.done) :]
+
+    @property
+    def asked_all(self) -> bool:
+        """Whether more commits may wait than were asked for."""
+        held = sum(len(c.data) for c in self.waiting)
+        return len(self.waiting) == self.limit or held >= outbox.HELD_BYTES
+
+    def put_all(self) -> None:
+        """Put commits until none is left, the time is over, or one of them cannot be put."""
+        database, table = self.database, self.table
+        durable = database.engine.config.publish.fsync
+        known = self._at_hand()
+        try:
+            self.waiting = known or self._ask()
+            if not self.waiting:
+                return
+            store = open_store(table.location, self.target.storage_options, durable=durable)
+            if known and not self._continues(store, known[0].version):
+                known, self.waiting = [], self._ask()
+            if not known and not (self.waiting and self._check_predecessor(store, self.waiting[0].version)):
+                return
+            for commit in self.waiting:
+                if not known and self.done and outbox.paused(database, [table.table_id]):
+                    return
+                if not _put(store, commit):
+                    # if the catalog has another commit there by now, a divergence was resolved meanwhile,
+                    # and what waits now is for the next publisher
+                    if is_ratified(database, table, commit.version, commit.data):
+                        self._freeze(commit.version)
+                    return
+                self.done.append(commit.version)
+                failpoint("publish.after_put")
+                if time.monotonic() > self.deadline:
+                    return  # the rest is for the reconciler
+        except LogGapError as gap:
+            self._freeze(gap.version or 0, gap.message)
+        except DeltaSqlError as failure:
+            self.error = failure
+
+    def _ask(self) -> list[Unpublished]:
+        return outbox.waiting(self.database, self.table.table_id, limit=self.limit)
+
+    def _at_hand(self) -> list[Unpublished]:
+        """The commits at hand, if nothing else waits before them."""
+        known = self.target.known
+        if known is None or not known.clear or self.paused:
+            return []
+        return [Unpublished(*commit, attempts=0) for commit in known.commits]
+
+    def _continues(self, store: Store, version: int) -> bool:
+        """Whether the version before is in the log; on local disk, whether it is still ours."""
+        known = self.target.known
+        if known is None or version == 0:
+            return True
+        if known.after is not None and isinstance(store, LocalStore):
+            try:
+                return hashlib.sha256(store.get(commit_path(version - 1))).hexdigest() == known.after
+            except StorageMissingError:
+                return False
+        if isinstance(store, LocalStore) or (self.database, known.table_id) not in _seen:
+            if not store.exists(commit_path(version - 1)):
+                return False
+            _seen.add((self.database, known.table_id))
+        return True
+
+    def _check_predecessor(self, store: Store, version: int) -> bool:
+        """See that the version before is there; False if a foreign commit has its place."""
+        put_back_missing(self.database, self.table, store, version)
+        if version == 0 or not isinstance(store, LocalStore):
+            return True
+        try:
+            # the table may have been read before that version was published
+            published = replace(self.table, published_version=version - 1)
+            state = commit_file_state(self.database, published, store, version - 1)
+        except DeltaSqlError as error:
+            # the catalog's own copy is damaged: the others can be published
+            logger.error("version %d of %s: %s", version - 1, self.table.name, error.message)
+            return True
+        if state == "foreign":
+            self._freeze(version - 1)
             return False
-    except StorageMissingError:
-        return False
-    try:
-        found = judge(database, table, store, version)
-    except DeltaSqlError as error:
-        # the catalog's own copy is damaged: publishing what is not goes on
-        logger.error("version %d of %s: %s", version, table.name, error.message)
-        return False
-    if found.kind != "foreign":
-        logger.error(
-            "version %d of %s in _delta_log: %s; see `deltasql mirror repair`",
-            version,
-            table.name,
-            found.detail,
+        if state == "damaged":
+            logger.error(
+                "the commit file of version %d of %s is damaged; see `deltasql mirror repair`",
+                version - 1,
+                self.table.name,
+            )
+        return True
+
+    def _freeze(self, version: int, reason: str | None = None) -> None:
+        self.diverged = True
+        table = self.table
+        reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
+        registry.freeze(self.database, table, reason, version=version)
+        logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
+        telemetry.emit("publish_total", 1, outcome="diverged")
+        telemetry.emit("table_frozen", 1, table=table.name)
+        # last: a program may turn warnings into errors
+        warnings.warn(
+            f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2
         )
-    return found.kind == "foreign"
 
 
 def _put(store: Store, commit: Unpublished) -> bool:
-    """Put one commit; False where other bytes stand in its place."""
+    """Put one commit; False if other bytes have its place."""
     name = commit_path(commit.version)
     failpoint("publish.before_put")
     if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
         return True
-    # there already: our own, by a lost answer or another publisher, or somebody else's
+    # there already: our own, by a lost answer or another publisher, or a foreign one
     return store.get(name) == commit.data
-
-
-def _is_taken_back(database: Database, table: Table, commit: Unpublished) -> bool:
-    """Whether the catalog has another commit there by now: a divergence was resolved meanwhile."""
-    row = commits.one(database, table, commit.version)
-    return row is None or row.sha256 != commits.digest(commit.data)
-
-
-def _freeze(database: Database, table: Table, version: int, reason: str | None = None) -> None:
-    reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
-    registry.freeze(database, table, reason, version=version)
-    logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
-    telemetry.emit("publish_total", 1, outcome="diverged")
-    telemetry.emit("table_frozen", 1, table=table.name)
-    # last: a program may turn warnings into errors
-    warnings.warn(f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2)
 
 
 def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
@@ -227,7 +358,89 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
             table.table_id,
             commit.version,
             f"{type(error).__name__}: {error.message}",
-            retry_in_ms=wait_ms(commit.attempts),
+            retry_in_ms=retry_in_ms(commit.attempts),
         )
     except DeltaSqlError as second:
         logger.warning("the failure could not be noted in the catalog: %s", second.message)
+
+
+# ---- missing versions ------------------------------------------------------------------------------------
+
+
+def put_back_missing(database: Database, table: Table, store: Store, version: int) -> None:
+    """Before a version is put: see that the one before it is there, else put back what was deleted.
+
+    The bytes come from the catalog, by the same create-if-absent as any publishing, so no lease is needed. A
+    checkpoint stands for versions whose bytes the catalog does not have. Files below the newest checkpoint
+    stay away: every engine may clean up there.
+
+    Args:
+        database: The catalog.
+        table: The table.
+        store: Its root.
+        version: The version that is about to be put.
+
+    Raises:
+        LogGapError: Another writer cleaned them up, and went on beyond the head.
+        TableFolderMissingError: The table's folder is gone.
+    """
+    first = table.head.first_version
+    if version <= first or store.exists(commit_path(version - 1)):
+        return
+    require_folder(database, table, store)
+    listing = list_log(store)
+    newest = max((*listing.commits, *listing.checkpoints), default=-1)
+    if newest > (head := registry.find(database, table.name).head.version):
+        raise LogGapError(
+            f"_delta_log has version {newest}, which the catalog did not make, and no longer those before it",
+            table=table.name,
+            version=head,
+        )
+    covered = max((v for v in listing.checkpoints if v < version), default=-1)
+    begin = version - 1
+    while begin > max(covered, first) and not store.exists(commit_path(begin - 1)):
+        begin -= 1
+        if version - begin > _MOST_BACK:
+            logger.error(
+                "more than %d commit files of %s are gone from _delta_log: readers begin at version %d; "
+                "older ones are only in the catalog; `deltasql mirror rebuild` writes a whole log elsewhere",
+                _MOST_BACK,
+                table.name,
+                version - 1,
+            )
+            write_checkpoint_of(database, table.name, version - 1, store=store)
+            _put_back(database, table, store, version - 1)
+            return
+    oldest = min(commits.tail_start(database, table), version - 1)
+    pruned = oldest > 0 or _bytes(database, table, 0) is None
+    if begin <= oldest and covered < oldest and pruned:
+        # what was before it is not in the catalog: readers begin at a checkpoint
+        write_checkpoint_of(database, table.name, oldest, store=store)
+        begin = oldest
+        lost = f"; the catalog has not kept older ones, so readers begin at a checkpoint of version {oldest}"
+    else:
+        lost = ""
+    done = [v for v in range(begin, version) if _put_back(database, table, store, v)]
+    logger.error(
+        "commit files of %s were gone from _delta_log; written again: %s%s",
+        table.name,
+        f"versions {done[0]} to {done[-1]}" if done else "none",
+        lost,
+    )
+
+
+def _put_back(database: Database, table: Table, store: Store, version: int) -> bool:
+    """Put one commit file back; False if the catalog does not have its bytes."""
+    row, data = commits.one(database, table, version), _bytes(database, table, version)
+    if data is None:
+        return False
+    store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
+    return True
+
+
+def _bytes(database: Database, table: Table, version: int) -> bytes | None:
+    """The bytes of a version; None if they were pruned or never there."""
+    try:
+        return commits.commit_bytes(database, table, version)
+    except VersionMissingError:
+        return None

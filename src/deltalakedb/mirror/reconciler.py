@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -18,9 +17,10 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror.checkpointer import Checkpoints, checkpoint_if_due
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due
 from deltalakedb.mirror.groups import write_missing
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 #: commits held in memory at a time while a backlog is drained
 _AT_ONCE = 200
-#: checkpoints that are due are written, and the tables' properties decide the rest
-DUE = Checkpoints()
-NONE = Checkpoints(write=False)
-FORCED = Checkpoints(force=True)
+NONE = CheckpointOptions(write=False)
+#: what a pass had to leave
+_LEFT = ("frozen", "paused", "backing_off", "late", "no_checkpoint", "no_manifest")
+FORCED = CheckpointOptions(force=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Pass:
 
     Attributes:
         published: Versions that were published.
-        checkpoints: Checkpoints that were written.
+        checkpoints: CheckpointOptions that were written.
         failed: Tables whose publishing failed in this pass.
         diverged: Tables that were frozen in this pass.
         frozen: Tables that are frozen, and so not published.
-        paused: Tables with waiting commits whose publishing stands still on purpose.
+        paused: Tables with waiting commits whose publishing is paused.
         backing_off: Tables that failed before and are left alone until their next try.
         late: Tables whose commits have waited for too long.
         no_checkpoint: Tables whose due checkpoint could not be written.
@@ -67,21 +67,10 @@ class Pass:
     no_manifest: tuple[str, ...] = ()
 
     def __add__(self, other: Pass) -> Pass:
-        def both(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys((*a, *b)))
-
-        return Pass(
-            self.published + other.published,
-            self.checkpoints + other.checkpoints,
-            both(self.failed, other.failed),
-            both(self.diverged, other.diverged),
-            both(self.frozen, other.frozen),
-            both(self.paused, other.paused),
-            both(self.backing_off, other.backing_off),
-            both(self.late, other.late),
-            both(self.no_checkpoint, other.no_checkpoint),
-            both(self.no_manifest, other.no_manifest),
-        )
+        """The sum of two passes: numbers are added, names are joined."""
+        names = ("failed", "diverged", *_LEFT)
+        joined = {n: tuple(dict.fromkeys(getattr(self, n) + getattr(other, n))) for n in names}
+        return Pass(self.published + other.published, self.checkpoints + other.checkpoints, **joined)
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
         """The pass, with what the tables' state after it says was left."""
@@ -113,7 +102,13 @@ def run_once(
     """
     done = Pass()
     for name in outbox.behind(database):
-        done += _reconciled(database, name)
+        try:
+            done += reconcile(database, name, checkpoints=NONE)
+        except DeltaSqlError:
+            raise  # the database's, which all tables share
+        except Exception:
+            logger.exception("publishing %s failed", name)
+            done += Pass(failed=(name,))
     write_missing(database)
     found = outbox.status(database)
     report_lag(found)
@@ -123,7 +118,7 @@ def run_once(
         seen = {} if looked_at is None or ages else looked_at
         if status.checkpoint_backing_off or seen.get(status.table_id) == status.published_version:
             continue
-        tried = _checkpoint(database, status.table)
+        tried = checkpoint_due(database, status.table)
         if tried is not None:
             done += tried
             if not tried.no_checkpoint:
@@ -131,33 +126,24 @@ def run_once(
     return done.with_left(found)
 
 
-def _reconciled(database: Database, name: str) -> Pass:
-    try:
-        return reconcile(database, name, checkpoints=NONE)
-    except DeltaSqlError:
-        raise  # the database's, which is everybody's
-    except Exception:
-        logger.exception("publishing %s failed", name)
-        return Pass(failed=(name,))
-
-
 def reconcile(
     database: Database,
     name: str,
     *,
-    checkpoints: Checkpoints = DUE,
+    checkpoints: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Pass:
     """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
-    done, due = drain(database, name, checkpoints=checkpoints, storage_options=storage_options)
-    return done + seal(database, name, checkpoints, storage_options) if due else done
+    done, due = publish_waiting(database, name, checkpoints=checkpoints, storage_options=storage_options)
+    sealed = checkpoint_due(database, name, checkpoints, storage_options) if due else None
+    return done if sealed is None else done + sealed
 
 
-def drain(
+def publish_waiting(
     database: Database,
     name: str,
     *,
-    checkpoints: Checkpoints = DUE,
+    checkpoints: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[Pass, bool]:
     """Publish everything that waits of one table; what was done, and whether a checkpoint may be due."""
@@ -179,20 +165,13 @@ def drain(
             return done, due
 
 
-def seal(
-    database: Database, name: str, checkpoints: Checkpoints, storage_options: Mapping[str, str] | None = None
-) -> Pass:
-    """Write a table's checkpoint where one is due."""
-    return _checkpoint(database, name, checkpoints, storage_options) or Pass()
-
-
-def _checkpoint(
+def checkpoint_due(
     database: Database,
     name: str,
-    asked: Checkpoints = DUE,
+    asked: CheckpointOptions = DUE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Pass | None:
-    """Write a table's checkpoint where one is due; None where somebody else is at it."""
+    """Write a table's checkpoint if one is due; None if another process is writing it."""
     try:
         location = registry.find(database, name).location
         options = database.engine.config.storage_options_for(location, storage_options)
@@ -214,7 +193,7 @@ def _checkpoint(
 
 
 def report_lag(found: Sequence[MirrorStatus]) -> None:
-    """Say how far logs are behind, as signals, and aloud past the alarm."""
+    """Report how far logs are behind as telemetry, and as errors past the alarm."""
     for status in found:
         telemetry.emit("publish_lag_versions", status.versions_behind, table=status.table)
         telemetry.emit("publish_oldest_unpublished_seconds", status.seconds_behind, table=status.table)
@@ -229,7 +208,7 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
 
 
 def checked_interval(seconds: float) -> float:
-    """Seconds between two passes; InvalidArgumentError where that is no length of time."""
+    """Seconds between two passes; InvalidArgumentError if that is no length of time."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ArgumentTypeError(f"the interval must be a number of seconds, not {seconds!r}")
     if not 0 < seconds < math.inf:
@@ -240,30 +219,22 @@ def checked_interval(seconds: float) -> float:
 
 
 def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
-    """Reconcile until told to stop; trouble with the database is waited out with growing patience."""
+    """Reconcile until ``stop`` is set; trouble with the database is waited out with growing pauses."""
     interval = checked_interval(interval)
     done, trouble = Pass(), 0  # what was left is that of the last pass
     looked_at: dict[int, int] = {}
     while not stop.is_set():
         try:
             last = run_once(database, looked_at=looked_at)
-            done = replace(
-                done + last,
-                frozen=last.frozen,
-                paused=last.paused,
-                backing_off=last.backing_off,
-                late=last.late,
-                no_checkpoint=last.no_checkpoint,
-                no_manifest=last.no_manifest,
-            )
+            done = replace(done + last, **{name: getattr(last, name) for name in _LEFT})
             trouble = 0
         except DeltaSqlError as error:
             if not error.transient:
                 raise
             trouble += 1
             logger.warning("the reconciler waits: %s", error.message)
-        wait = interval if not trouble else min(60.0, interval * 2**trouble)
-        stop.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311 - so that several do not march in step
+        # jitter, so that several reconcilers do not run in step
+        stop.wait(backoff(trouble, first=interval, longest=max(60.0, interval), certain=0.8))
     return done
 
 

@@ -1,4 +1,4 @@
-"""Repair: a lost or damaged log mended from SQL, a lost memory mended from the log."""
+"""Repair: rewrite a lost or damaged log from the catalog."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
-from deltalakedb.exceptions import InvalidArgumentError, LogError, TableFrozenError
-from deltalakedb.metastore import commits, outbox, registry, snapshots
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.metastore.leases import require
 from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
 from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
 from deltalakedb.mirror.folder import require_data
-from deltalakedb.mirror.outside import Adopted, adopt
-from deltalakedb.mirror.resolve import mending
+from deltalakedb.mirror.rebase import repair_lease
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
@@ -111,7 +110,7 @@ def repair(
         return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin, unfrozen, (*torn,))
     done = []
     if broken or torn or begin is not None:
-        with mending(database, table) as lease:
+        with repair_lease(database, table) as lease:
             if torn:
                 torn = _mend_checkpoints(database, table, store, torn)
             if begin is not None:
@@ -265,55 +264,3 @@ def _bare(database: Database, name: str, row: CommitRow) -> bytes:
     if is_on(metadata, IN_COMMIT_TIMESTAMPS):
         extra = {"inCommitTimestamp": row.timestamp, **extra}
     return encode_commit([CommitInfo(extra=extra)])
-
-
-def recover(database: Database, name: str, *, storage_options: Mapping[str, str] | None = None) -> Adopted:
-    """Catch up with a log that is ahead of the catalog, after the database came back from an older backup.
-
-    Raises:
-        TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
-        TableFrozenError: Both sides have a version that the other does not have.
-    """
-    table = registry.find(database, name)
-    require_data(database, table, open_store(table.location, storage_options))
-    report = verify(database, name, storage_options=storage_options, replay=False)
-    foreign = [f for f in report.findings if f.kind == "foreign"]
-    if foreign:
-        raise TableFrozenError(
-            f"version {foreign[0].version} of the log is not the one in the catalog: both sides went on",
-            table=name,
-            version=foreign[0].version,
-            suggestion="decide with `deltasql mirror resolve`",
-        )
-    _acknowledge(database, table, open_store(table.location, storage_options))
-    adopted = adopt(database, name, storage_options, origin="recover")
-    if table.state == "frozen":
-        registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
-    return adopted
-
-
-def _acknowledge(database: Database, table: Table, store: Store) -> None:
-    """Note commits as published that are in the log already: an older backup believes that they wait."""
-    known: list[int] = []
-    for version in outbox.waiting_versions(database, table.table_id):
-        path = commit_path(version)
-        if not store.exists(path):
-            if store.exists(commit_path(table.head.version + 1)):
-                raise LogError(
-                    f"version {version} of the catalog is not in the log, and later ones are",
-                    table=table.name,
-                    version=version,
-                    suggestion="move the later ones away, then recover again: ours are published then",
-                )
-            break  # it only waits
-        ours = commits.commit_bytes(database, table, version)
-        if commit_digest(store, path).sha256 != commits.digest(ours):
-            raise TableFrozenError(
-                f"version {version} of the log is not the one in the catalog: both sides went on",
-                table=table.name,
-                version=version,
-                suggestion="decide with `deltasql mirror resolve`",
-            )
-        known.append(version)
-    if known:
-        outbox.mark_published(database, {table.table_id: known})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from deltalakedb.coordinator.follow_up import after_commit
+from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.coordinator.guard import look_at_open
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -13,8 +16,6 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import look_at_open
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.places import normal_location
@@ -22,7 +23,7 @@ from deltalakedb.table.read.scan import check_files, published_table, raw_table
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
-from deltalakedb.table.work import AutoCommit, after_commit
+from deltalakedb.table.work import AutoCommit
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class TableHandle:
 
     def require_folder(self) -> None:
         """Refuse to write if the folder of a published table is gone."""
-        require_folder(self.database, self.row, self.root.store)
+        require_writable(self.database, self.row, self.root.store)
 
     def update(self) -> None:
         """Move to the newest version; a transaction's view of its tables stays."""

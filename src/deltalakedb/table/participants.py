@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
+from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
 from deltalakedb.metastore.registry import NameChange
 from deltalakedb.metastore.values import Head, Table
@@ -66,16 +66,13 @@ class Participant:
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
         folded = fold(self.operations)
-        gone = {p.rpartition("/")[2] for p in folded.vanished}
+        gone = {p.rpartition("/")[2] for p in folded.cancelled}
         vanished = self.files if self.name is None else [f for f in self.files if f.name in gone]
         reads = NOTHING if self.read is None else self.reads | self.overlay.reads
-        if not folded.steps and not reads:
+        if not folded.versions and not reads:
             return None, vanished
-        first, *then = folded.steps or ((),)
-        change = TableChange(
-            self.table, first, self.read, reads, tuple(then), isolation, fresh=self.fresh, kept=self.kept
-        )
-        return change, vanished
+        origin = Write(new_names=self.fresh, handled_features=self.kept)
+        return TableChange(self.table, folded.versions, self.read, reads, origin, isolation), vanished
 
 
 class Participants:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import deltalake
 
-from deltalakedb.commit.changes import NewTable
+from deltalakedb.commit.request import CommitRequest, NewTable
+from deltalakedb.coordinator.coordinator import Coordinator
+from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     DeltaSqlError,
@@ -24,7 +26,6 @@ from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.registry import refuse_unpublished
 from deltalakedb.metastore.user_sql import checked_statement
-from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.protocol.log import Committed
 from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
@@ -36,26 +37,17 @@ from deltalakedb.table.participants import Participant, Participants, unborn
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import undo
 from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
-from deltalakedb.table.work import (
-    ReadOnly,
-    Settled,
-    after_commit,
-    interval,
-    publish_committed,
-    settle,
-    tell_nothing_written,
-)
+from deltalakedb.table.work import ReadOnly, checkpoints_of, options_of, tell_nothing_written
 from deltalakedb.table.write.create import PLAIN, create_with, known_mode, quiet, taken_out
 from deltalakedb.table.write.write import write_to
 from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
-    from deltalakedb.commit.changes import TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
@@ -340,7 +332,7 @@ class Transaction:
         names = self._tables.name_changes()
         memory.remember_together(self._database, [change.table.name for _, change in changes])
         self._end("rolled back")  # until the opposite is known
-        if not self._own and not names and not any(c.steps for _, c in changes):
+        if not self._own and not names and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
             with self._in_flight:
@@ -350,18 +342,11 @@ class Transaction:
             )
             self._tables.release(self.commits)
             return self.commits
+        request = CommitRequest([c for _, c in changes], names, self._own, self.uuid, self._given_uuid)
+        coordinator = Coordinator(self._database, options_of(self._roots.values()))
         with self._in_flight:
             self._flush()
-            outcome = settle(
-                self._database,
-                [c for _, c in changes],
-                files=self._files,
-                roots=self._roots,
-                txn_uuid=self.uuid,
-                repeated=self._given_uuid,
-                names=names,
-                own=self._own,
-            )
+            outcome = coordinator.ratify(request, delete_files=lambda: undo(self._files))
         self._state = "committed"
         undo(vanished)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
@@ -369,7 +354,7 @@ class Transaction:
         done = {
             change.table.name if by_application else name: (change, made)
             for (name, change), made in zip(changes, outcome, strict=True)
-            if change.steps
+            if change.versions
         }
         became = {n: made for n, (_, made) in done.items()}
         unknown: list[str] = []
@@ -379,10 +364,12 @@ class Transaction:
             done = {name: one for name, one in done.items() if name in became}
         self.result = TransactionResult(self.uuid, became, replayed)
         self._tables.release(self.commits)
-        with after_commit("its tables could not be found again"):
-            settled = self._settled(done.values(), bool(names))
-            together = self.uuid if len(settled) > 1 else None
-            publish_committed(self._database, settled, self._roots, group=together)
+        coordinator.follow_up(
+            list(done.values()),
+            group=self.uuid,
+            renamed=bool(names),
+            checkpoints={p.table.location: checkpoints_of(Hooks.all_of(p.hooks)) for p in self._tables},
+        )
         if by_application:
             tell_nothing_written(", ".join(done))
         if unknown:
@@ -410,18 +397,6 @@ class Transaction:
             self.flushes.forget()
             with self._in_flight:
                 undo(self._files)
-
-    def _settled(self, done: Iterable[tuple[TableChange, Committed]], moved: bool) -> list[Settled]:
-        """Tables after the transaction, which may have renamed them, and what is to follow."""
-        hooks = {p.table.location: Hooks.all_of(p.hooks) for p in self._tables}
-        settled = [
-            Settled(c.table, interval(c.read, c.all_actions), hooks[c.table.location], made.fresh)
-            for c, made in done
-        ]
-        if not moved:
-            return settled
-        now = {t.location: t for t in registry.list_tables(self._database)}
-        return [replace(s, table=now[s.table.location]) for s in settled if s.table.location in now]
 
     # ---- inside ----------------------------------------------------------------------------------------
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from deltalakedb.coordinator import guard
 from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
     VerificationError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror import outside, repair
+from deltalakedb.mirror import outside
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.memory import peak_bytes
 from deltalakedb.transfer.report import ImportReport
@@ -76,8 +77,8 @@ def _bring(database: Database, table: Table, options: Mapping[str, str] | None) 
     if table.state == "frozen":
         # it was frozen because the log is ahead: that is what is mended here, and nothing else
         try:
-            return repair.recover(database, table.name, storage_options=options).versions
+            return guard.recover(database, table.name, storage_options=options).versions
         except TableFrozenError as error:
             error.suggestion = error.suggestion or "look at `deltasql mirror status`"
             raise
-    return outside.adopt(database, table.name, options, origin="import").versions
+    return guard.adopt(database, table.name, options, origin="import").versions

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltalakedb.config import get_config
+from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
@@ -18,7 +19,6 @@ from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import local_path, open_store

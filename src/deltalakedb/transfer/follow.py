@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.config import get_config
+from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -243,4 +244,4 @@ def _bring(
             suggestion=f"{again}, and more often than its log is cleaned up",
         )
     failpoint("follow.before_bringing")
-    return len(outside.adopt(database, table.name, options, origin="import").versions)
+    return len(guard.adopt(database, table.name, options, origin="import").versions)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.config import get_config
+from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableFrozenError,
@@ -18,7 +19,6 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.transfer.holding import held
 from deltalakedb.transfer.verify import check_level, verify_table
 from deltalakedb.uri import parse_uri

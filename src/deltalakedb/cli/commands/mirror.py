@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from deltalakedb.cli.output import Screen
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import DriftReport, Finding
+    from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
-    from deltalakedb.mirror.resolve import Resolved
 
 
 @click.group("mirror")

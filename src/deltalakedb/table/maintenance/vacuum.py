@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.coordinator.guard import handle_foreign_commits
 from deltalakedb.delta_log.cleanup import retention_ms
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -17,7 +18,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
+from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     import deltalake
 
-    from deltalakedb.commit.committer import OwnWork
+    from deltalakedb.commit.request import UserStatement
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.protocol.actions import Action
@@ -117,7 +118,7 @@ def vacuum(
     table.require_folder()
     check_writable(table.source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
     if table.row.settings.get(POLICY) == ADOPT:
-        look_ahead(table.database, table.row, table.root.options)
+        handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
     refuse_strangers(table.database, table.row, table.root.options)
     found = plan(
@@ -315,7 +316,7 @@ def _looked_at(table: TableHandle) -> OpenTable:
     return now
 
 
-def _commit(table: TableHandle, actions: Sequence[Action], own: OwnWork) -> None:
+def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -> None:
     """Commit what says that files are being deleted; it depends on nothing that others do."""
     for attempt in range(_RETRIES + 1):
         try:

@@ -1,4 +1,4 @@
-"""The conflict check: may this change stand beside what committed since it read?
+"""Conflicts: check a change against the commits made since it was read.
 
     winner did                        | I did                          | result
     ----------------------------------|--------------------------------|----------------------------
@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
+from deltalakedb.commit.request import Adopted, Received, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import concurrent_commits, files, vacuumed
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
@@ -34,7 +35,7 @@ from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deltalakedb.commit.changes import TableChange
+    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.files import ConcurrentChange
     from deltalakedb.metastore.values import LockedTable
@@ -48,38 +49,42 @@ _DELETED = "a concurrent transaction deleted data this operation read"
 
 
 def conflict(
-    session: Session, locked: LockedTable, change: TableChange, protocol_now: Callable[[], Protocol | None]
+    session: Session,
+    locked: LockedTable,
+    change: TableChange,
+    current_protocol: Callable[[], Protocol | None],
 ) -> Conflict | None:
-    """What stops a change from being committed on top of the head, or None.
+    """The conflict that keeps a change from being committed on top of the head, or None.
 
     Args:
         session: Inside the committing transaction, which holds the head.
         locked: The table as it is now.
         change: What is to be committed.
-        protocol_now: Asks for the protocol as it is now.
+        current_protocol: Returns the protocol as it is now.
     """
     read = change.read
     if read is None or locked.table.head.version == read.version:
         return None
     check = _Check(session, locked, read)
-    actions = change.all_actions
-    return check.state(actions, protocol_now) or check.reads(change) or check.names(actions)
+    actions = change.actions
+    return check.state(actions, current_protocol) or check.reads(change) or check.names(actions)
 
 
 def vacuumed_files(session: Session, locked: LockedTable, change: TableChange) -> Conflict | None:
-    """What stops a change that adds files again which a vacuum deletes, or deleted after the change looked.
+    """The conflict of a change that adds files again which a vacuum deletes, or deleted after it was read.
 
-    A commit of another engine is refused for every file that a vacuum ever deleted: nobody knows when that
-    engine looked whether the file is there.
+    A commit received from another engine is refused for every file that a vacuum ever deleted: it is unknown
+    when that engine looked whether the file is there.
 
     Raises:
         ProtocolError: The commit is another engine's.
     """
-    if change.fresh or change.copy is not None:
-        return None  # names made up for new files, or a commit that stands in the log already
-    adds = [a for a in change.all_actions if isinstance(a, Add)]
+    origin = change.origin
+    if isinstance(origin, Adopted) or (isinstance(origin, Write) and origin.new_names):
+        return None  # a commit that is in the log already, or names made up for new files
+    adds = [a for a in change.actions if isinstance(a, Add)]
     names = {name for add in adds for name in _names(locked.table.location, add)}
-    read = -1 if change.received is not None else change.read_version
+    read = -1 if isinstance(origin, Received) else change.read_version
     found = [
         v
         for v in (vacuumed.among(session, locked.table.table_id, names) if names else ())
@@ -91,7 +96,7 @@ def vacuumed_files(session: Session, locked: LockedTable, change: TableChange) -
     state = "is deleting" if first.ended is None else "deleted"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     detail = f"a vacuum {state} the file {first.path}{more}, which this commit adds again"
-    if change.received is not None:
+    if isinstance(origin, Received):
         raise ProtocolError(
             detail,
             table=locked.table.name,
@@ -125,14 +130,14 @@ def data_conflict(
 ) -> Conflict | None:
     """As `conflict`, for data alone: the caller judges changes of metadata and protocol."""
     check = _Check(session, locked, read)
-    return check.reads(change) or check.names(change.all_actions)
+    return check.reads(change) or check.names(change.actions)
 
 
 def isolation_of(change: TableChange) -> Isolation:
     """The isolation level that a change is checked under."""
-    actions = change.all_actions
+    actions = change.actions
     files = [a for a in actions if isinstance(a, Add | Remove)]
-    if files and not (_reshapes(actions) or any(a.data_change for a in files)):
+    if files and not (_changes_metadata(actions) or any(a.data_change for a in files)):
         return "SnapshotIsolation"
     if change.isolation is not None:
         return change.isolation
@@ -140,12 +145,12 @@ def isolation_of(change: TableChange) -> Isolation:
     return "WriteSerializable" if (declared or "").lower() == "writeserializable" else "Serializable"
 
 
-def _reshapes(actions: Sequence[Action]) -> bool:
+def _changes_metadata(actions: Sequence[Action]) -> bool:
     """Whether new metadata may say of all rows, by a constraint, what those that others added do not keep."""
     return any(isinstance(a, Metadata) for a in actions)
 
 
-def _replaces(action: Action) -> TypeGuard[Add | Remove]:
+def _needs_live_file(action: Action) -> TypeGuard[Add | Remove]:
     """Whether an action needs a file to be there still: its removal, or new statistics for it."""
     return isinstance(action, Remove) or (isinstance(action, Add) and not action.data_change)
 
@@ -158,7 +163,7 @@ class _Check:
         self._read = read
 
     def state(
-        self, actions: Sequence[Action], protocol_now: Callable[[], Protocol | None]
+        self, actions: Sequence[Action], current_protocol: Callable[[], Protocol | None]
     ) -> Conflict | None:
         """Metadata and protocol."""
         metadata, protocol = self._locked.metadata_version, self._locked.protocol_version
@@ -167,7 +172,7 @@ class _Check:
         if protocol <= self._read.version:
             return None
         mine = any(isinstance(a, Protocol) for a in actions)
-        now = protocol_now()
+        now = current_protocol()
         dropped = now is None or set(writer_features(self._read.protocol)) - set(writer_features(now))
         if mine or dropped:
             return self._conflict("protocol_changed", protocol, "the table's protocol changed")
@@ -177,7 +182,7 @@ class _Check:
         """Files that were read or removed, and rows that would have been read."""
         isolation = isolation_of(change)
         table_id, since = self._table.table_id, self._read.version
-        replaced = {a.key for a in change.all_actions if _replaces(a)}
+        replaced = {a.key for a in change.actions if _needs_live_file(a)}
         if replaced and (found := files.removed_since(self._session, table_id, since, replaced)):
             return self._files("concurrent_delete_delete", found, _DELETED)
         if isolation == "SnapshotIsolation":
@@ -189,7 +194,7 @@ class _Check:
             found = files.removed_since(self._session, table_id, since, reads.files) if reads.files else None
         if found is not None:
             return self._files("concurrent_delete_read", found, _DELETED)
-        skip_blind = isolation == "WriteSerializable" and not _reshapes(change.all_actions)
+        skip_blind = isolation == "WriteSerializable" and not _changes_metadata(change.actions)
         for where in (None,) if reads.whole else reads.predicates:
             found = files.added_since(
                 self._session,

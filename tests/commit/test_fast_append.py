@@ -147,7 +147,7 @@ def test_a_statement_that_comes_late_cannot_happen_again(
         asked.append(args)
         raise CommitUnknownError("the connection broke")
 
-    monkeypatch.setattr("deltalakedb.commit.at_once.ratify_appends", lost)
+    monkeypatch.setattr("deltalakedb.commit.fast_append.ratify_appends", lost)
     write_deltalake(names[0], ROWS, mode="append")  # found not to have happened, and done by the long way
     assert DeltaTable(names[0]).version() == 2
     with pytest.raises(CatalogError):  # it was on its way all the time
@@ -165,7 +165,7 @@ def test_one_that_happened_although_its_answer_was_lost_is_found(
         real(*args)
         raise CommitUnknownError("the connection broke")
 
-    monkeypatch.setattr("deltalakedb.commit.at_once.ratify_appends", lost)
+    monkeypatch.setattr("deltalakedb.commit.fast_append.ratify_appends", lost)
     monkeypatch.setattr(committer, "_FIRST_WAIT", 0)
     write_deltalake(names[0], ROWS, mode="append")
     table = DeltaTable(names[0])

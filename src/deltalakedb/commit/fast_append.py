@@ -1,12 +1,12 @@
-"""Blind appends committed by one statement, on engines where a head must not wait for a client."""
+"""Fast appends: blind appends committed by one statement, so that no head waits for a client."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.commit.changes import NewTable
-from deltalakedb.commit.checker import isolation_of
+from deltalakedb.commit.conflicts import isolation_of
 from deltalakedb.commit.info import info_of, with_info
+from deltalakedb.commit.request import NewTable, Write
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
 from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
@@ -20,29 +20,28 @@ from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.commit.changes import TableChange
-    from deltalakedb.commit.committer import Guard
+    from deltalakedb.commit.committer import LogAheadCheck
+    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.database import Database
 
 #: how a commit begins whose time is still to come
-_TIMELESS: Final = b'{"commitInfo":{"timestamp":0'
+_INFO_PREFIX: Final = b'{"commitInfo":{"timestamp":0'
 #: how many versions the log may be ahead of what a writer has read before the head is asked
-_LOOKS: Final = 32
+_MAX_LOG_LOOKAHEAD: Final = 32
 #: places inside the transaction, which one statement does not have
 _INSIDE: Final = ("commit.locked", "commit.before_commit")
 
 
-def commit_at_once(
-    database: Database, changes: Sequence[TableChange], txn: str, guard: Guard | None
+def try_fast_append(
+    database: Database, changes: Sequence[TableChange], txn: str, guard: LogAheadCheck | None
 ) -> list[Committed] | None:
     """Commit changes that are all plain blind appends, if every table is as its writer saw it.
 
-    Whatever is out of the ordinary is left to the committer that holds the heads and looks: then nothing has
-    happened. A statement that was lost on its way cannot happen a second time, or after a later attempt: the
-    transaction's id is a key.
+    Anything else is left to the committer, which holds the heads and looks. A statement whose answer was lost
+    cannot happen a second time, or after a later attempt: the transaction's id is a key.
 
     Returns:
-        One Committed per change, or None where it was not tried or nothing happened.
+        One Committed per change, or None if nothing was committed.
 
     Raises:
         CommitUnknownError: The connection broke.
@@ -51,7 +50,7 @@ def commit_at_once(
         return None
     appends = []
     for change in changes:
-        if (append := _blind(database, change, txn, guard)) is None:
+        if (append := _as_blind_append(database, change, txn, guard)) is None:
             return None
         appends.append(append)
     if not appends or sum(len(a.adds) for a in appends) > MOST_FILES:
@@ -69,16 +68,19 @@ def commit_at_once(
     return done
 
 
-def _blind(database: Database, change: TableChange, txn: str, guard: Guard | None) -> BlindAppend | None:
-    """A change as a blind append that needs nothing but a version and a time; None where it is more."""
+def _as_blind_append(
+    database: Database, change: TableChange, txn: str, guard: LogAheadCheck | None
+) -> BlindAppend | None:
+    """A change as a blind append that needs only a version and a time; None if it is more than that."""
     table, read = change.table, change.read
-    if isinstance(table, NewTable) or read is None or not change.fresh or change.reads or change.then:
+    if isinstance(table, NewTable) or read is None or change.reads or len(change.versions) != 1:
         return None
-    if change.exact or change.made is not None:
+    if not (isinstance(change.origin, Write) and change.origin.new_names):
         return None
-    adds = [a for a in change.actions if isinstance(a, Add)]
-    others = len(change.actions) - len(adds)
-    if not adds or len(adds) > MOST_FILES or others != sum(isinstance(a, CommitInfo) for a in change.actions):
+    (given,) = change.versions
+    adds = [a for a in given if isinstance(a, Add)]
+    others = len(given) - len(adds)
+    if not adds or len(adds) > MOST_FILES or others != sum(isinstance(a, CommitInfo) for a in given):
         return None
     if tracks_rows(read.protocol) or is_on(read.metadata, IN_COMMIT_TIMESTAMPS):
         return None
@@ -86,7 +88,7 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
         return None
     try:
         check_commit(
-            change.actions,
+            given,
             version=read.version + 1,
             protocol=read.protocol,
             metadata=read.metadata,
@@ -94,11 +96,11 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
             also=OURS,
         )
     except DeltaSqlError:
-        return None  # whether something else comes first is seen when the head is held
+        return None  # whether another error comes first is seen when the head is held
     if (seen := _seen(change, guard)) is None:
         return None
     actions = with_info(
-        change.actions,
+        given,
         timestamp=0,
         txn=txn,
         in_commit=False,
@@ -107,10 +109,10 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
         blind=True,
     )
     first = encode_action(actions[0])
-    if not first.startswith(_TIMELESS):
+    if not first.startswith(_INFO_PREFIX):
         return None
     try:
-        info = first[len(_TIMELESS) : -1].decode()
+        info = first[len(_INFO_PREFIX) : -1].decode()
     except UnicodeDecodeError:
         return None
     named = info_of(actions)
@@ -126,15 +128,15 @@ def _blind(database: Database, change: TableChange, txn: str, guard: Guard | Non
     )
 
 
-def _seen(change: TableChange, guard: Guard | None) -> int | None:
-    """The newest version in the log, counted from the one that was read; None where that is far behind.
+def _seen(change: TableChange, guard: LogAheadCheck | None) -> int | None:
+    """The newest version in the log, counted from the one that was read; None if that is far behind.
 
     The head must have come as far, or the log holds what the catalog did not make.
     """
     version = change.read_version
     if guard is None or isinstance(change.table, NewTable):
         return version
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_LOG_LOOKAHEAD):
         if not guard(change.table, version):
             return version
         version += 1

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit.changes import TableChange
-from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, TableChange, Write
+from deltalakedb.coordinator.coordinator import Coordinator
+from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
-from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import look_ahead
-from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_writer_feature
+from deltalakedb.retry import Retries
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Protocol
 
-#: commits of others that may come in between
-_ATTEMPTS = 5
+#: conflicting commits of other writers that may come in between
+_RETRIES = 4
 
 
 def is_fenced(protocol: Protocol) -> bool:
@@ -43,31 +42,22 @@ def refuse_fenced(database: Database, table: Table) -> None:
 
 
 def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
-    """Put the fence up or take it away by a commit; its version, or None where there was nothing to do."""
-    for attempt in range(_ATTEMPTS):
+    """Put the fence up or take it away by a commit; its version, or None if there was nothing to do."""
+    coordinator, attempts = Coordinator(database), Retries(_RETRIES)
+    while True:
         opened = snapshots.open_table(database, name)
-        options = database.engine.config.storage_options_for(opened.table.location)
-        require_folder(database, opened.table, open_store(opened.table.location, options))
-        if look_ahead(database, opened.table, options):
-            opened = snapshots.open_table(database, name)
-        before = opened.snapshot.protocol
+        table, before = opened.table, opened.snapshot.protocol
+        require_writable(
+            database, table, open_store(table.location, coordinator.storage_options(table.location))
+        )
         if is_fenced(before) == fenced:
             return None
         after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)
         operation = "ADD FEATURE" if fenced else "DROP FEATURE"
         info = CommitInfo(extra={"operation": operation, "operationParameters": {"name": FENCE}})
-        change = TableChange(opened.table, [info, after], opened.snapshot, NOTHING, kept=SPARKS)
-        outcome = commit(database, [change])
-        if not isinstance(outcome, Conflict):
-            if database.engine.config.publish.mode != "off":
-                reconcile(database, name)
-            return outcome[0].version
-        if attempt == _ATTEMPTS - 1:
-            raise ConflictError(
-                f"{outcome.detail}; version {outcome.version} was first",
-                table=name,
-                version=outcome.version,
-                suggestion="try again when the table is quieter",
-                kind=outcome.kind,
-            )
-    raise AssertionError("the last attempt returns or raises")
+        origin = Write(handled_features=SPARKS)
+        change = TableChange(table, [[info, after]], opened.snapshot, NOTHING, origin)
+        try:
+            return coordinator.commit(CommitRequest([change]))[0].version
+        except ConflictError as error:
+            time.sleep(attempts.pause(error))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from deltalakedb.coordinator import fence, guard
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror import checkpointer, drift, fencing, groups, outside, reconciler, repair
-from deltalakedb.mirror.pruning import Pruned, prune
-from deltalakedb.mirror.resolve import resolve
+from deltalakedb.mirror import checkpointer, drift, groups, outside, reconciler, repair
 
 if TYPE_CHECKING:
     import threading
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import DriftReport
-    from deltalakedb.mirror.outside import Adopted
+    from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
     from deltalakedb.mirror.repair import Repaired
-    from deltalakedb.mirror.resolve import Resolved
 
 _PAUSED = "mirror.paused"
 
@@ -107,9 +106,9 @@ class Mirror:
         options = self._options(name)
         return checkpointer.clean(self._database, name, storage_options=options, dry_run=dry_run)
 
-    def prune(self, name: str, *, dry_run: bool = False) -> Pruned:
+    def prune(self, name: str, *, dry_run: bool = False) -> checkpointer.Pruned:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
-        return prune(self._database, name, dry_run=dry_run)
+        return checkpointer.prune(self._database, name, dry_run=dry_run)
 
     def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
         """Write a log compaction file over some published versions; its path, or None where it was there.
@@ -154,9 +153,9 @@ class Mirror:
         options = self._database.engine.config.storage_options_for(place)
         return repair.rebuild(self._database, name, place, storage_options=options)
 
-    def recover(self, name: str) -> Adopted:
+    def recover(self, name: str) -> guard.Adoption:
         """Catch up with a log that is ahead of the catalog."""
-        return repair.recover(self._database, name, storage_options=self._options(name))
+        return guard.recover(self._database, name, storage_options=self._options(name))
 
     def resolve(
         self,
@@ -182,10 +181,7 @@ class Mirror:
                 f"keep={keep!r} is not possible: a log file is never overwritten",
                 suggestion="to keep ours, move their commit files away by hand, then repair",
             )
-        options = self._options(name)
-        return resolve(
-            self._database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
-        )
+        return Coordinator(self._database).recommit(name, allow_split=allow_split, dry_run=dry_run)
 
     def fence(self, name: str) -> int | None:
         """Let writers that do not know the catalog refuse the table; readers go on reading it.
@@ -195,11 +191,11 @@ class Mirror:
         Returns:
             The version that did it, or None where the fence stood already.
         """
-        return fencing.set_fence(self._database, name, fenced=True)
+        return fence.set_fence(self._database, name, fenced=True)
 
     def unfence(self, name: str) -> int | None:
         """Take the fence away; the version that did it, or None where there was none."""
-        return fencing.set_fence(self._database, name, fenced=False)
+        return fence.set_fence(self._database, name, fenced=False)
 
     def policy(self, name: str) -> str:
         """What happens to commits that others put beyond the head: ``freeze`` or ``adopt``."""

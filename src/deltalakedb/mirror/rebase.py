@@ -1,18 +1,20 @@
-"""Resolving a divergence: their commits stay, ours that nobody outside ever saw go on top of them."""
+"""Rebase: foreign commits keep their versions, and ours that were never published go on top of them."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
+import operator
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
-from deltalakedb.commit.changes import TableChange
-from deltalakedb.commit.checker import data_conflict
-from deltalakedb.commit.versions import ratify_change
-from deltalakedb.delta_log.commit_file import commit_digest
+from deltalakedb.commit.conflicts import data_conflict
+from deltalakedb.commit.request import Recommitted, TableChange
+from deltalakedb.commit.versions import write_versions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -21,6 +23,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     LogGapError,
+    PredicateError,
     ProtocolError,
     UnsupportedOperationError,
 )
@@ -28,38 +31,217 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
 from deltalakedb.metastore.leases import leased, require
+from deltalakedb.mirror.commit_files import commit_file_state
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
-from deltalakedb.mirror.outside import copied
-from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
+from deltalakedb.mirror.outside import read_foreign
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import SPARKS
+from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING, Isolation
+from deltalakedb.protocol.rules import APPEND_ONLY, SPARKS, is_on
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.skipping import FileFilter
+from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.commit.changes import Copy
+    from deltalakedb.commit.request import Adopted
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.values import LockedTable, Table
-    from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.storage.store import Store
+    from deltalakedb.protocol.reads import ReadSet
 
 logger = logging.getLogger(__name__)
 
 _LEASE_MS = 2 * 60_000
 #: features that files keep which were written before; two writers may have counted to the same numbers
-_KEPT = SPARKS - {"identityColumns"}
+_KEPT_FEATURES = SPARKS - {"identityColumns"}
+
+
+# ---- our commits -----------------------------------------------------------------------------------------
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """A commit of ours that was never published, for reports.
+
+    Attributes:
+        version: Its version before.
+        operation: What it did.
+        timestamp: When, in epoch milliseconds.
+        txn_uuid: The id of its transaction, which it keeps.
+    """
+
+    version: int
+    operation: str | None
+    timestamp: int | None
+    txn_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnpublishedCommit:
+    """A commit of ours that was never published."""
+
+    version: int
+    txn_uuid: str
+    reads: ReadSet
+    data: bytes
+
+    @property
+    def actions(self) -> list[Action]:
+        """What it consists of."""
+        return decode_commit(self.data, source=f"version {self.version}")
+
+    def summary(self) -> CommitSummary:
+        """The commit for reports."""
+        info = next((a.extra for a in self.actions if isinstance(a, CommitInfo)), {})
+        operation, at = info.get("operation"), info.get("timestamp")
+        return CommitSummary(
+            self.version,
+            None if operation is None else str(operation),
+            at if isinstance(at, int) else None,
+            self.txn_uuid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCommits:
+    """The commits of ours that one transaction made: they stand or fall together."""
+
+    txn_uuid: str
+    commits: tuple[UnpublishedCommit, ...]
+    versions: tuple[list[Action], ...]
+
+    @property
+    def every(self) -> list[Action]:
+        """All its actions."""
+        return [action for version in self.versions for action in version]
+
+    @property
+    def removed(self) -> frozenset[Key]:
+        """Files that it removes and did not add itself."""
+        every = self.every
+        return frozenset(a.key for a in every if isinstance(a, Remove)) - self.added
+
+    @property
+    def added(self) -> frozenset[Key]:
+        """Files that it adds."""
+        return frozenset(a.key for a in self.every if isinstance(a, Add))
+
+    @property
+    def reads(self) -> ReadSet:
+        """What it was made from."""
+        return functools.reduce(operator.or_, (o.reads for o in self.commits))
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """The level that it was checked under."""
+        found = next((a.extra.get("isolationLevel") for a in self.every if isinstance(a, CommitInfo)), None)
+        return cast("Isolation", found) if found in get_args(Isolation) else None
+
+
+def by_transaction(ours: Sequence[UnpublishedCommit]) -> list[TransactionCommits]:
+    """Our commits by transaction, in order."""
+    grouped = ((txn, tuple(group)) for txn, group in itertools.groupby(ours, key=lambda o: o.txn_uuid))
+    return [TransactionCommits(txn, group, tuple(o.actions for o in group)) for txn, group in grouped]
+
+
+class _Obstacles:
+    """Finds, transaction by transaction, why one cannot go on top of the foreign commits.
+
+    Args:
+        before: The table that our commits were made for.
+        after: The table after the foreign commits.
+    """
+
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        self._before = before
+        self._after = after
+        self._reshaped = False
+
+    def obstacle(self, part: TransactionCommits, live: frozenset[Key]) -> str | None:
+        """The reason, or None if there is none.
+
+        Args:
+            part: The commits of one transaction.
+            live: Those of the files that it removes that are there now.
+        """
+        why = "it follows a change of ours that is lost" if self._reshaped else self._unfit(part.every)
+        if why is None and part.removed - live:
+            why = "a file that it removes is gone"
+        if why is not None:
+            self.lost(part)
+        return why
+
+    def lost(self, part: TransactionCommits) -> None:
+        """Note that a transaction is lost: files written after a change of the schema need it."""
+        self._reshaped = self._reshaped or any(map(self._reshapes, part.every))
+
+    def _unfit(self, actions: Sequence[Action]) -> str | None:
+        was, now = self._before.metadata, self._after.metadata
+        if (was.schema_string, was.partition_columns) != (now.schema_string, now.partition_columns):
+            return "others changed the table's schema"
+        if self._before.protocol != self._after.protocol:
+            return "others changed the table's protocol"
+        if was != now and any(isinstance(a, Metadata | Protocol) for a in actions):
+            return "others changed the table's properties too"
+        if _constraints(was) != _constraints(now) and any(isinstance(a, Add) for a in actions):
+            return "others changed the table's constraints, which its rows may break"
+        if is_on(now, APPEND_ONLY) and any(isinstance(a, Remove) and a.data_change for a in actions):
+            return "it removes rows, and others made the table append-only"
+        return None
+
+    def _reshapes(self, action: Action) -> bool:
+        """Whether files that were written after an action may not fit without it."""
+        if isinstance(action, Metadata):
+            was = self._before.metadata
+            return (action.schema_string, action.partition_columns) != (
+                was.schema_string,
+                was.partition_columns,
+            )
+        return isinstance(action, Protocol)
+
+
+def _constraints(metadata: Metadata) -> dict[str, str | None]:
+    return {k: v for k, v in metadata.configuration.items() if k.startswith("delta.constraints.")}
+
+
+def checkable(reads: ReadSet, metadata: Metadata) -> ReadSet:
+    """A read set whose predicates fit a schema; everything if one names a column that is not in it."""
+    schema = parse_schema(metadata.schema_string)
+    try:
+        for where in reads.predicates:
+            to_physical(where, schema)
+    except PredicateError:
+        return EVERYTHING
+    return reads
+
+
+def read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
+    """Whether a read set may cover a row of some files, by their partitions and statistics."""
+    schema, reads = parse_schema(metadata.schema_string), checkable(reads, metadata)
+    filters = [FileFilter(to_physical(where, schema), column_types(schema)) for where in reads.predicates]
+    return any(
+        reads.whole
+        or add.key in reads.files
+        or any(f.may_match(parse_stats(add.stats), add.partition_values) for f in filters)
+        for add in files
+    )
+
+
+# ---- resolving -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +263,7 @@ class Resolved:
     theirs: tuple[int, ...]
     ours: dict[int, int]
     lost: dict[int, str]
-    commits: tuple[OurCommit, ...] = ()
+    commits: tuple[CommitSummary, ...] = ()
     dry_run: bool = False
     split: dict[str, tuple[str, ...]] = field(default_factory=dict)
     also: dict[str, Resolved] = field(default_factory=dict)
@@ -92,7 +274,7 @@ class _Theirs:
     """A commit of the log in the place of ours, or after it; a large one has no more than its state here."""
 
     version: int
-    copy: Copy
+    copy: Adopted
     state: Sequence[Action]
 
     @property
@@ -102,7 +284,7 @@ class _Theirs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _Divergence:
     """A table where both went on.
 
     Attributes:
@@ -115,13 +297,13 @@ class _Side:
 
     table: Table
     published: Sequence[int]
-    ours: Sequence[Ours]
+    ours: Sequence[UnpublishedCommit]
     theirs: Sequence[_Theirs]
     options: Mapping[str, str] | None
 
 
 @dataclass(slots=True)
-class _Moved:
+class _Rebased:
     """What became of our commits in one table."""
 
     made: dict[int, int] = field(default_factory=dict)
@@ -168,22 +350,20 @@ def resolve(
     else:
         with ExitStack() as stack:
             # asked inside the transaction: two resolutions at once would mix
-            may = [
+            checks = [
                 partial(require, lease=lease, work="the resolution", table=side.table.name)
                 for side in sides
-                for lease in [stack.enter_context(mending(database, side.table))]
+                for lease in [stack.enter_context(repair_lease(database, side.table))]
             ]
             failpoint("resolve.before")
-            moved, split = _rebuild(database, sides, may, allow_split=allow_split)
+            moved, split = _rebuild(database, sides, checks, allow_split=allow_split)
         failpoint("resolve.after")
-        for side in sides:
-            publish(database, registry.find(database, side.table.name), storage_options=side.options)
     done = {
         side.table.name: Resolved(
             tuple(t.version for t in side.theirs),
             one.made,
             one.lost,
-            tuple(o.told() for o in side.ours),
+            tuple(o.summary() for o in side.ours),
             dry_run,
             {txn: split[txn] for txn in one.lost_txns if txn in split},
         )
@@ -192,8 +372,8 @@ def resolve(
     return replace(done.pop(name), also=done)
 
 
-def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
-    """The right to resolve or repair a table, which one has at a time."""
+def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    """The right to resolve or repair a table, which one process has at a time."""
     work = f"a resolution or repair of {table.name}"
     return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
 
@@ -201,7 +381,7 @@ def mending(database: Database, table: Table) -> AbstractContextManager[Lease]:
 # ---- what both sides have --------------------------------------------------------------------------------
 
 
-def _diverged(database: Database, name: str, storage_options: Mapping[str, str] | None) -> list[_Side]:
+def _diverged(database: Database, name: str, storage_options: Mapping[str, str] | None) -> list[_Divergence]:
     """The table, and every other one that diverged and shares an unpublished transaction with it."""
     config = database.engine.config
     tables = {t.table_id: t for t in registry.list_tables(database)}
@@ -222,7 +402,7 @@ def _diverged(database: Database, name: str, storage_options: Mapping[str, str] 
     return [found[table_id] for table_id in sorted(found)]
 
 
-def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Side:
+def _side(database: Database, table: Table, options: Mapping[str, str] | None) -> _Divergence:
     require_folder(database, table, open_store(table.location, options))
     published, waiting = _waiting(database, table, options)
     ours = []
@@ -231,7 +411,9 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
         if row is None:
             continue
         reads = NOTHING if row.is_blind_append else outbox.reads_of(database, table.table_id, version)
-        ours.append(Ours(version, row.txn_uuid, reads, commits.commit_bytes(database, table, version)))
+        ours.append(
+            UnpublishedCommit(version, row.txn_uuid, reads, commits.commit_bytes(database, table, version))
+        )
     try:
         theirs = _read_theirs(table, waiting[0], options)
     except DeltaSqlError as error:
@@ -247,7 +429,7 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
             table=table.name,
             suggestion="publish ours with `deltasql mirror run`",
         )
-    return _Side(table, published, ours, theirs, options)
+    return _Divergence(table, published, ours, theirs, options)
 
 
 def _waiting(
@@ -271,7 +453,7 @@ def _waiting(
         )
     waiting = outbox.waiting_versions(database, table.table_id)
     store, there = open_store(table.location, storage_options), 0
-    while there < len(waiting) and _is_ours(database, table, store, waiting[there]):
+    while there < len(waiting) and commit_file_state(database, table, store, waiting[there]) == "ours":
         there += 1
     if there == len(waiting):
         raise InvalidArgumentError(
@@ -296,18 +478,12 @@ def _waiting(
     return waiting[:there], waiting[there:]
 
 
-def _is_ours(database: Database, table: Table, store: Store, version: int) -> bool:
-    """Whether a version that waits is in the log already, byte for byte."""
-    row, path = commits.one(database, table, version), commit_path(version)
-    return row is not None and store.exists(path) and commit_digest(store, path).sha256 == row.sha256
-
-
 def _read_theirs(table: Table, first: int, options: Mapping[str, str] | None) -> list[_Theirs]:
     """Their commits from a version on."""
     reader, version = FileTxnLogReader(table.location, options), first
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        actions, copy = copied(reader, version, "adopt")
+        actions, copy = read_foreign(reader, version, "adopt")
         for protocol in (a for a in actions if isinstance(a, Protocol)):
             check_readable(protocol, table=table.name)
         found.append(_Theirs(version, copy, actions if copy.data is None else ()))
@@ -323,7 +499,7 @@ def _read_theirs(table: Table, first: int, options: Mapping[str, str] | None) ->
 # ---- one transaction -------------------------------------------------------------------------------------
 
 
-class _GivenUp(Exception):  # noqa: N818 - not an error: it says with what to begin again
+class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
     """A transaction of ours cannot be kept, and part of it was written already."""
 
     def __init__(self, txn: str, why: str) -> None:
@@ -331,25 +507,25 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it says with what to be
         self.why = why
 
 
-class _OnlyLooked(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
+class _DryRun(Exception):  # noqa: N818 - not an error: it carries an answer out of the transaction
     pass
 
 
 def _rebuild(
     database: Database,
-    sides: Sequence[_Side],
-    may: Sequence[Callable[[Session], object]],
+    sides: Sequence[_Divergence],
+    checks: Sequence[Callable[[Session], object]],
     *,
     allow_split: bool = False,
     dry_run: bool = False,
-) -> tuple[list[_Moved], dict[str, tuple[str, ...]]]:
+) -> tuple[list[_Rebased], dict[str, tuple[str, ...]]]:
     """Switch all sides to theirs with ours on top: in one transaction, which a dry run takes back."""
     given_up: dict[str, str] = {}
     while True:
         try:
             with database.write() as session:
-                for work in may:
-                    work(session)
+                for check in checks:
+                    check(session)
                 held = _hold(session, sides)
                 moved = [_rebase(database, session, held[s.table.table_id], s, given_up) for s in sides]
                 split = _settle(database, session, sides, moved)
@@ -362,11 +538,11 @@ def _rebuild(
                     )
                     registry.unfreeze(session, held[side.table.table_id].table, reason)
                 if dry_run:
-                    raise _OnlyLooked
+                    raise _DryRun
                 failpoint("resolve.rebuilt")
-        except _GivenUp as found:
+        except _Retry as found:
             given_up[found.txn] = found.why
-        except _OnlyLooked:
+        except _DryRun:
             return moved, split
         else:
             for side, one in zip(sides, moved, strict=True):
@@ -380,7 +556,7 @@ def _rebuild(
             return moved, split
 
 
-def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
+def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
     """Hold the heads, if nobody committed or published since the sides were looked at."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
@@ -398,24 +574,24 @@ def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
 
 
 def _rebase(
-    database: Database, session: Session, locked: LockedTable, side: _Side, given_up: Mapping[str, str]
-) -> _Moved:
+    database: Database, session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
+) -> _Rebased:
     """Put their commits in the place of ours, and ours on top of them where they fit."""
     name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
     before = snapshots.open_table(session, name, first - 1).snapshot
     ratify.revert(session, locked, first)
     for one in side.theirs:
-        _take_over(session, name, one)
+        _adopt(session, name, one)
     if side.published:
         noted = (session.now_ms(), table_id, side.published[0], side.published[-1])
         session.run(database.sql("outbox", "published range"), noted)
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
-    parts = parts_of(side.ours)
+    parts = by_transaction(side.ours)
     after = snapshots.open_table(session, name).snapshot
     # asked before ours are there again: they must stand beside theirs, and had stood beside each other
     conflicts = _conflicts(session, parts, before, table_id)
-    fitness, moved = Fitness(before, Shape.of(after)), _Moved()
+    fitness, moved = _Obstacles(before, after), _Rebased()
     dropped: list[Add] = []
     metadata = before.metadata
     for part, conflict in zip(parts, conflicts, strict=True):
@@ -424,12 +600,12 @@ def _rebase(
             # published before the database was restored from a backup, and repeated by its writer since
             moved.made.update(zip((o.version for o in part.commits), there, strict=True))
             continue
-        why = given_up.get(part.txn_uuid) or fitness.why_not(part, _live(session, table_id, part.removed))
+        why = given_up.get(part.txn_uuid) or fitness.obstacle(part, _live(session, table_id, part.removed))
         if why is None and read_any(part.reads, dropped, metadata):
             why = "it read rows that a lost commit of ours changed"
         why = why or conflict
         if why is None:
-            versions = _make_again(session, name, part)
+            versions = _recommit(session, name, part)
             moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
             moved.made_txns.add(part.txn_uuid)
             metadata = _last_metadata(part) or metadata
@@ -441,17 +617,19 @@ def _rebase(
     return moved
 
 
-def _take_over(session: Session, name: str, one: _Theirs) -> None:
+def _adopt(session: Session, name: str, one: _Theirs) -> None:
     """Copy one of their commits, as adopting it would."""
     opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
-    change = TableChange(opened.table, one.actions, opened.snapshot, exact=True, copy=one.copy)
+    change = TableChange(opened.table, [one.actions], opened.snapshot, origin=one.copy)
     txn = one.copy.txn_uuid or str(uuid.uuid4())
     commits.insert_transaction(session, txn, 1, fresh=False)
-    ratify_change(session, locked, change, txn)
+    write_versions(session, locked, change, txn)
 
 
-def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_id: int) -> list[str | None]:
+def _conflicts(
+    session: Session, parts: Sequence[TransactionCommits], before: Snapshot, table_id: int
+) -> list[str | None]:
     """Why each part cannot stand beside what theirs did to the data: the rules of every commit."""
     locked = registry.lock(session, [table_id])[table_id]
     found: list[str | None] = []
@@ -459,39 +637,30 @@ def _conflicts(session: Session, parts: Sequence[Part], before: Snapshot, table_
     for part in parts:
         read = replace(before, metadata=metadata)
         reads = checkable(part.reads, metadata)
-        change = TableChange(
-            locked.table, part.steps[0], read, reads, then=part.steps[1:], isolation=part.isolation
-        )
+        change = TableChange(locked.table, part.versions, read, reads, isolation=part.isolation)
         conflict = data_conflict(session, locked, change, read)
         found.append(None if conflict is None else conflict.detail)
         metadata = _last_metadata(part) or metadata
     return found
 
 
-def _last_metadata(part: Part) -> Metadata | None:
+def _last_metadata(part: TransactionCommits) -> Metadata | None:
     return next((a for a in reversed(part.every) if isinstance(a, Metadata)), None)
 
 
-def _make_again(session: Session, name: str, part: Part) -> list[int]:
+def _recommit(session: Session, name: str, part: TransactionCommits) -> list[int]:
     """Commit a part on top of what is there; its new versions."""
     opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
-    steps = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
-    change = TableChange(
-        opened.table,
-        steps[0],
-        opened.snapshot,
-        part.reads,
-        then=steps[1:],
-        isolation=part.isolation,
-        kept=_KEPT,
-    )
+    versions = [_with_note(one, o.version) for one, o in zip(part.versions, part.commits, strict=True)]
+    origin = Recommitted(_KEPT_FEATURES)
+    change = TableChange(opened.table, versions, opened.snapshot, part.reads, origin, part.isolation)
     try:
         # its own id: a repeated call of its writer finds it
-        done = ratify_change(session, locked, change, part.txn_uuid, again=True)
+        done = write_versions(session, locked, change, part.txn_uuid)
     except ProtocolError as error:  # such as rows that go, if others made the table append-only
-        raise _GivenUp(part.txn_uuid, error.message) from error
-    return list(range(done.version - len(steps) + 1, done.version + 1))
+        raise _Retry(part.txn_uuid, error.message) from error
+    return list(range(done.version - len(versions) + 1, done.version + 1))
 
 
 def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
@@ -506,7 +675,7 @@ def _live(session: Session, table_id: int, keys: frozenset[Key]) -> frozenset[Ke
     return frozenset((path, dv_id) for path, dv_id in keys if (canonical_path(path), dv_id) in live)
 
 
-def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
+def _changed(session: Session, table_id: int, part: TransactionCommits) -> list[Add]:
     """The files whose rows a part of ours would have added or removed."""
     removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
     keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
@@ -518,19 +687,19 @@ def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
 
 
 def _settle(
-    database: Database, session: Session, sides: Sequence[_Side], moved: Sequence[_Moved]
+    database: Database, session: Session, sides: Sequence[_Divergence], moved: Sequence[_Rebased]
 ) -> dict[str, tuple[str, ...]]:
     """See that every transaction is kept or lost as a whole; those that cannot be: id -> where they stand.
 
     Raises:
-        _GivenUp: One is lost in a table and was made again in another.
+        _Retry: One is lost in a table and was made again in another.
     """
     names = {t.table_id: t.name for t in registry.list_tables(session)}
     split: dict[str, tuple[str, ...]] = {}
     for side, one in zip(sides, moved, strict=True):
         for txn, why in one.lost_txns.items():
             if any(txn in other.made_txns for other in moved):
-                raise _GivenUp(txn, f"the transaction is lost in {side.table.name}: {why}")
+                raise _Retry(txn, f"the transaction is lost in {side.table.name}: {why}")
             rows = session.rows(database.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
             lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
@@ -544,7 +713,7 @@ def _settle(
 
 
 def _would_split(
-    sides: Sequence[_Side], moved: Sequence[_Moved], split: Mapping[str, tuple[str, ...]]
+    sides: Sequence[_Divergence], moved: Sequence[_Rebased], split: Mapping[str, tuple[str, ...]]
 ) -> UnsupportedOperationError:
     txn, stands = next(iter(split.items()))
     lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost_txns]

@@ -1,0 +1,271 @@
+"""The coordinator: commit, then publish, then checkpoint, for every commit from wherever it comes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from deltalakedb.commit.committer import LogAheadError, commit
+from deltalakedb.commit.info import info_of
+from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
+from deltalakedb.coordinator import guard
+from deltalakedb.coordinator.follow_up import Followed, after_commit, follow_up, interval
+from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    CommitUnknownError,
+    ConflictError,
+    DeltaSqlError,
+    ProtocolError,
+    TableMissingError,
+)
+from deltalakedb.metastore import registry, snapshots
+from deltalakedb.mirror import rebase
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
+from deltalakedb.mirror.publisher import Target, publish_all
+from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.received import decode_received
+from deltalakedb.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
+    from deltalakedb.mirror.publisher import Published
+    from deltalakedb.mirror.rebase import Resolved
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.log import Committed
+
+logger = logging.getLogger(__name__)
+
+#: how often foreign commits may be adopted before one commit gives up
+_ROUNDS = 5
+
+
+class Coordinator:
+    """The one way from a request to a published commit. It holds no state of a commit.
+
+    Args:
+        database: The catalog.
+        options: Storage options by location, of the tables whose options the caller gave; all others have
+            those of the settings.
+    """
+
+    def __init__(
+        self, database: Database, options: Mapping[str, Mapping[str, str] | None] | None = None
+    ) -> None:
+        self._database = database
+        self._given = options or {}
+
+    def commit(
+        self,
+        request: CommitRequest,
+        *,
+        delete_files: Callable[[], object] = lambda: None,
+        checkpoints: Mapping[str, CheckpointOptions] | None = None,
+    ) -> list[Committed]:
+        """Commit a request and follow it up; arguments as in `ratify` and `follow_up`."""
+        done = self.ratify(request, delete_files=delete_files)
+        self.follow_up(list(zip(request.changes, done, strict=True)), checkpoints=checkpoints)
+        return done
+
+    def ratify(
+        self, request: CommitRequest, *, delete_files: Callable[[], object] = lambda: None
+    ) -> list[Committed]:
+        """Commit a request, without the follow-up.
+
+        Only our own errors are certain. Whatever else comes out of a commit, such as an interrupt or the
+        exception of a signal handler, may have come after it: then the new data files stay, and `gc` finds
+        those that no version needs.
+
+        Args:
+            request: What to commit.
+            delete_files: Deletes the new data files. Called if the commit certainly did not happen, or was
+                done before.
+
+        Raises:
+            ConflictError: Another writer was first, and nothing happened.
+            CommitUnknownError: The outcome is not known.
+        """
+        try:
+            outcome = self._guarded(request)
+        except CommitUnknownError:
+            raise
+        except DeltaSqlError:
+            delete_files()
+            raise
+        if isinstance(outcome, Conflict):
+            delete_files()
+            raise conflict_error(outcome)
+        if outcome and all(c.replayed for c in outcome):
+            delete_files()  # done before: this attempt's files belong to no version
+        return outcome
+
+    def follow_up(
+        self,
+        done: Sequence[tuple[TableChange, Committed]],
+        *,
+        group: str | None = None,
+        renamed: bool = False,
+        checkpoints: Mapping[str, CheckpointOptions] | None = None,
+    ) -> None:
+        """Publish what was committed, as the settings say. Errors are logged: the commit stands.
+
+        Args:
+            done: The changes, and what each became.
+            group: The transaction, if it may have changed several tables.
+            renamed: Tables may have been renamed or dropped by the same commit.
+            checkpoints: Whether checkpoints are written and the log cleaned up, by location; by default as
+                the tables' properties say.
+        """
+        if self._database.engine.config.publish.mode == "off":
+            return
+        with after_commit("its tables could not be found again"):
+            now = {t.location: t for t in registry.list_tables(self._database)} if renamed else None
+            followed = []
+            for change, committed in done:
+                table = self._table(change) if now is None else now.get(change.table.location)
+                if table is None:
+                    continue  # dropped
+                wanted = (checkpoints or {}).get(table.location, DUE)
+                every = interval(change.read, change.actions)
+                write = wanted.write and self._database.engine.config.publish.checkpoints
+                options = CheckpointOptions(write, wanted.cleanup, every)
+                followed.append(Followed(table, options, committed.fresh))
+            follow_up(
+                self._database, followed, self.storage_options, group=group if len(followed) > 1 else None
+            )
+
+    def _table(self, change: TableChange) -> Table | None:
+        """A change's table after its commit."""
+        if not isinstance(change.table, NewTable):
+            return change.table
+        try:
+            return registry.find(self._database, change.table.name)
+        except TableMissingError:
+            return None  # dropped a moment ago
+
+    def receive(
+        self, table: Table | NewTable, version: int, data: bytes
+    ) -> tuple[Committed, Published] | None:
+        """Commit what another engine made as the next version of a table, and publish it.
+
+        It is published whatever the settings say, since its writer looks for the file at once.
+
+        Args:
+            table: The table, or the new table to create.
+            version: The version that its writer gave it.
+            data: The bytes of the commit file.
+
+        Returns:
+            What it became; None if the table changed meanwhile, so that the caller has to look again.
+
+        Raises:
+            ProtocolError: The commit is not allowed.
+            TableFrozenError: The table is frozen, or was frozen because of foreign commits.
+        """
+        before = None
+        if not isinstance(table, NewTable):
+            options = self.storage_options(table.location)
+            require_writable(self._database, table, open_store(table.location, options), log=True)
+            if version > table.head.version + 1:
+                # only a log with foreign commits can be further than the catalog
+                if guard.handle_foreign_commits(self._database, table, options):
+                    return None
+                raise ProtocolError(
+                    f"version {version} would leave a gap after version {table.head.version}",
+                    table=table.name,
+                    version=version,
+                    suggestion=f"the next version is {table.head.version + 1}",
+                )
+            try:
+                opened = snapshots.open_table(self._database, table.name)
+            except TableMissingError:
+                return None
+            if opened.snapshot.version != version - 1:
+                return None
+            table, before = opened.table, opened.snapshot
+        actions = decode_received(
+            data,
+            version=version,
+            protocol=None if before is None else before.protocol,
+            metadata=None if before is None else before.metadata,
+        )
+        reads = NOTHING if before is not None and _is_blind(actions) else EVERYTHING
+        change = TableChange(table, [actions], before, reads, Received(data))
+        try:
+            outcome = self._guarded(CommitRequest([change]))
+        except TableMissingError:
+            return None
+        if isinstance(outcome, Conflict):
+            return None
+        made = registry.find(self._database, table.name) if isinstance(table, NewTable) else table
+        target = Target(made, self.storage_options(made.location), outcome[0].fresh)
+        return outcome[0], publish_all(self._database, [target])[0]
+
+    def adopt(self, name: str, *, origin: str = "adopt") -> guard.Adoption:
+        """Copy foreign commits beyond the head of a table into the catalog; see `guard.adopt`."""
+        location = registry.find(self._database, name).location
+        return guard.adopt(self._database, name, self.storage_options(location), origin=origin)
+
+    def recommit(self, name: str, *, allow_split: bool = False, dry_run: bool = False) -> Resolved:
+        """Resolve a divergence: adopt foreign commits, and commit ours again on top; see `rebase.resolve`.
+
+        Other tables that diverged and share a transaction with this one are resolved with it. All of them are
+        published afterwards, as the settings say.
+        """
+        location = registry.find(self._database, name).location
+        options = self.storage_options(location)
+        done = rebase.resolve(
+            self._database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
+        )
+        if not dry_run:
+            with after_commit("its tables could not be found again"):
+                tables = [registry.find(self._database, one) for one in (name, *done.also)]
+                every = [Followed(table, DUE) for table in tables]
+                follow_up(self._database, every, self.storage_options, all_waiting=True)
+        return done
+
+    def storage_options(self, location: str) -> Mapping[str, str] | None:
+        """The storage options of a location."""
+        if location in self._given:
+            return self._given[location]
+        return self._database.engine.config.storage_options_for(location)
+
+    def _guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
+        """Commit, unless the log has foreign commits that ours would collide with."""
+        database = self._database
+        guard.look_ahead(database, request.changes, self.storage_options)
+        for _ in range(_ROUNDS):
+            try:
+                return commit(database, request, guard=guard.check_under_lock(database))
+            except LogAheadError as ahead:
+                table = ahead.table
+                guard.handle_foreign_commits(database, table, self.storage_options(table.location))
+        raise CatalogBusyError(
+            f"other writers keep adding commits to _delta_log; gave up after {_ROUNDS} attempts to adopt "
+            "them",
+            suggestion="let one side write: see `deltasql mirror status`",
+        )
+
+
+def _is_blind(actions: Sequence[Action]) -> bool:
+    info = info_of(actions)
+    return info is not None and info.extra.get("isBlindAppend") is True
+
+
+def conflict_error(conflict: Conflict) -> ConflictError:
+    """The exception for a conflict."""
+    winner = f"version {conflict.version}" + (f" ({conflict.operation})" if conflict.operation else "")
+    return ConflictError(
+        f"{conflict.detail}; {winner} was first",
+        table=conflict.table,
+        version=conflict.version,
+        suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
+        kind=conflict.kind,
+        operation=conflict.operation,
+        files=conflict.files,
+        predicate=conflict.predicate,
+    )

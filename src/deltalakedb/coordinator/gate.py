@@ -1,0 +1,34 @@
+"""The gate: what must hold before anything is written for a table, whoever writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalakedb.metastore import registry
+from deltalakedb.mirror.folder import require_folder
+
+if TYPE_CHECKING:
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
+    from deltalakedb.storage.store import Store
+
+
+def require_writable(database: Database, table: Table, store: Store, *, log: bool = False) -> None:
+    """Check, before data files are written, that a table may be written to.
+
+    Table operations, transactions, Spark and the HTTP service all call this, so a new precondition of writing
+    belongs here. Whatever may change between this check and the commit is checked again under the lock of the
+    table's head, in `commit/committer.py`.
+
+    Args:
+        database: The catalog.
+        table: The table, as it was read at any time.
+        store: The table's root.
+        log: Require the log on local disk too: another engine made a missing folder by writing its data.
+
+    Raises:
+        TableFollowedError: The table belongs to others and is only followed.
+        TableFolderMissingError: Versions were published, and the folder is missing or holds no data.
+    """
+    registry.refuse_followed(table)
+    require_folder(database, table, store, log=log)

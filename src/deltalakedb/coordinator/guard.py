@@ -1,0 +1,287 @@
+"""The guard: foreign commits, found before a commit of ours collides with them, and adopted or refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from deltalakedb.commit.committer import commit
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
+from deltalakedb.delta_log.listing import last_checkpoint
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
+from deltalakedb.exceptions import (
+    ConflictError,
+    DeltaSqlError,
+    DivergedWarning,
+    LogError,
+    LogGapError,
+    StorageError,
+    TableFrozenError,
+)
+from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.mirror.commit_files import commit_file_state
+from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.folder import require_data
+from deltalakedb.mirror.outside import (
+    ADOPT,
+    ADVICE,
+    FREEZE,
+    POLICY,
+    newest_beyond,
+    read_foreign,
+    refuse_rewritten,
+)
+from deltalakedb.protocol.actions import Protocol
+from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.log import Conflict
+from deltalakedb.storage.store import local_path, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalakedb.commit.committer import LogAheadCheck
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.values import Table
+    from deltalakedb.storage.store import Store
+
+    Options = Mapping[str, str] | None
+
+logger = logging.getLogger(__name__)
+
+
+# ---- looking ---------------------------------------------------------------------------------------------
+
+
+def check_under_lock(database: Database) -> LogAheadCheck | None:
+    """What the committer asks while it holds a head; None if the settings forbid looking."""
+    return None if database.engine.config.publish.look_ahead == "off" else has_next
+
+
+def look_ahead(database: Database, changes: Sequence[TableChange], options: Callable[[str], Options]) -> None:
+    """Before a commit: handle foreign commits on object stores, if the settings say so.
+
+    An object store is not asked while a head is held, since it may take long to answer.
+
+    Raises:
+        TableFrozenError: The log is ahead and the policy is to freeze.
+    """
+    if database.engine.config.publish.look_ahead != "always":
+        return
+    for change in changes:
+        table = change.table
+        if change.versions and not isinstance(table, NewTable) and local_path(table.location) is None:
+            handle_foreign_commits(database, table, options(table.location))
+
+
+def look_at_open(database: Database, table: Table) -> bool:
+    """When a table is opened: adopt foreign commits or freeze the table, as its policy says.
+
+    Reading goes on in every case: a reader without rights, or of a frozen table, gets a warning.
+
+    Returns:
+        Whether versions were adopted.
+    """
+    try:
+        options = database.engine.config.storage_options_for(table.location)
+        return table.state == "active" and handle_foreign_commits(database, table, options)
+    except DeltaSqlError as error:
+        warnings.warn(f"{table.name}: {error.message}; {error.suggestion}", DivergedWarning, stacklevel=2)
+        return False
+
+
+def has_next(table: Table, version: int) -> bool:
+    """Whether a log on local disk holds the version after another."""
+    # trouble with the log never stops a commit; a foreign commit there is found when ours is published
+    root = local_path(table.location)
+    if root is None:
+        return False
+    return os.path.lexists(f"{root}/{commit_path(version + 1)}") or _continues_after(str(root), version)
+
+
+def _continues_after(root: str, version: int) -> bool:
+    """Whether a log on local disk goes on beyond a version whose next one was cleaned up."""
+    try:
+        hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - asked before every commit
+        newest = _last_checkpoint(root, (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
+        if newest is None or newest <= version:
+            return False
+        # a hint may be wrong
+        return any(name.startswith(f"{newest:020}.") for name in os.listdir(f"{root}/{LOG_FOLDER}"))  # noqa: PTH208
+    except (OSError, StorageError):
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _last_checkpoint(root: str, _stat: tuple[int, ...]) -> int | None:
+    """The checkpoint that a log's hint names, by the state of the hint's file.
+
+    A head is held while this is asked, and most commits write no hint: it is read only when it changed.
+    """
+    return last_checkpoint(open_store(root))
+
+
+# ---- adopting or freezing --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Versions that were copied from the log."""
+
+    versions: tuple[int, ...] = ()
+
+
+def handle_foreign_commits(database: Database, table: Table, storage_options: Options = None) -> bool:
+    """Adopt foreign commits beyond the head, or freeze the table, as its policy says.
+
+    Returns:
+        Whether versions were adopted, so that the writer's snapshot is older than it thought.
+
+    Raises:
+        TableFrozenError: The log is ahead and the policy is to freeze.
+        TableFollowedError: The table belongs to others: its log is always ahead.
+    """
+    registry.refuse_followed(table)
+    try:
+        store = open_store(table.location, storage_options)
+        if (newest := newest_beyond(database, table, store)) is None:
+            return False
+    except StorageError as error:
+        # trouble with the log never stops a commit; a foreign commit there is found when ours is published
+        logger.warning("the log of %s could not be checked: %s", table.name, error.message)
+        return False
+    if table.settings.get(POLICY, FREEZE) == ADOPT:
+        return bool(adopt(database, table.name, storage_options).versions)
+    reason = f"_delta_log has version {newest}, which the catalog did not make"
+    registry.freeze(database, table, reason, version=table.head.version)
+    raise TableFrozenError(
+        f"the table is frozen: {reason}",
+        table=table.name,
+        version=table.head.version,
+        suggestion=ADVICE,
+    )
+
+
+def adopt(
+    database: Database, name: str, storage_options: Options = None, *, origin: str = "adopt"
+) -> Adoption:
+    """Copy every commit of the log beyond the head, in order, byte for byte, by the one commit path.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        storage_options: Options for the object store.
+        origin: What copies them, for the history.
+
+    Raises:
+        LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
+        LogCorruptError: It is another log than the catalog knows.
+        UnsupportedFeatureError: A commit makes the table one that cannot be read here.
+    """
+    table = registry.find(database, name)
+    reader = FileTxnLogReader(table.location, storage_options)
+    refuse_rewritten(database, table, reader.store)
+    done: list[int] = []
+    version = table.head.version + 1
+    while True:
+        while reader.store.exists(commit_path(version)):
+            if _adopt_one(database, name, reader, version, origin):
+                done.append(version)
+            version += 1
+        newest = newest_beyond(database, registry.find(database, name), reader.store)
+        if newest is None:
+            break
+        if not reader.store.exists(commit_path(version)):
+            raise LogGapError(
+                f"version {version} was cleaned up before the catalog had it; the log is at {newest}",
+                table=name,
+                version=version,
+                suggestion="what the catalog knows of the table is not enough to go on: "
+                f"`deltasql drop {name} --force` forgets that and leaves all files, `deltasql import` takes "
+                "the table over anew",
+            )
+    if done:
+        # an import expects them
+        level = logging.INFO if origin == "import" else logging.WARNING
+        logger.log(level, "%s: commits of other writers that were adopted: %d", name, len(done))
+    return Adoption(tuple(done))
+
+
+def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
+    """Copy one commit; False if another process did so a moment ago."""
+    opened = snapshots.open_table(database, name)
+    # a copy is committed on top of what was opened: on anything else it would become another version
+    if opened.snapshot.version == version - 1:
+        actions, copy = read_foreign(reader, version, origin)
+        if opened.table.state == registry.FOLLOWING:
+            copy = replace(copy, txn_uuid=None)  # its owners' transactions are not this catalog's
+        for protocol in (a for a in actions if isinstance(a, Protocol)):
+            check_readable(protocol, table=name)
+        change = TableChange(opened.table, [actions], opened.snapshot, origin=copy)
+        published = partial(outbox.advance, table_id=opened.table.table_id, version=version)
+        outcome = commit(database, CommitRequest([change], statements=[published]))
+        if not isinstance(outcome, Conflict):
+            return True
+    if commit_file_state(database, opened.table, reader.store, version) != "ours":
+        raise ConflictError(
+            f"another writer committed version {version} while it was adopted",
+            table=name,
+            version=version,
+            suggestion="look at `deltasql mirror status`, then try again",
+        )
+    return False
+
+
+def recover(database: Database, name: str, *, storage_options: Options = None) -> Adoption:
+    """Catch up with a log that is ahead of the catalog, after the database came back from an older backup.
+
+    Raises:
+        TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
+        TableFrozenError: Both sides have a version that the other does not have.
+    """
+    table = registry.find(database, name)
+    store = open_store(table.location, storage_options)
+    require_data(database, table, store)
+    report = verify(database, name, storage_options=storage_options, replay=False)
+    foreign = [f for f in report.findings if f.kind == "foreign"]
+    if foreign:
+        raise _both_sides(table, foreign[0].version)
+    _acknowledge(database, table, store)
+    adopted = adopt(database, name, storage_options, origin="recover")
+    if table.state == "frozen":
+        registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
+    return adopted
+
+
+def _acknowledge(database: Database, table: Table, store: Store) -> None:
+    """Note commits as published that are in the log already: an older backup believes that they wait."""
+    known: list[int] = []
+    for version in outbox.waiting_versions(database, table.table_id):
+        state = commit_file_state(database, table, store, version)
+        if state == "absent":
+            if store.exists(commit_path(table.head.version + 1)):
+                raise LogError(
+                    f"version {version} of the catalog is not in the log, and later ones are",
+                    table=table.name,
+                    version=version,
+                    suggestion="move the later ones away, then recover again: ours are published then",
+                )
+            break  # it only waits
+        if state != "ours":
+            raise _both_sides(table, version)
+        known.append(version)
+    if known:
+        outbox.mark_published(database, {table.table_id: known})
+
+
+def _both_sides(table: Table, version: int) -> TableFrozenError:
+    return TableFrozenError(
+        f"version {version} of the log is not the one in the catalog: both sides went on",
+        table=table.name,
+        version=version,
+        suggestion="decide with `deltasql mirror resolve`",
+    )
