@@ -14,8 +14,8 @@ from deltalakedb.aio.spark import MergeBuilder as AioMergeBuilder
 from deltalakedb.aio.spark import SparkTransaction as AioSparkTransaction
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
-from deltalakedb.spark.merging import MergeBuilder
-from deltalakedb.spark.transactions import SparkTransaction
+from deltalakedb.spark.dml import MergeBuilder
+from deltalakedb.spark.transaction import SparkTransaction
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
 

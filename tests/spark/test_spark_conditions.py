@@ -10,7 +10,7 @@ import pytest
 from deltalakedb.models import Metadata, Protocol, Snapshot
 from deltalakedb.protocol.predicate import And, Compare, In, IsNull, Unknown
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.spark.conditions import condition_of, target_condition
+from deltalakedb.spark.expressions import condition_of, target_condition
 
 
 def field(name: str, kind: str, **metadata: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from deltalakedb import Catalog
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, OperationError
 from deltalakedb.spark import delete, merge, optimize, read, restore, update, write
-from deltalakedb.spark.operating import column_name
+from deltalakedb.spark.expressions import column_name
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:

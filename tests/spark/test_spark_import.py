@@ -13,8 +13,8 @@ from deltalakedb.delta_log import large_commits
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
-from deltalakedb.spark import loading, replaying
-from deltalakedb.spark.replaying import log_digests
+from deltalakedb.spark import import_engine, log_digest
+from deltalakedb.spark.log_digest import log_digests
 from deltalakedb.transfer import choosing, plan
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.uri import parse_uri
@@ -97,8 +97,8 @@ def test_the_digest_is_the_same_whoever_reads_the_commits_after_a_checkpoint(
     wanted = LiveFiles(reader, 7, memory_bytes=1 << 30).digest()
     ways = [
         {},  # the driver
-        {(replaying, "_SHORT_TAIL"): 0},
-        {(replaying, "_SHORT_TAIL"): 0, (replaying, "_BROADCAST"): 0, (replaying, "_BYTES"): 1},
+        {(log_digest, "_SHORT_TAIL"): 0},
+        {(log_digest, "_SHORT_TAIL"): 0, (log_digest, "_BROADCAST"): 0, (log_digest, "_BYTES"): 1},
         {(large_commits, "LARGE"): 1},  # line by line
     ]
     for way in ways:
@@ -119,8 +119,10 @@ def test_every_batch_has_one_effect_though_tasks_run_twice(
     wanted = contents(uri)
     rollback_import(uri)
     if engine_name == "postgres":  # elsewhere the driver writes, which does nothing twice
-        real = loading.cut
-        monkeypatch.setattr(loading, "cut", lambda *args: [s for s in real(*args) for _ in range(2)])
+        real = import_engine.split_rows
+        monkeypatch.setattr(
+            import_engine, "split_rows", lambda *args: [s for s in real(*args) for _ in range(2)]
+        )
     done = by_spark(source, uri, spark, rate_limit=0)
     assert (done.digest, contents(uri)) == (alone.digest, wanted)
     assert done.verification.ok
@@ -141,14 +143,14 @@ def test_executors_make_the_commits_of_a_long_tail_ready(
     rollback_import(uri)
     asked: dict[range, bool] = {}
 
-    class Told(loading.TailJobs):
+    class Told(import_engine.TailJobs):
         def __call__(self, versions: range) -> Any:
             ready = super().__call__(versions)
             asked[versions] = ready is not None
             return ready
 
-    monkeypatch.setattr(loading, "TailJobs", Told)
-    monkeypatch.setattr(loading, "_LONG_TAIL", 0)
+    monkeypatch.setattr(import_engine, "TailJobs", Told)
+    monkeypatch.setattr(import_engine, "_LONG_TAIL", 0)
     done = import_table(str(source), uri, verify="full", engine="spark", spark=spark)
     assert (done.engine, contents(uri)) == ("spark", wanted)
     # the driver has those that change the metadata: the first, and that of version 9

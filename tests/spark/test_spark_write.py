@@ -19,8 +19,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.spark import read, update, write
-from deltalakedb.spark.scratch import check_shared
-from deltalakedb.table.roots import root_at
+from deltalakedb.spark.scratch import require_shared_path
 from support.lake import every_type, files_below, ids
 from support.spark import rows
 
@@ -259,6 +258,5 @@ def test_a_cluster_cannot_write_through_the_disk_of_its_driver() -> None:
     class Cluster:
         conf = {"spark.master": "spark://somewhere:7077"}
 
-    remote = root_at("s3://bucket/t", {"AWS_REGION": "eu-west-1"})
     with pytest.raises(UnsupportedOperationError, match="driver's disk"):
-        check_shared(remote, Cluster(), table="t")  # type: ignore[arg-type]
+        require_shared_path(Cluster(), "s3://bucket/t", None, table="t")  # type: ignore[arg-type]

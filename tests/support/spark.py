@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.spark import session
-from deltalakedb.spark.jars import find_jars
-from deltalakedb.spark.java import check_java
+from deltalakedb.spark.jars import check_java, check_versions, find_jars
 from deltalakedb.spark.logstore import CLASS, JAR
-from deltalakedb.spark.versions import check_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +50,9 @@ def start(folder: Path) -> Any:
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # tests run many small queries once: compiling their plans takes longer than interpreting them
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         },
     )
 

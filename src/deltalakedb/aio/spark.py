@@ -6,8 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from deltalakedb.aio.wrapping import Wrapped, awaits, gives, plain
-from deltalakedb.spark.merging import MergeBuilder as SyncMergeBuilder
-from deltalakedb.spark.transactions import SparkTransaction as SyncSparkTransaction
+from deltalakedb.spark.dml import MergeBuilder as SyncMergeBuilder
+from deltalakedb.spark.transaction import SparkTransaction as SyncSparkTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.reads import Isolation
-    from deltalakedb.spark.transactions import SparkTransaction
+    from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.participants import Participant
     from deltalakedb.table.roots import PlacedFile, Root
@@ -220,7 +220,7 @@ class Transaction(TransactionView):
             spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
         """
         self._going_on()
-        made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
+        made: SparkTransaction = import_module("deltalakedb.spark.transaction").SparkTransaction(self, spark)
         return made
 
     def ready(self) -> None:

@@ -1,36 +1,39 @@
-"""The Spark engine of an import: executors read and encode the checkpoint, and copy it into Postgres."""
+"""The Spark engine of imports and verification: executors read, encode and hash logs."""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice, repeat, takewhile
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from deltalakedb.config import get_config, use_config
 from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.large_commits import is_large
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.exceptions import DeltaSqlError, LogCorruptError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import claims, imports
 from deltalakedb.metastore.database import Database
-from deltalakedb.spark.java import check_java
-from deltalakedb.spark.reaching import check_master
-from deltalakedb.spark.replaying import log_digests
-from deltalakedb.spark.row_digests import plain_rows
-from deltalakedb.spark.sessions import check_connect
-from deltalakedb.spark.sessions import session as start_session
-from deltalakedb.spark.shares import ANSWER, Share, answers, collect, cut, spread, watched, windows_of
-from deltalakedb.spark.tails import TailJobs
-from deltalakedb.spark.versions import check_versions
+from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
+from deltalakedb.spark.log_digest import log_digests
+from deltalakedb.spark.scratch import spark_path
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.transfer.data_rows import RowDigest
 from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
 from deltalakedb.transfer.pace import Pace
-from deltalakedb.transfer.plan import base_checkpoint
+from deltalakedb.transfer.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.tails import ready_tail
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
 
     from pyspark.sql import SparkSession
 
@@ -38,52 +41,33 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
-    from deltalakedb.transfer.data_rows import RowDigest
     from deltalakedb.transfer.engines import LoadTask
     from deltalakedb.transfer.plan import ImportPlan
+    from deltalakedb.transfer.tails import ReadyTail
     from deltalakedb.transfer.windows import PreparedWindow
     from deltalakedb.uri import Address
 
-#: windows that one task takes; a task that begins inside a row group reads it from its beginning
+#: windows of one task; a task that begins inside a row group reads it from its beginning
 _WINDOWS_PER_TASK: Final = 4
-#: the same where the driver writes; and how many such tasks a job has, the first of them soon
+#: the same if the driver writes; and the number of such tasks in successive jobs, few at first
 _WINDOWS_SENT: Final = 2
 _TASKS_PER_JOB: Final = (2, 3, 4)
-#: bytes of commits from which on executors parse them
+#: executors parse the commits after the checkpoint if they have at least so many bytes
 _LONG_TAIL: Final = 16 * 1024 * 1024
-#: databases that many processes may write to at a time
+#: batches of commits that one job prepares
+_BATCHES_PER_JOB: Final = 4
+#: databases that many processes can write to
 _SHARED: Final = frozenset({"postgres"})
 
 
-def check(remote: str | None = None, master: str | None = None) -> None:
-    """See that Spark could be started, or a Spark Connect server be spoken to.
-
-    Raises:
-        MissingExtraError: PySpark is not installed.
-        SparkSetupError: Java is missing or does not fit, or master or server cannot be reached.
-    """
-    check_versions()
-    if remote is None or remote.startswith("local"):
-        check_java()
-    if remote is not None:
-        check_connect(remote)
-    elif master is not None:
-        check_master(master)
-
-
-def start(*, master: str | None = None, remote: str | None = None) -> SparkSession:
-    """A session for an import."""
-    return start_session(master, remote=remote)
-
-
 class SparkEngine:
-    """Loads the first version's files by a Spark job; the commits after it are written by the driver.
+    """Loads the first version's files by a Spark job; the driver writes the commits after it.
 
-    Where there are many of those, executors parse and encode them.
+    If there are many of those, executors parse and encode them.
 
     Args:
         spark: The session.
-        always: Run a job for small tables too; else the driver loads them alone.
+        always: Run a job for small tables too; otherwise the driver loads them alone.
     """
 
     name = "spark"
@@ -101,7 +85,7 @@ class SparkEngine:
             except LogCorruptError as error:
                 error.context[TORN] = plan.first_version
                 raise
-        # what is left, which is nothing of the base
+        # the rest, after the base
         if plan.tail_bytes < _LONG_TAIL:
             LocalEngine().load(task)
             return
@@ -111,7 +95,7 @@ class SparkEngine:
     def log_digest(
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
     ) -> FileDigest | None:
-        """The digest of the log's files, by a job; None where the driver is as fast, or the job fails."""
+        """The digest of the log's files, by a job; None if the driver is as fast, or the job fails."""
         found = log_digests(
             self._spark,
             [(reader.store, version)],
@@ -121,12 +105,22 @@ class SparkEngine:
         return found[0]
 
     def proof(self, version: int) -> None:  # noqa: ARG002
-        """None: what executors read was not counted."""
+        """None: the executors do not sum what they read."""
         return
 
     def row_digest(self, location: str, version: int) -> RowDigest | None:
-        """The digest of a plain table's rows, as delta-spark reads them."""
-        return plain_rows(self._spark, location, version)
+        """The digest of a plain table's rows, read by delta-spark and summed by executors.
+
+        Raises:
+            SparkSetupError: The session has no Delta.
+        """
+        check_delta(self._spark)
+        place = spark_path(location, get_config().storage_options_for(location))
+        frame = self._spark.read.format("delta").option("versionAsOf", version).load(place)
+        whole = RowDigest()
+        for row in frame.mapInArrow(_summed, "count bigint, lane binary").collect():
+            whole.join(row["count"], int.from_bytes(row["lane"], "big"))
+        return whole
 
     def _base(self, task: LoadTask) -> None:
         scan = CheckpointScan(task.reader.store, base_checkpoint(list_log(task.reader.store), task.plan))
@@ -136,12 +130,12 @@ class SparkEngine:
             encoders = Encoders.of(session, task.row.table_id, task.paths)
         here = task.database.address.engine not in _SHARED or task.rate_limit > 0
         windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
-        shares = cut(scan.rows, task.plan.batch_size, windows, begun)
-        if not shares:
+        ranges = split_rows(scan.rows, task.plan.batch_size, windows, begun)
+        if not ranges:
             return
         job = _Job(
             scan,
-            tuple(shares),
+            tuple(ranges),
             task.plan,
             encoders,
             task.database.address,
@@ -167,20 +161,17 @@ class SparkEngine:
                     seen.add(receipt.batch)
                     pace.step(receipt.ends - receipt.begins + 1, receipt.actions)
 
-        def run() -> list[Any]:
-            return collect(spread(self._spark, len(job.shares), answers(job.write), ANSWER))
-
-        watched(self._spark, run, look)
+        run_tasks(self._spark, len(job.ranges), job.write, look)
         look()
 
     def _through_driver(self, task: LoadTask, job: _Job, pace: Pace) -> None:
-        """Executors encode, the driver writes; the next windows are made meanwhile."""
+        """Executors encode, the driver writes; the next windows are encoded meanwhile."""
         context = copy_context()
 
         def made() -> Iterator[list[PreparedWindow]]:
             at = 0
             for many in chain(_TASKS_PER_JOB, repeat(_TASKS_PER_JOB[-1])):
-                some = min(many, len(job.shares) - at)
+                some = min(many, len(job.ranges) - at)
                 if not some:
                     return
                 yield context.run(self._prepared, job, at, some)
@@ -206,19 +197,15 @@ class SparkEngine:
         def work(number: int) -> Iterator[PreparedWindow]:
             return job.prepared(at + number)
 
-        return watched(
-            self._spark,
-            lambda: collect(spread(self._spark, some, answers(work), ANSWER)),
-            lambda: None,
-        )
+        return run_tasks(self._spark, some, work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a task has to know; it is sent to the executors."""
+    """What tasks need; it is sent to the executors."""
 
     checkpoint: CheckpointScan
-    shares: tuple[Share, ...]
+    ranges: tuple[RowRange, ...]
     plan: ImportPlan
     encoders: Encoders
     address: Address
@@ -228,12 +215,12 @@ class _Job:
     lease: Lease
 
     def prepared(self, number: int) -> Iterator[PreparedWindow]:
-        """The windows of a share as rows of the catalog."""
-        for window in windows_of(self.checkpoint, self.shares[number], self.plan.batch_size):
+        """The windows of a range as rows of the catalog."""
+        for window in windows_of(self.checkpoint, self.ranges[number], self.plan.batch_size):
             yield prepare(window, self.encoders)
 
     def write(self, number: int) -> Iterator[int]:
-        """Write the windows of a share, each once whoever else tries."""
+        """Write the windows of a range, each once even if Spark runs the task twice."""
         with use_config(self.config):
             database = Database.open(self.address, self.config)
             try:
@@ -241,7 +228,7 @@ class _Job:
                     self._write(database, window)
                     yield window.begin
             finally:
-                # the worker may be kept for other jobs, and a server's connections are few
+                # Spark may keep the worker for other jobs, and a server has few connections
                 database.close()
 
     def _write(self, database: Database, window: PreparedWindow) -> None:
@@ -259,3 +246,78 @@ class _Job:
             failpoint("import.batch_written")
             claims.check_lease(database, session, self.lease)
         failpoint("import.batch_done")
+
+
+def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    made = RowDigest().add(batches)
+    yield pa.RecordBatch.from_pydict({"count": [made.count], "lane": [made.lane.to_bytes(8, "big")]})
+
+
+class TailJobs:
+    """Lets executors parse and encode the commits after the base, which the driver writes in order.
+
+    The next batches are prepared while one is written. A batch that cannot be prepared, such as one that
+    changes the schema, is left to the driver, and the batches after it are encoded again.
+
+    Args:
+        spark: The session.
+        task: The import.
+    """
+
+    def __init__(self, spark: SparkSession, task: LoadTask) -> None:
+        self._spark, self._task = spark, task
+        self._listing = list_log(task.reader.store)
+        self._made: dict[int, ReadyTail | None] = {}
+        self._encoders: Encoders | None = None
+        self._coming: tuple[int, Future[dict[int, ReadyTail | None]]] | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="deltasql-tail")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def __call__(self, versions: range) -> ReadyTail | None:
+        """The batch of some versions; None if the driver has to prepare it."""
+        if versions.start not in self._made:
+            self._made = self._next(versions.start)
+        ready = self._made.pop(versions.start, None)
+        if ready is None:
+            # the batches after it were encoded without its changes
+            self._made, self._encoders, self._coming = {}, None, None
+        return ready
+
+    def _next(self, start: int) -> dict[int, ReadyTail | None]:
+        encoders, group = self._encoders, self._group(start)
+        if encoders is None:
+            with self._task.database.read() as session:
+                encoders = self._encoders = Encoders.of(session, self._task.row.table_id, self._task.paths)
+        coming, self._coming = self._coming, None
+        made = coming[1].result() if coming and coming[0] == start else self._job(group, encoders)
+        if None not in made.values() and (more := self._group(group[-1].stop)):
+            run = copy_context().run
+            self._coming = more[0].start, self._pool.submit(run, self._job, more, encoders)
+        return made
+
+    def _group(self, start: int) -> list[range]:
+        """The next batches, as the import splits them, up to one with a large commit."""
+        batches = tail_batches(self._listing, range(start, self._task.plan.version + 1))
+        small = takewhile(lambda b: not is_large(self._listing.commits.get(b.start)), batches)
+        return list(islice(small, _BATCHES_PER_JOB))
+
+    def _job(self, group: Sequence[range], encoders: Encoders) -> dict[int, ReadyTail | None]:
+        store = self._task.reader.store
+
+        def work(number: int) -> Iterator[tuple[int, ReadyTail | None]]:
+            versions = group[number]
+            try:
+                yield versions.start, ready_tail(store, versions, encoders)
+            except DeltaSqlError as error:
+                if error.transient:
+                    raise
+                yield versions.start, None  # the driver meets the same error, and reports it
+
+        return dict(run_tasks(self._spark, len(group), work))

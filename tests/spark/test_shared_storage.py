@@ -1,4 +1,4 @@
-"""Executors that do not see what the driver sees are found out before rows are read or written."""
+"""Executors that do not see the driver's files are detected before rows are read or written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import UnsupportedOperationError
-from deltalakedb.spark import read, sight, write
-from deltalakedb.spark.source import DeltaSqlSource
-from deltalakedb.spark.source_writer import Written
+from deltalakedb.spark import read, scratch, write
+from deltalakedb.spark.data_source import DeltaSqlSource, Written
 from support.lake import files_below
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def test_a_cluster_is_asked_once_whether_it_sees_a_table(
     uri, root = f"{catalog.table_uri('t')}&location={tmp_path}/t", tmp_path / "t"
     write(spark.range(3), uri)
     asked: list[Path] = []
-    truly = sight._is_read
+    truly = scratch._is_readable
 
     def look(session: Any, file: Path) -> bool:
         asked.append(file)
@@ -40,9 +39,9 @@ def test_a_cluster_is_asked_once_whether_it_sees_a_table(
     # the session's executors are threads, which see everything, a missing file is missing for them too
     assert truly(spark, root / "_delta_log" / f"{0:020}.json")
     assert not truly(spark, tmp_path / "nowhere.txt")
-    monkeypatch.setattr(sight, "runs_here", lambda session: False)
-    monkeypatch.setattr(sight, "_seen", {})
-    monkeypatch.setattr(sight, "_is_read", look)
+    monkeypatch.setattr(scratch, "runs_here", lambda session: False)
+    monkeypatch.setattr(scratch, "_shared", {})
+    monkeypatch.setattr(scratch, "_is_readable", look)
     assert read(spark, uri).count() == 3
     write(spark.range(3, 4), uri, mode="append")
     assert read(spark, uri).count() == 4
@@ -51,8 +50,8 @@ def test_a_cluster_is_asked_once_whether_it_sees_a_table(
     assert len(asked) == 2
     assert not any("seen-" in name for name in files_below(tmp_path))
 
-    monkeypatch.setattr(sight, "_seen", {})
-    monkeypatch.setattr(sight, "_is_read", lambda session, file: False)
+    monkeypatch.setattr(scratch, "_shared", {})
+    monkeypatch.setattr(scratch, "_is_readable", lambda session, file: False)
     before = files_below(tmp_path)
     for act in (
         lambda: read(spark, uri),
@@ -60,7 +59,7 @@ def test_a_cluster_is_asked_once_whether_it_sees_a_table(
         lambda: write(spark.range(9), f"{catalog.table_uri('other')}&location={tmp_path}/other"),
     ):
         with pytest.raises(
-            UnsupportedOperationError, match=r"executors do not see .*\n.*mount it on all machines"
+            UnsupportedOperationError, match=r"executors cannot read .*\n.*mount it on every node"
         ):
             act()
     assert files_below(tmp_path) == before
@@ -77,11 +76,11 @@ def test_tasks_of_the_data_source_look_before_they_read_or_write(catalog: Catalo
     assert isinstance(written, Written)
     (tmp_path / "t").rename(tmp_path / "elsewhere")
     for act in (lambda: list(reader.read(partition)), lambda: writer.write(iter([batch]))):  # type: ignore[arg-type]
-        with pytest.raises(UnsupportedOperationError, match="executors do not see"):
+        with pytest.raises(UnsupportedOperationError, match="executors cannot read"):
             act()
     (tmp_path / "elsewhere").rename(tmp_path / "t")
     # the same path on another machine's disk: the driver does not find the file there
     (tmp_path / "t" / written.adds[0].path).unlink()
-    with pytest.raises(UnsupportedOperationError, match="executors do not see"):
+    with pytest.raises(UnsupportedOperationError, match="executors cannot read"):
         writer.commit([written])
     assert catalog.table("t").version() == 0
