@@ -22,7 +22,7 @@ from support.golden import golden_tables, missing_reason
 from support.lake import ids
 from support.processes import Child
 from support.sources import change, contents, many_files, plain_table
-from support.spark import start
+from support.spark import attached
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,10 +157,10 @@ def test_executors_make_the_commits_of_a_long_tail_ready(
     assert asked == {range(v, min(v + 2, 15)): v not in (0, 8) for v in range(0, 15, 2)}
 
 
-def _killed(path: str, uri: str, folder: str) -> None:
+def _killed(path: str, uri: str, port: int, secret: str) -> None:
     from pathlib import Path
 
-    by_spark(Path(path), uri, start(Path(folder)))
+    by_spark(Path(path), uri, attached(port, secret))
 
 
 def run_local(path: str, uri: str) -> None:
@@ -174,7 +174,8 @@ def test_a_killed_import_is_resumed_by_either_engine(spark: Any, catalog_uri: st
     wanted = contents(uri)
     rollback_import(uri)
     points = "import.batch_done=kill@4"
-    Child(_killed, str(source), uri, str(tmp_path), folder=tmp_path, points=points).died()
+    java = spark.sparkContext._gateway.java_parameters
+    Child(_killed, str(source), uri, java.port, java.auth_token, folder=tmp_path, points=points).died()
     status, *_ = import_status(uri)
     assert (status.phase, status.batches_done) == ("loading", 4)
     # as a cluster leaves it: a batch is late, one after it is there
