@@ -232,11 +232,11 @@ def test_what_makes_no_sense_is_refused_and_what_fails_leaves_nothing(
     begun = merge(spark, twins.uri, news, "target.id = source.id")
     with pytest.raises(InvalidArgumentError, match="no clause"):
         begun.execute()
-    with pytest.raises(InvalidArgumentError, match="names no column"):
+    with pytest.raises(InvalidArgumentError, match="sets no column"):
         begun.whenMatchedUpdate()
     with pytest.raises(InvalidArgumentError, match="two aliases"):
         merge(spark, twins.uri, news, "x.id = x.id", target_alias="x", source_alias="X")
-    with pytest.raises(InvalidArgumentError, match="no alias"):
+    with pytest.raises(InvalidArgumentError, match="not a valid alias"):
         merge(spark, twins.uri, news, "true", target_alias="a b")
     with pytest.raises(InvalidArgumentError, match="at least one column"):
         update(spark, twins.uri, {})

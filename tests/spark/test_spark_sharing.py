@@ -89,7 +89,7 @@ def test_spark_has_a_name_for_every_place(
 
 def test_a_place_in_azure_needs_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(InvalidArgumentError, match="none is named") as caught:
+    with pytest.raises(InvalidArgumentError, match="none is set") as caught:
         spark_path("az://box/t", {"azure_storage_account_key": "secret"})
     assert "azure_storage_account_name" in (caught.value.suggestion or "")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")

@@ -183,7 +183,7 @@ def test_a_schema_that_cannot_be_read_stops_a_stream(catalog: Catalog, tmp_path:
     assert found([row for b in batches for row in b.to_pylist()]) == [1]
     with pytest.raises(SchemaError, match="schema changed at version 2") as caught:
         reader.latestOffset(end, reader.getDefaultReadLimit())
-    assert "start the query again" in (caught.value.suggestion or "")
+    assert "restart the query" in (caught.value.suggestion or "")
     stream = Stream(tmp_path)
     stream._offset = end
     assert [row["id"] for row in stream.run(ignoreChanges="true")] == ["2"]

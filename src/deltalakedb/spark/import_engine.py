@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -12,22 +13,26 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from deltalakedb.config import get_config, use_config
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
 from deltalakedb.delta_log.large_commits import is_large
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.exceptions import DeltaSqlError, LogCorruptError
+from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, OperationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import claims, imports
 from deltalakedb.metastore.database import Database
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.digest import FileDigest
+from deltalakedb.protocol.replay import file_key
 from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
-from deltalakedb.spark.log_digest import log_digests
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.transfer.data_rows import RowDigest
+from deltalakedb.transfer.live import WINDOW, LiveFiles, hashed
 from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
 from deltalakedb.transfer.pace import Pace
 from deltalakedb.transfer.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.tails import ready_tail
+from deltalakedb.transfer.vectors import hashed_files
 from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
 
 if TYPE_CHECKING:
@@ -40,12 +45,14 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.protocol.digest import FileDigest
+    from deltalakedb.protocol.replay import FileKey
     from deltalakedb.transfer.engines import LoadTask
     from deltalakedb.transfer.plan import ImportPlan
     from deltalakedb.transfer.tails import ReadyTail
     from deltalakedb.transfer.windows import PreparedWindow
     from deltalakedb.uri import Address
+
+logger = logging.getLogger(__name__)
 
 #: windows of one task; a task that begins inside a row group reads it from its beginning
 _WINDOWS_PER_TASK: Final = 4
@@ -54,6 +61,8 @@ _WINDOWS_SENT: Final = 2
 _TASKS_PER_JOB: Final = (2, 3, 4)
 #: executors parse the commits after the checkpoint if they have at least so many bytes
 _LONG_TAIL: Final = 16 * 1024 * 1024
+#: windows of a checkpoint that one task hashes for a digest
+_WINDOWS_HASHED: Final = 16
 #: batches of commits that one job prepares
 _BATCHES_PER_JOB: Final = 4
 #: databases that many processes can write to
@@ -95,14 +104,32 @@ class SparkEngine:
     def log_digest(
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
     ) -> FileDigest | None:
-        """The digest of the log's files, by a job; None if the driver is as fast, or the job fails."""
-        found = log_digests(
-            self._spark,
-            [(reader.store, version)],
-            least_rows=0 if self._always else get_config().import_.batch_size,
-            look=tick,
-        )
-        return found[0]
+        """The digest of the log's live files, by a job over the checkpoint; None leaves it to the driver.
+
+        The driver reads the commits after the checkpoint, as it does for an import.
+        """
+        config = get_config().import_
+        memory = config.memory_mb * 1024 * 1024
+        try:
+            found = LiveFiles(reader, version, memory_bytes=memory).base(memory)
+            if found is None or (checkpoint := found[0].checkpoint) is None:
+                return None
+            scan, tail = CheckpointScan(reader.store, checkpoint), found[1]
+        except DeltaSqlError:
+            return None  # the driver meets the same error, and reports it or reads an older checkpoint
+        if not self._always and scan.rows < config.batch_size:
+            return None
+        ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
+        job = _DigestJob(scan, tuple(ranges), frozenset(tail.touched))
+        made = FileDigest()
+        made.add_rows(hashed(add) for add in tail.live.values())
+        try:
+            for part in run_tasks(self._spark, len(ranges), job.run, tick):
+                made.merge(part)
+        except (LogCorruptError, OperationError) as error:
+            logger.info("the driver reads the log of %s: %s", reader.store.location, error.message)
+            return None
+        return made
 
     def proof(self, version: int) -> None:  # noqa: ARG002
         """None: the executors do not sum what they read."""
@@ -246,6 +273,28 @@ class _Job:
             failpoint("import.batch_written")
             claims.check_lease(database, session, self.lease)
         failpoint("import.batch_done")
+
+
+@dataclass(frozen=True, slots=True)
+class _DigestJob:
+    """Sums the digests of a checkpoint's files that no later commit touches; it is sent to the executors."""
+
+    checkpoint: CheckpointScan
+    ranges: tuple[RowRange, ...]
+    touched: frozenset[FileKey]
+
+    def run(self, number: int) -> Iterator[FileDigest]:
+        """The digest of one range."""
+        made = FileDigest()
+        for window in windows_of(self.checkpoint, self.ranges[number], WINDOW):
+            for part in window.parts:
+                if isinstance(part, Piece) and (fast := hashed_files(part.batch, self.touched)) is not None:
+                    fast.add_to(made, None)
+                    continue
+                actions = part.actions() if isinstance(part, Piece) else part
+                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
+                made.add_rows(hashed(a) for a in adds)
+        yield made
 
 
 def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
