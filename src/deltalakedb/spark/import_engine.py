@@ -120,7 +120,7 @@ class SparkEngine:
         if not self._always and scan.rows < config.batch_size:
             return None
         ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
-        job = _DigestJob(scan, tuple(ranges), frozenset(tail.touched))
+        job = _DigestJob(scan, tuple(ranges), WINDOW, frozenset(tail.touched))
         made = FileDigest()
         made.add_rows(hashed(add) for add in tail.live.values())
         try:
@@ -281,12 +281,13 @@ class _DigestJob:
 
     checkpoint: CheckpointScan
     ranges: tuple[RowRange, ...]
+    window: int
     touched: frozenset[FileKey]
 
     def run(self, number: int) -> Iterator[FileDigest]:
         """The digest of one range."""
         made = FileDigest()
-        for window in windows_of(self.checkpoint, self.ranges[number], WINDOW):
+        for window in windows_of(self.checkpoint, self.ranges[number], self.window):
             for part in window.parts:
                 if isinstance(part, Piece) and (fast := hashed_files(part.batch, self.touched)) is not None:
                     fast.add_to(made, None)
