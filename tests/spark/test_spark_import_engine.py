@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
-from deltalakedb.delta_log import large_commits
+from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
@@ -97,7 +97,7 @@ def test_the_digest_is_the_same_however_the_commits_after_a_checkpoint_are_read(
     for way in ({}, {"LARGE": 1}):  # at once, and line by line
         with monkeypatch.context() as patched:
             for name, value in way.items():
-                patched.setattr(large_commits, name, value)
+                patched.setattr(commit_file, name, value)
             # several tasks
             patched.setattr(import_engine, "WINDOW", 5)
             patched.setattr(import_engine, "_WINDOWS_HASHED", 2)

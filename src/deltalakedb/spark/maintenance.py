@@ -1,38 +1,32 @@
-"""Maintenance of tables from Spark: optimize, restore, vacuum, and checkpoints written by executors."""
+"""Maintenance of tables from Spark: optimize, restore, vacuum, and V2 checkpoints written by executors."""
 
 from __future__ import annotations
 
-import tempfile
-import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from deltalakedb.config import get_config, use_config
-from deltalakedb.delta_log.checkpoint import is_whole
-from deltalakedb.delta_log.checkpoint_rows import add_rows, remove_rows, state_rows, table_of
 from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
-from deltalakedb.delta_log.checkpoint_writer import ROWS_PER_PART, V2_FEATURE, WrittenCheckpoint
-from deltalakedb.delta_log.cleanup import retention_ms
-from deltalakedb.delta_log.listing import Checkpoint
-from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_path, v2_checkpoint_path
-from deltalakedb.exceptions import (
-    AddressError,
-    ArgumentTypeError,
-    InvalidArgumentError,
-    UnsupportedOperationError,
+from deltalakedb.delta_log.checkpoint_writer import (
+    SIDECAR_ROWS,
+    V2_FEATURE,
+    WrittenCheckpoint,
+    file_rows,
+    new_sidecar_path,
+    put_parquet,
+    put_v2,
 )
+from deltalakedb.delta_log.cleanup import retention_ms
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
-from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import is_on
 from deltalakedb.spark.dml import check_row_ids
@@ -51,15 +45,14 @@ from deltalakedb.table.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.config import Config
-    from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
     from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
-    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, CheckpointKind
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.storage.store import Store
     from deltalakedb.uri import Address
@@ -379,47 +372,45 @@ def checkpoint(
     spark: SparkSession,
     uri: str,
     *,
-    rows_per_part: int = ROWS_PER_PART,
+    rows_per_part: int = SIDECAR_ROWS,
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of a table's newest published version in parts, by executors.
+    """Write a checkpoint of a table's newest published version.
 
-    A table with the feature ``v2Checkpoint`` gets a V2 checkpoint with sidecars, others a multi-part one.
+    If the table has the feature ``v2Checkpoint``, executors write the sidecars of a V2 checkpoint. Any other
+    table gets a classic checkpoint, which is one file and is written by the driver.
 
     Args:
         spark: The session.
         uri: The table's address.
-        rows_per_part: The approximate number of files in a part or sidecar.
+        rows_per_part: The approximate number of files in a sidecar.
         storage_options: Options for the object store.
-        progress: Called with the number of parts that are written, and of all parts.
+        progress: Called with the number of sidecars that are written, and of all.
 
     Raises:
         UnsupportedOperationError: Executors cannot read the catalog: it is a DuckDB file, which only one
             process can open, or an SQLite file on the driver of a cluster.
 
     Example:
-        >>> checkpoint(spark, "deltasql://postgres/lake/main/web.clicks").parts
-        40
+        >>> checkpoint(spark, "deltasql://postgres/lake/main/web.clicks").num_add_files
+        10000000
     """
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     if rows_per_part < 1:
         raise InvalidArgumentError(f"rows_per_part must be 1 or more, not {rows_per_part}")
     if address.engine == "duckdb" or (address.engine == "sqlite" and not runs_here(spark)):
         raise UnsupportedOperationError(
             f"executors cannot read a catalog on {address.engine} beside this process",
-            table=address.table,
-            suggestion=f"write it in this process: deltasql checkpoint {address.table}",
+            table=name,
+            suggestion=f"write it in this process: deltasql checkpoint {name}",
         )
     database = Database.open(address)
-    location = registry.find(database, address.table).location
+    location = registry.find(database, name).location
     options = get_config().storage_options_for(location, storage_options)
     writer = _CheckpointWriter(spark, address, rows_per_part, progress)
-    return checkpointer.checkpoint(database, address.table, storage_options=options, write=writer)
+    return checkpointer.checkpoint(database, name, storage_options=options, write=writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +419,7 @@ class _CheckpointWriter:
 
     spark: SparkSession
     address: Address
-    rows_per_part: int
+    rows_per_sidecar: int
     progress: Callable[[int, int], None]
 
     def __call__(
@@ -437,145 +428,66 @@ class _CheckpointWriter:
         """Write one of the kind that the table's features ask for."""
         opened = snapshots.open_table(database, name, version)
         metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
-        v2 = kind == "v2" or V2_FEATURE in (protocol.writer_features or ())
+        if kind != "v2" and V2_FEATURE not in (protocol.writer_features or ()):
+            return checkpointer.write_checkpoint_of(database, name, version, store=store, kind="classic")
         schema = checkpoint_schema(
             metadata,
             protocol,
             stats_as_json=wants(metadata, STATS_AS_JSON, default=True),
             stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
         )
-        shards = _shards(database, opened, self.rows_per_part)
-        total = len(shards) + 1
-        if v2:
-            stem = f"{SIDECAR_FOLDER}/{version:020d}.checkpoint"
-            paths = [f"{stem}.{n:010d}.{total:010d}.{uuid.uuid4()}.parquet" for n in range(1, total + 1)]
-        else:
-            paths = [checkpoint_part_path(version, n, total) for n in range(1, total + 1)]
-            if found := _already(store, version, paths):
-                return found
-        job = _PartsJob(
-            self.address,
-            get_config(),
-            name,
-            version,
-            store,
-            schema.sidecar() if v2 else schema.classic(),
-            schema,
-            shards,
-            tuple(paths[1:]),
-        )
-        _record(database, opened, "begin checkpoint by Spark", parts=total)
+        shards = _shards(database, opened, self.rows_per_sidecar)
+        first, *paths = (new_sidecar_path(version, n) for n in range(1, len(shards) + 2))
         content = checkpointer.content_of(database, opened, ())
-        # the driver writes the first part: everything but live files
-        few = _put(store, paths[0], _others(content, job.schema, state=not v2), job.schema)
-        adds = sum(self._run(store, job))
-        _record(database, opened, "checkpoint by Spark", parts=total, files=adds)
-        size = sum(store.head(path).size for path in paths)
-        if not v2:
-            return WrittenCheckpoint(version, "multipart", tuple(paths), few + adds, size, adds, total)
-        return _top(store, content, schema, paths, few + adds, adds, size)
+        job = _SidecarJob(
+            self.address, get_config(), name, store, replace(content, tombstones=()), schema, shards, paths
+        )
+        _record(database, opened, "begin checkpoint by Spark", parts=len(paths) + 1)
+        # the driver writes the first one: everything but live files
+        counts, _ = put_parquet(store, first, file_rows(content, schema, schema.sidecar()), schema.sidecar())
 
-    def _run(self, store: Store, job: _PartsJob) -> list[int]:
         def look() -> None:
-            self.progress(sum(store.exists(path) for path in job.paths), len(job.paths))
+            self.progress(sum(store.exists(path) for path in paths), len(paths))
 
-        done = run_tasks(self.spark, len(job.shards), job.write, look)
+        counts["add"] = sum(run_tasks(self.spark, len(shards), job.write, look))
         look()
-        return done
+        _record(database, opened, "checkpoint by Spark", parts=len(paths) + 1, files=counts["add"])
+        return put_v2(store, content, schema, [first, *paths], counts)
 
 
 @dataclass(frozen=True, slots=True)
-class _PartsJob:
-    """What tasks need; it is sent to the executors."""
+class _SidecarJob:
+    """What tasks need. The content has no files: tasks read their shards of them."""
 
     address: Address
     config: Config
     table: str
-    version: int
     store: Store
-    schema: pa.Schema
-    columns: CheckpointSchema
+    content: CheckpointContent
+    schema: CheckpointSchema
     shards: tuple[tuple[int, int], ...]
-    paths: tuple[str, ...]
+    paths: list[str]
 
     def write(self, number: int) -> Iterator[int]:
-        """Write one part; its number of files. A repeated task writes the same again."""
+        """Write one sidecar; its number of files. A repeated task leaves the first one's sidecar as it is."""
         with use_config(self.config):
             database = Database.open(self.address, self.config)
             try:
-                opened = snapshots.open_table(database, self.table, self.version)
+                opened = snapshots.open_table(database, self.table, self.content.version)
                 batches = files.stream_files(database, opened, between=self.shards[number])
-                tables = (table_of("add", rows, self.schema) for rows in add_rows(batches, self.columns))
-                yield _put(self.store, self.paths[number], tables, self.schema)
+                tables = file_rows(replace(self.content, files=batches), self.schema, self.schema.sidecar())
+                counts, _ = put_parquet(self.store, self.paths[number], tables, self.schema.sidecar())
+                yield counts["add"]
             finally:
                 database.close()
 
 
 def _shards(database: Database, opened: OpenTable, rows: int) -> tuple[tuple[int, int], ...]:
-    """Ranges of sequence numbers that cover every file, about one per part."""
+    """Ranges of sequence numbers that cover every file, about one per sidecar."""
     count, end = files.totals(database, opened)[0], files.next_seq(database, opened.table)
     many = max(1, ceil(count / rows))
     step = max(1, ceil(end / many))
     return tuple((at, min(at + step, end)) for at in range(0, max(end, 1), step))
-
-
-def _already(store: Store, version: int, paths: list[str]) -> WrittenCheckpoint | None:
-    """A complete checkpoint with the same names; parts that a crashed writer left are deleted."""
-    found = {meta.path: meta for meta in store.list(LOG_FOLDER) if meta.path in paths}
-    if len(found) == len(paths):
-        whole = Checkpoint(version, tuple(found[p] for p in paths))
-        if is_whole(store, whole):
-            size = sum(m.size for m in whole.files)
-            return WrittenCheckpoint(
-                version, "multipart", tuple(paths), 0, size, 0, len(paths), created=False
-            )
-    for path in sorted(found):
-        store.delete(path)
-    return None
-
-
-def _others(content: CheckpointContent, schema: pa.Schema, *, state: bool) -> Iterator[pa.Table]:
-    if state:
-        yield state_rows(content, schema)
-    for rows in remove_rows(content.tombstones):
-        yield table_of("remove", rows, schema)
-
-
-def _put(store: Store, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
-    """Write a Parquet file under its name when it is complete; its number of rows."""
-    rows = 0
-    with tempfile.TemporaryDirectory(prefix="deltalakedb-checkpoint-") as folder:
-        local = Path(folder) / "part.parquet"
-        # no other engine uses Arrow's copy of the schema
-        with pq.ParquetWriter(local, schema, compression="snappy", store_schema=False) as writer:
-            for table in tables:
-                writer.write_table(table)
-                rows += table.num_rows
-        store.put_file(path, local, new=False)
-    return rows
-
-
-def _top(
-    store: Store,
-    content: CheckpointContent,
-    schema: CheckpointSchema,
-    paths: list[str],
-    actions: int,
-    adds: int,
-    size: int,
-) -> WrittenCheckpoint:
-    """Write the top-level file of a V2 checkpoint."""
-    version = content.version
-    found = [store.head(path) for path in paths]
-    sidecars = [
-        Sidecar(path=m.path.rpartition("/")[2], size_in_bytes=m.size, modification_time=m.modified_ms)
-        for m in found
-    ]
-    table = state_rows(content, schema.top_level(), more=[CheckpointMetadata(version=version), *sidecars])
-    path = v2_checkpoint_path(version, str(uuid.uuid4()))
-    _put(store, path, [table], table.schema)
-    whole = size + store.head(path).size
-    return WrittenCheckpoint(version, "v2", (*paths, path), table.num_rows + actions, whole, adds)
 
 
 def _record(database: Database, opened: OpenTable, action: str, **details: Any) -> None:

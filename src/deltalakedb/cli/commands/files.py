@@ -258,14 +258,14 @@ def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bo
 @click.argument("table")
 @click.option(
     "--kind",
-    type=click.Choice(["classic", "multipart", "v2"]),
-    help="One file, several parts or V2 with sidecars; by default what the table asks for.",
+    type=click.Choice(["classic", "v2"]),
+    help="One file, or V2 with sidecars; by default what the table asks for.",
 )
 @click.option(
     "--rows-per-part",
     type=click.IntRange(min=1),
     metavar="FILES",
-    help="About how many files a part has, with --engine spark.",
+    help="About how many files a sidecar has, with --engine spark.",
 )
 def checkpoint(
     invocation: Invocation,
@@ -277,10 +277,10 @@ def checkpoint(
 ) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
-    It is streamed from the catalog. A whole checkpoint of the same kind and version is left as it is; several
-    parts are written where there are more than 500,000 files. `deltasql mirror run` does this on its own
-    whenever delta.checkpointInterval commits have passed. With --engine spark, executors write the parts and
-    read the catalog, which must be on Postgres, or on SQLite with a local master.
+    It is streamed from the catalog. A complete classic checkpoint of the same version is left as it is.
+    `deltasql mirror run` does this on its own whenever delta.checkpointInterval commits have passed. With
+    --engine spark, executors write the sidecars of a V2 checkpoint if the table has the feature v2Checkpoint.
+    They read the catalog, which must be on Postgres, or on SQLite with a local master.
 
     \b
     Examples:
@@ -289,24 +289,22 @@ def checkpoint(
       deltasql checkpoint web.clicks --engine spark --master spark://host:7077
     """
     if engine == "spark" and kind is not None:
-        raise click.UsageError("--kind does not go with --engine spark, which writes parts or sidecars")
+        raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
     if engine == "local" and rows_per_part is not None:
         raise click.UsageError("--rows-per-part needs --engine spark")
     with invocation.open_table(table) as (catalog, name):
         if engine == "local":
             written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
         else:
-            from deltalakedb.delta_log.checkpoint_writer import ROWS_PER_PART
+            from deltalakedb.delta_log.checkpoint_writer import SIDECAR_ROWS
             from deltalakedb.spark.maintenance import checkpoint as spark_checkpoint
 
-            spark, rows = invocation.spark_session(**servers), rows_per_part or ROWS_PER_PART
+            spark, rows = invocation.spark_session(**servers), rows_per_part or SIDECAR_ROWS
             written = spark_checkpoint(spark, catalog.table_uri(name), rows_per_part=rows)
 
     def view(screen: Screen) -> None:
         files = render.many(written.num_add_files, "file")
         size = render.size(written.size_in_bytes)
-        if kind is not None and kind != written.kind:
-            screen.line(f"So few files make a {written.kind} checkpoint: a {kind} one would have one part.")
         what = f"{written.kind} checkpoint of {name} at version {written.version}: {files}, {size}."
         screen.line(
             f"Wrote a {what}" if written.created else f"There was already a {what} It was left as it is."
@@ -320,7 +318,6 @@ def checkpoint(
         "actions": written.size,
         "size_in_bytes": written.size_in_bytes,
         "num_add_files": written.num_add_files,
-        "parts": written.parts,
         "created": written.created,
     }
     invocation.output.result(document, view, brief=written.paths)
