@@ -91,7 +91,7 @@ azurite:  ## install Azure's emulator for the tests into the user's cache, where
 	else echo "npm is not there: the tests on Azure are skipped."; fi
 
 logstore: $(STAMP)  ## make the jar of Spark's log store anew from its source
-	@$(BIN)/python -m deltalakedb.spark.logstore.build
+	@$(BIN)/python tools/build_logstore.py
 
 clean:  ## remove .venv, caches and what demo and benchmarks left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build demo-lake benchmarks/data benchmarks/results

@@ -234,9 +234,7 @@ def change_together(tour: Tour, catalog: Catalog) -> None:
 def import_by_spark(tour: Tour) -> None:
     tour.step("A plain table, imported by PySpark")
     try:
-        from deltalakedb.spark.jars import find_jars
-        from deltalakedb.spark.java import check_java
-        from deltalakedb.spark.versions import check_versions
+        from deltalakedb.spark.jars import check_java, check_versions, find_jars
 
         check_versions()
         check_java()

@@ -19,7 +19,7 @@ from deltalakedb.spark import merge, optimize, restore, vacuum, write
 from deltalakedb.spark import read as read_table
 from deltalakedb.uri import parse_uri
 from support.callers import TOKEN
-from support.spark import committing, rows
+from support.spark import committing, read_versions, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,11 +136,11 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 def alike(spark: Any, catalog: Catalog, kind: Kind, root: Path, *, since: int = 0) -> int:
     """Compare all readers at every version; the number of rows in the newest."""
-    newest = catalog.describe("t").head.version
-    for version in range(since, newest + 1):
+    versions = range(since, catalog.describe("t").head.version + 1)
+    theirs = read_versions(spark, root, versions)
+    for version in versions:
         ours = rows(pa.table(catalog.table("t", version=version).scan().read_all()))
-        plain = spark.read.format("delta").option("versionAsOf", version).load(str(root))
-        assert rows(plain.toArrow()) == ours, f"delta-spark at version {version}"
+        assert rows(theirs[version]) == ours, f"delta-spark at version {version}"
         if kind.stock:
             stock = deltalake.DeltaTable(root, version=version)
             assert rows(pa.table(stock.scan().read_all())) == ours, f"stock at version {version}"

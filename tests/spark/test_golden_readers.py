@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from support.golden import copy_of, go_on, golden_tables
 from support.spark import plain, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.golden import GoldenTable
@@ -97,19 +96,6 @@ def unpacked(value: Any) -> Any:
     return [unpacked(item) for item in value] if isinstance(value, list) else value
 
 
-@contextmanager
-def interpreted(spark: Any) -> Iterator[None]:
-    """Let no code be generated: for so few rows that is most of the work."""
-    chosen = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    for name, value in chosen.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in chosen:
-            spark.conf.unset(name)
-
-
 @pytest.mark.golden
 def test_every_golden_table_that_goes_on_reads_the_same_to_all_three(
     spark: Any, golden: Path, tmp_path: Path
@@ -124,7 +110,7 @@ def test_every_golden_table_that_goes_on_reads_the_same_to_all_three(
     with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
         valid = [table for table in golden_tables() if table.truth["expect"] == "ok"]
         tables = [continued(catalog, table, tmp_path / "lake" / table.name) for table in valid]
-        with interpreted(spark), ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
             read_by_spark = list(pool.map(lambda table: outcome(by_spark, table), tables))
         wrong: dict[str, Any] = {}
         for table, theirs in zip(tables, read_by_spark, strict=True):

@@ -127,7 +127,7 @@ def test_a_replacement_and_a_merge_find_what_a_full_scan_finds(spark: Any, words
 def test_a_read_of_many_files_finds_what_a_full_scan_finds(
     spark: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltalakedb.spark.reading._MANY_FILES", 1)
+    monkeypatch.setattr("deltalakedb.spark.reader._MIN_FILES", 1)
     with configured(spark, ansi="false", word="word"):
         assert read(spark, words, where="id = CAST(300 AS TINYINT)").count() == 1
         assert read(spark, words, where="s = '${fuzz.word}'").count() == 2

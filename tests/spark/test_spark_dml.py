@@ -176,13 +176,13 @@ def test_only_files_that_may_match_are_shown_to_spark(
     twins = SparkTwins.make(spark, catalog, tmp_path, "t", NO_VECTORS)
     catalog.mirror.fence("t")  # which keeps out others, not ourselves
     shown: list[int] = []
-    lay = SparkScratch.lay_all
+    lay = SparkScratch.write_log
 
     def counted(self: SparkScratch, snapshot: Any, adds: Any, domains: Any) -> None:
         shown.append(len(adds))
         lay(self, snapshot, adds, domains)
 
-    monkeypatch.setattr(SparkScratch, "lay_all", counted)
+    monkeypatch.setattr(SparkScratch, "write_log", counted)
     assert update(spark, twins.uri, {"v": "0"}, "p = 1 AND id < 10") == {"num_affected_rows": 3}
     news = spark.sql(NEWS)
     merge(spark, twins.uri, news, "target.id = source.id AND target.p = 2").whenMatchedDelete().execute()
@@ -232,11 +232,11 @@ def test_what_makes_no_sense_is_refused_and_what_fails_leaves_nothing(
     begun = merge(spark, twins.uri, news, "target.id = source.id")
     with pytest.raises(InvalidArgumentError, match="no clause"):
         begun.execute()
-    with pytest.raises(InvalidArgumentError, match="names no column"):
+    with pytest.raises(InvalidArgumentError, match="sets no column"):
         begun.whenMatchedUpdate()
     with pytest.raises(InvalidArgumentError, match="two aliases"):
         merge(spark, twins.uri, news, "x.id = x.id", target_alias="x", source_alias="X")
-    with pytest.raises(InvalidArgumentError, match="no alias"):
+    with pytest.raises(InvalidArgumentError, match="not a valid alias"):
         merge(spark, twins.uri, news, "true", target_alias="a b")
     with pytest.raises(InvalidArgumentError, match="at least one column"):
         update(spark, twins.uri, {})

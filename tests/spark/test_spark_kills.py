@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from deltalakedb.uri import parse_uri
 from support.callers import TOKEN
 from support.invariants import check_table
 from support.processes import Child, arm
-from support.spark import committing, read, rows
+from support.spark import attached, committing, read, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,20 +41,6 @@ def change(spark: Any, uri: str, kind: str) -> None:
         merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     else:
         optimize(spark, uri)
-
-
-def attached(port: int, secret: str) -> Any:
-    """A driver in this process over the Java of another: it costs no second Spark."""
-    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    gateway = launch_gateway()
-    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-    context = gateway.jvm.JavaSparkContext.fromSparkContext(running)
-    conf = SparkConf(_jconf=context.sc().conf())
-    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
 
 
 def _drive(port: int, secret: str, uri: str, kind: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.spark.conditions import condition_of, target_condition
+from deltalakedb.spark.expressions import condition_of, target_condition
 from deltalakedb.table.handle import require_handle
 from support.conditions import DRAWN, SEED, Draw, files
 

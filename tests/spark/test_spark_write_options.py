@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from deltalakedb import Catalog
 from deltalakedb.exceptions import InvalidArgumentError, NothingWrittenWarning
 from deltalakedb.spark import foreach_batch, write
-from deltalakedb.spark.writing import Wish
+from deltalakedb.spark.writer import WriteRequest
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -33,20 +33,20 @@ def numbers(spark: Any, *values: int, part: str = "a") -> Any:
     return spark.createDataFrame([(value, part) for value in values], "id BIGINT, part STRING")
 
 
-def wish(options: Any, **arguments: Any) -> Wish:
+def request(options: Any, **arguments: Any) -> WriteRequest:
     frame: Any = None
-    return Wish(frame, "overwrite", options=options, **arguments)
+    return WriteRequest.of(frame, "overwrite", options=options, **arguments)
 
 
 def test_options_in_any_case_of_letters_are_the_arguments() -> None:
-    made = wish({"REPLACEWHERE": "id = 1", "userMetadata": "x", "partitionOverwriteMode": "Static"})
+    made = request({"REPLACEWHERE": "id = 1", "userMetadata": "x", "partitionOverwriteMode": "Static"})
     assert (made.replace_where, made.dynamic, made.options) == ("id = 1", False, {"userMetadata": "x"})
-    assert wish({"partitionoverwritemode": "DYNAMIC"}).dynamic
-    assert wish({"overwriteSchema": "true", "mergeSchema": False}).schema_mode == "overwrite"
-    assert wish({"MergeSchema": True}).schema_mode == "merge"
-    made = wish({"txnAppId": "job", "TXNVERSION": 3})
+    assert request({"partitionoverwritemode": "DYNAMIC"}).dynamic
+    assert request({"overwriteSchema": "true", "mergeSchema": False}).schema_mode == "overwrite"
+    assert request({"MergeSchema": True}).schema_mode == "merge"
+    made = request({"txnAppId": "job", "TXNVERSION": 3})
     assert (made.app_id, made.version, made.options) == ("job", 3, {})
-    assert wish({"replaceWhere": "x"}, replace_where="x").replace_where == "x"
+    assert request({"replaceWhere": "x"}, replace_where="x").replace_where == "x"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_options_in_any_case_of_letters_are_the_arguments() -> None:
 )
 def test_options_that_contradict_or_cannot_be_had_are_refused(options: Any, arguments: Any) -> None:
     with pytest.raises(InvalidArgumentError):
-        wish(options, **arguments)
+        request(options, **arguments)
 
 
 def test_an_overwrite_by_options_keeps_the_other_rows(spark: Any, catalog: Catalog, tmp_path: Path) -> None:

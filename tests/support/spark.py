@@ -1,4 +1,4 @@
-"""One Spark session for a whole test run, or the reason why there is none; and rows as Spark reads them."""
+"""One Spark session for a whole test run, or why there is none; and rows as Spark reads them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import datetime as dt
 import os
 from collections import Counter
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
 
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.spark import session
-from deltalakedb.spark.jars import find_jars
-from deltalakedb.spark.java import check_java
+from deltalakedb.spark.jars import check_java, check_versions, find_jars
 from deltalakedb.spark.logstore import CLASS, JAR
-from deltalakedb.spark.versions import check_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -52,8 +52,25 @@ def start(folder: Path) -> Any:
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # tests run many small queries once: compiling their plans takes longer than interpreting them
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         },
     )
+
+
+def attached(port: int, secret: str) -> Any:
+    """A driver in this process over the Java of another, for a child that would need its own otherwise."""
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway = launch_gateway()
+    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    context = gateway.jvm.JavaSparkContext.fromSparkContext(running)
+    conf = SparkConf(_jconf=context.sc().conf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
 
 
 def plain(value: Any) -> Any:
@@ -79,6 +96,24 @@ def read(spark: Any, root: Path, **options: Any) -> pa.Table:
     for key, value in options.items():
         reader = reader.option(key, value)
     found: pa.Table = reader.load(str(root)).toArrow()
+    return found
+
+
+def read_versions(spark: Any, root: Path, versions: Iterable[int]) -> dict[int, pa.Table]:
+    """What delta-spark reads at some versions, in one job for all of the same schema."""
+    from pyspark.sql import functions as f
+
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    alike: dict[str, dict[int, Any]] = {}
+    for version in versions:
+        frame = spark.read.format("delta").option("versionAsOf", version).load(str(root))
+        alike.setdefault(frame.schema.json(), {})[version] = frame
+    found = {}
+    for frames in alike.values():
+        marked = [frame.withColumn("_read_at", f.lit(version)) for version, frame in frames.items()]
+        whole = reduce(lambda a, b: a.union(b), marked).toArrow()
+        for version in frames:
+            found[version] = whole.filter(pc.field("_read_at") == version).drop_columns(["_read_at"])
     return found
 
 

@@ -333,9 +333,9 @@ def test_a_spark_that_does_not_answer_is_told_before_anything_is_created(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("grpc")
-    reaching = pytest.importorskip("deltalakedb.spark.reaching")
-    monkeypatch.setattr(reaching, "PATIENCE", 0.2)
-    monkeypatch.setattr("deltalakedb.spark.loading.check_java", lambda: 17)
+    sessions = pytest.importorskip("deltalakedb.spark.sessions")
+    monkeypatch.setattr(sessions, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(sessions, "check_java", lambda: 17)
     root, uri = str(plain_table(tmp_path / "lake" / "plain")), f"{catalog_uri}?table=t"
     many = partial(import_tables, str(tmp_path / "lake"), catalog_uri)
     calls = [
@@ -355,10 +355,10 @@ def test_a_spark_that_does_not_answer_is_told_before_anything_is_created(
             assert caught.value.suggestion
     assert not (tmp_path / "catalog.db").exists()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        reaching.check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
-    reaching.check_master("plugged-in://host/path")  # which of them there are, Spark alone knows
+        sessions.check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+    sessions.check_master("plugged-in://host/path")  # which of them there are, Spark alone knows
     told = "An error occurred while calling x.\n: org.apache.spark.SparkException: no\n\tat org.apache"
-    assert reaching.one_line(RuntimeError(told)) == "org.apache.spark.SparkException: no"
+    assert sessions.one_line(RuntimeError(told)) == "org.apache.spark.SparkException: no"
 
 
 def test_a_plan_tells_of_what_the_catalog_has(tmp_path: Path, catalog_uri: str) -> None:

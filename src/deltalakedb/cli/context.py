@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -129,6 +129,13 @@ class Invocation:
         else:
             with self.open_catalog() as catalog:
                 yield catalog, None
+
+    @staticmethod
+    def spark_session(master: str | None, remote: str | None) -> Any:
+        """The Spark session of a job: a running one, that of spark-submit, or a new one."""
+        from deltalakedb.spark import sessions
+
+        return sessions.start(master, remote=remote)
 
     # ---- people ----------------------------------------------------------------------------------------
 

@@ -75,21 +75,35 @@ def changing(command: F) -> F:
 LEVEL = click.Choice(["counts", "digest", "full", "data"])
 
 
-def engines(command: F) -> F:
-    """Add the options of a command that Spark can do."""
+def _spark_servers(command: F) -> F:
     command = click.option(
         "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002, for --engine spark."
     )(command)
-    command = click.option(
+    return click.option(
         "--master", metavar="URL", help="Where Spark runs, such as local[*] or spark://host:7077."
     )(command)
+
+
+def engines(command: F) -> F:
+    """Add the options of a command that Spark can do."""
     return click.option(
         "--engine",
         type=click.Choice(["auto", "local", "spark"]),
         default="auto",
         show_default=True,
         help="Where the work runs; auto takes Spark above 500,000 files.",
-    )(command)
+    )(_spark_servers(command))
+
+
+def spark_engine(command: F) -> F:
+    """Add the options of a command that Spark runs only if it is asked to."""
+    return click.option(
+        "--engine",
+        type=click.Choice(["local", "spark"]),
+        default="local",
+        show_default=True,
+        help="Where the work runs: in this process, or as a Spark job.",
+    )(_spark_servers(command))
 
 
 def importing(command: F) -> F:

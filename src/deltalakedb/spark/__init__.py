@@ -1,4 +1,6 @@
-"""Spark for what outgrows one machine. PySpark is imported when it is needed."""
+"""Spark for tables that outgrow one machine. PySpark is imported when it is needed."""
+
+# ruff: noqa: F401 - `__all__` is computed
 
 from __future__ import annotations
 
@@ -6,61 +8,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deltalakedb.spark.batches import BatchSinks, foreach_batch
-    from deltalakedb.spark.checkpointing import checkpoint
-    from deltalakedb.spark.configuring import configure
-    from deltalakedb.spark.dml import delete, update
-    from deltalakedb.spark.listing import VacuumListing, vacuum_list
-    from deltalakedb.spark.merging import MergeBuilder, merge
-    from deltalakedb.spark.reading import read
+    from deltalakedb.spark.dml import MergeBuilder, delete, merge, update
+    from deltalakedb.spark.logstore.configure import configure
+    from deltalakedb.spark.maintenance import (
+        VacuumListing,
+        checkpoint,
+        optimize,
+        restore,
+        vacuum,
+        vacuum_list,
+    )
+    from deltalakedb.spark.reader import read
     from deltalakedb.spark.sessions import session
-    from deltalakedb.spark.transactions import SparkTransaction
-    from deltalakedb.spark.upkeep import optimize, restore, vacuum
-    from deltalakedb.spark.writing import write
+    from deltalakedb.spark.sinks import BatchSinks, foreach_batch
+    from deltalakedb.spark.transaction import SparkTransaction
+    from deltalakedb.spark.writer import write
 
-__all__ = [
-    "BatchSinks",
-    "MergeBuilder",
-    "SparkTransaction",
-    "VacuumListing",
-    "checkpoint",
-    "configure",
-    "delete",
-    "foreach_batch",
-    "merge",
-    "optimize",
-    "read",
-    "restore",
-    "session",
-    "update",
-    "vacuum",
-    "vacuum_list",
-    "write",
-]
-
-_HOMES = {
-    "BatchSinks": "batches",
-    "MergeBuilder": "merging",
-    "SparkTransaction": "transactions",
-    "VacuumListing": "listing",
-    "checkpoint": "checkpointing",
-    "configure": "configuring",
+# no module has the name of a function here: its import would replace the function
+_MODULES = {
+    "BatchSinks": "sinks",
+    "MergeBuilder": "dml",
+    "SparkTransaction": "transaction",
+    "VacuumListing": "maintenance",
+    "checkpoint": "maintenance",
+    "configure": "logstore.configure",
     "delete": "dml",
-    "foreach_batch": "batches",
-    "merge": "merging",
-    "optimize": "upkeep",
-    "read": "reading",
-    "restore": "upkeep",
+    "foreach_batch": "sinks",
+    "merge": "dml",
+    "optimize": "maintenance",
+    "read": "reader",
+    "restore": "maintenance",
     "session": "sessions",
     "update": "dml",
-    "vacuum": "upkeep",
-    "vacuum_list": "listing",
-    "write": "writing",
+    "vacuum": "maintenance",
+    "vacuum_list": "maintenance",
+    "write": "writer",
 }
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    # `python -m deltalakedb.spark.…` must find its module not imported yet
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

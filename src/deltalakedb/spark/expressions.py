@@ -1,23 +1,53 @@
-"""Expressions that users give to Spark's operations: each is one expression, as text or as a Column."""
+"""Expressions that users give to Spark's operations, and the conditions among them that pick files in SQL."""
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, PredicateError, ProtocolError
 from deltalakedb.extras import require
+from deltalakedb.protocol.predicate import (
+    Unknown,
+    conjunction,
+    conjuncts,
+    map_columns,
+    referenced_columns,
+)
+from deltalakedb.protocol.predicate_parser import parse_predicate
+from deltalakedb.protocol.schema import PrimitiveType, StructField, StructType, parse_schema
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.predicate import Expr
+
+#: a column's name with parts in backticks
+_QUOTED: Final = re.compile(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))*")
+#: syntax that Spark parses differently, or by the session's settings: escapes, two quotes in a text, double
+#: quotes (text or a name), `${variables}`, comments (which nest)
+_SPARKS_OWN: Final = ("\\", "''", '"', "$", "--", "/*")
+#: text types that are not compared by their bytes
+_NOT_BYTES: Final = ("__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS")
+_UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "+00:00", "GMT+0", "UCT"})
+_TIMES: Final = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
+_DATE: Final = PrimitiveType("date")
+#: with this setting Spark compares dates and times with strings as strings
+_AS_TEXT: Final = "spark.sql.legacy.typeCoercion.datetimeToString.enabled"
+#: Spark rounds decimals with more digits if they are compared with a literal, of which 15 digits may follow
+_MOST_DIGITS: Final = 23
+_LONG_FRACTION: Final = re.compile(r"\.\d{16}")
+_LONG_NUMBER: Final = re.compile(r"[\d.]{17}")
 
 
 def check_type(what: str, value: object) -> None:
-    """Refuse what is neither a text nor a Column.
+    """Check that an expression is SQL text or a Column.
 
     Raises:
         ArgumentTypeError: It is something else.
@@ -29,33 +59,33 @@ def check_type(what: str, value: object) -> None:
     elif not isinstance(value, require("pyspark.sql", "spark", "Spark").Column):
         raise ArgumentTypeError(
             f"{what} is SQL text or a Column, not {value!r}",
-            suggestion="write a value as SQL has it: '5', 'NULL', \"'a text'\"",
+            suggestion="write values as SQL literals: '5', 'NULL', \"'a text'\"",
         )
 
 
 def check_values(what: str, values: object) -> None:
-    """Refuse what is no mapping from columns to expressions."""
+    """Check that a value is a mapping from columns to expressions."""
     items = getattr(values, "items", None)
     if items is None:
-        raise ArgumentTypeError(f"{what} has an expression for each column, and is no {values!r}")
+        raise ArgumentTypeError(f"{what} is a mapping from columns to expressions, not {values!r}")
     for column, value in items():
         if not isinstance(column, str):
-            raise ArgumentTypeError(f"a column in {what} is named by a text, not {column!r}")
+            raise ArgumentTypeError(f"a column name in {what} is a string, not {column!r}")
         check_type(f"{what}[{column!r}]", value)
 
 
 def check_frame(what: str, value: object) -> None:
-    """Refuse what is no DataFrame of Spark."""
+    """Check that a value is a DataFrame of Spark."""
     if not isinstance(value, require("pyspark.sql", "spark", "Spark").DataFrame):
         raise ArgumentTypeError(
             f"{what} is a DataFrame of Spark, not {type(value).__name__}",
-            suggestion="make one with spark.createDataFrame",
+            suggestion="create one with spark.createDataFrame",
         )
 
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep PySpark from writing pages about columns that this frame does not have, in this thread only."""
+    """Keep PySpark from logging pages about columns that the frame does not have, in this thread only."""
     logger = require("pyspark.logger", "spark", "Spark").PySparkLogger.getLogger("SQLQueryContextLogger")
     mine = threading.get_ident()
 
@@ -70,11 +100,11 @@ def _unlogged() -> Iterator[None]:
 
 
 def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
-    """Refuse texts that are not one expression each, so that none says more than its place in a statement.
+    """Check that each text is one expression, so that none can extend the statement that it is put into.
 
     Args:
         spark: The session, whose parser decides.
-        given: The expressions by what messages call them; Columns and None are passed over.
+        given: The expressions by their names in messages; Columns and None are ignored.
 
     Raises:
         InvalidArgumentError: A text is more or less than one expression.
@@ -97,4 +127,91 @@ def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
             suggestion="give one expression in Spark's SQL",
         ) from error
     except errors.PySparkException:
-        return  # it was parsed; what its names mean is for the statement to say
+        return  # it was parsed; the statement resolves its names
+
+
+def path_name(folder: str) -> str:
+    """A table at a path, as Spark's SQL names it."""
+    return f"delta.`{folder.replace('`', '``')}`"
+
+
+def column_name(name: str) -> str:
+    """A column as Spark's SQL names it; a quoted name stays as it is."""
+    if "`" not in name:
+        return ".".join(f"`{part}`" for part in name.split("."))
+    if _QUOTED.fullmatch(name) is None:
+        raise InvalidArgumentError(
+            f"{name!r} is not the name of one column", suggestion="quote each part once"
+        )
+    return name
+
+
+# ---- conditions that pick files ----------------------------------------------------------------------------
+
+
+def condition_of(spark: SparkSession, snapshot: Snapshot, text: str | Column | None) -> Expr | None:
+    """The condition of an operation, over the table's columns; None if every file may hold matching rows.
+
+    Spark decides about rows. Here a condition only picks files: one that Spark might interpret differently
+    under the session's settings picks all of them.
+    """
+    schema = parse_schema(snapshot.metadata.schema_string)
+    return None if text is None else _understood((spark,), snapshot, text, schema)
+
+
+def target_condition(
+    spark: SparkSession, snapshot: Snapshot, text: str | Column, source: DataFrame, aliases: tuple[str, str]
+) -> Expr | None:
+    """The part of a merge's condition that concerns the target alone: only such files can hold a match.
+
+    Args:
+        spark: The session.
+        snapshot: The table.
+        text: The condition.
+        source: The rows that are merged in.
+        aliases: The names of target and source in the condition.
+    """
+    target, other = aliases
+    schema = parse_schema(snapshot.metadata.schema_string)
+    try:
+        theirs = parse_schema(source.schema.json())
+    except ProtocolError:
+        return None  # a type that no table has: Spark decides
+    both = StructType((StructField(target, schema), StructField(other, theirs)))
+    # the statement runs in the source's session, which may be a different one
+    whole = _understood((spark, source.sparkSession), snapshot, text, both)
+    if whole is None:
+        return None
+    mine = []
+    for part in conjuncts(whole):
+        columns = referenced_columns(part)
+        alone = columns and all(len(c) > 1 and c[0] == target for c in columns)
+        if alone and not isinstance(part, Unknown):
+            mine.append(map_columns(part, lambda path: path[1:]))
+    return conjunction(mine) if mine else None
+
+
+def _understood(
+    sessions: Sequence[SparkSession], snapshot: Snapshot, text: str | Column, schema: StructType
+) -> Expr | None:
+    if not isinstance(text, str) or any(mark in text for mark in _SPARKS_OWN) or _LONG_FRACTION.search(text):
+        return None
+    if any(word in snapshot.metadata.schema_string for word in _NOT_BYTES):
+        return None
+    try:
+        parsed = parse_predicate(text, schema)
+    except PredicateError:
+        return None  # Spark decides whether it is valid
+    fields = (schema.find(path) for path in referenced_columns(parsed))
+    kinds = {f.type for f in fields if f is not None and isinstance(f.type, PrimitiveType)}
+    decimals = [decimal for kind in kinds if (decimal := kind.decimal) is not None]
+    if decimals and (max(decimals)[0] > _MOST_DIGITS or _LONG_NUMBER.search(text)):
+        return None
+    for session in sessions:
+        zone = session.conf.get("spark.sql.session.timeZone", None) or ""
+        if kinds.intersection(_TIMES) and zone.upper() not in _UTC:
+            return None
+        as_text = session.conf.get(_AS_TEXT, "false") or "false"
+        if kinds.intersection((*_TIMES, _DATE)) and as_text.lower() == "true":
+            return None
+    return parsed

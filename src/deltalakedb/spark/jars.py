@@ -1,25 +1,36 @@
-"""Delta's jars for Spark: fetched once by Spark's own resolver, then taken from a folder.
+"""What Spark needs on this machine: PySpark and delta-spark, Java, and Delta's jars.
 
-Run ``python -m deltalakedb.spark.jars`` to fetch them before they are needed.
+The jars are fetched once by Spark's own resolver and then taken from a folder. Run
+``python -m deltalakedb.spark.jars`` to fetch them before they are needed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from deltalakedb.config import get_config
-from deltalakedb.exceptions import DeltaSqlError, SparkSetupError
-from deltalakedb.extras import require
-from deltalakedb.spark.java import check_java
-from deltalakedb.spark.versions import COORDINATE, DELTA, check_versions
+from deltalakedb.exceptions import DeltaSqlError, MissingExtraError, SparkSetupError
+from deltalakedb.extras import pip_line, require
 
-#: What Spark brings itself: its own copies come first on the class path, so others would never be used.
+SPARK: Final = "4.2"
+DELTA: Final = "4.4.0"
+#: Delta's jar as Maven knows it; every other jar comes with Spark or is a dependency of this one
+COORDINATE: Final = f"io.delta:delta-spark_{SPARK}_2.13:{DELTA}"
+#: the oldest Java that Spark 4 supports
+OLDEST_JAVA: Final = 17
+_JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_INSTALL_JAVA: Final = (
+    f"install Java {OLDEST_JAVA} or newer (on Debian: apt-get install default-jre-headless), or set JAVA_HOME"
+)
+#: Spark brings these itself: its own copies come first on the class path, so others would never be used
 _IN_SPARK: Final = (
     "com.fasterxml.jackson.core",
     "com.github.luben",
@@ -37,8 +48,70 @@ _IN_SPARK: Final = (
 _COMMAND: Final = f"{Path(sys.executable).name} -m deltalakedb.spark.jars"
 
 
+def check_versions() -> None:
+    """Check that the installed packages fit each other, without importing them.
+
+    Raises:
+        MissingExtraError: PySpark or delta-spark is not installed.
+        SparkSetupError: An unsupported version is installed.
+    """
+    for package, wanted in (("pyspark", SPARK), ("delta-spark", DELTA)):
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError as error:
+            raise MissingExtraError(
+                f"{package} is needed for Spark and is not installed",
+                suggestion=pip_line("spark"),
+                module=package,
+                extra="spark",
+            ) from error
+        if found != wanted and not found.startswith(f"{wanted}."):
+            raise SparkSetupError(
+                f"{package} {found} is installed, but {package} {wanted} is required",
+                suggestion=pip_line("spark").replace("install", "install --upgrade"),
+            )
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark would start.
+
+    Raises:
+        SparkSetupError: There is none, it does not run, or it is too old.
+    """
+    program = _java()
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkSetupError(
+            f"Spark needs Java, and {program} does not run: {error}", suggestion=_INSTALL_JAVA
+        ) from error
+    found = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if found is None:
+        raise SparkSetupError(f"Spark needs Java, and {program} reports no version", suggestion=_INSTALL_JAVA)
+    if (major := int(found[1])) < OLDEST_JAVA:
+        raise SparkSetupError(
+            f"Spark 4 needs Java {OLDEST_JAVA} or newer, and {program} is Java {major}",
+            suggestion=_INSTALL_JAVA,
+        )
+    return major
+
+
+def _java() -> str:
+    # in the order of Spark's own launcher
+    if home := os.environ.get("JAVA_HOME"):
+        program = Path(home) / "bin" / "java"
+        if not program.is_file():
+            raise SparkSetupError(
+                f"Spark needs Java, and JAVA_HOME={home} holds no bin/java", suggestion=_INSTALL_JAVA
+            )
+        return str(program)
+    if (found := shutil.which("java")) is None:
+        raise SparkSetupError("Spark needs Java, and there is none on the PATH", suggestion=_INSTALL_JAVA)
+    return found
+
+
 def folder() -> Path:
-    """Where the jars lie: the setting ``spark.jars``, else a folder of this version in the user's cache."""
+    """The folder of the jars: the setting ``spark.jars``, or one for this version in the user's cache."""
     if (chosen := get_config().spark.jars) is not None:
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -46,7 +119,7 @@ def folder() -> Path:
 
 
 def find_jars() -> list[Path]:
-    """The jars at hand.
+    """The jars that are there already.
 
     Raises:
         SparkSetupError: The folder has no delta-spark in it.
@@ -65,10 +138,10 @@ def find_jars() -> list[Path]:
 
 
 def fetch_jars() -> list[Path]:
-    """The jars, fetched from Maven where they are not at hand.
+    """The jars, fetched from Maven if they are not there yet.
 
     Spark's own resolver fetches them, so its settings in ``spark-defaults.conf`` (``spark.jars.ivySettings``,
-    ``spark.jars.repositories``) and those of Java hold here too.
+    ``spark.jars.repositories``) and those of Java apply.
 
     Raises:
         SparkSetupError: Java is missing, or the jars cannot be fetched.
@@ -82,14 +155,14 @@ def fetch_jars() -> list[Path]:
     check_java()
     target = folder()
     target.parent.mkdir(parents=True, exist_ok=True)
-    # whole or not at all: a folder appears under its name when every jar is in it
+    # renamed when every jar is in it, so that no incomplete folder is ever used
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target.parent) as scratch:
         _resolve(Path(scratch))
         shutil.rmtree(target, ignore_errors=True)
         try:
             (Path(scratch) / "jars").rename(target)
         except OSError:
-            if not target.is_dir():  # else somebody else was as quick
+            if not target.is_dir():  # else another process was faster
                 raise
     return find_jars()
 

@@ -1,4 +1,8 @@
-"""Scratch tables that delta-spark opens: a log of one version that names real files."""
+"""Scratch tables: a log of one version that names real files, on which delta-spark reads and writes.
+
+Reads keep their logs as long as the session. Operations write new files below a scratch table; a commit in
+SQL makes them files of the real table.
+"""
 
 from __future__ import annotations
 
@@ -7,71 +11,164 @@ import os
 import tempfile
 import threading
 import time
+import uuid
 import weakref
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.extras import require
+from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.features import check_writable, without_features
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, SPARKS, is_on
 from deltalakedb.protocol.upgrades import FENCE
-from deltalakedb.spark.sight import check_seen, runs_here
+from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
+from deltalakedb.table.places import is_local
 from deltalakedb.table.roots.local import LENT, Absolute
-from deltalakedb.table.scratch import Harvest, Scratch
+from deltalakedb.table.scratch import Concerned, Harvest, Scratch, refusals, submit
+from deltalakedb.uri import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.protocol.actions import Action, DomainMetadata
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.protocol.reads import ReadSet
     from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 
-#: into how many parts delta-spark divides the files of a log
+#: the setting for the number of partitions into which delta-spark divides the files of a log
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"
-_FILES_A_PART: Final = 5_000
+_FILES_PER_PART: Final = 5_000
 _MOST_PARTS: Final = 50
 #: delta-spark's count of files by how many of their rows are deleted
 _NONE_DELETED: Final = {"deletedRecordCounts": [0] * 10}
-#: logs that a session has for its reads, by what they say
+#: the logs that a session has for its reads, by a hash of their content
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
-#: our schemes of URLs, and Hadoop's
+#: Hadoop's names of URL schemes
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 _ABFS: Final = ("abfs", "abfss")
 _AZURE: Final = ("az", "adl", "azure", *_ABFS)
 #: storage options that name an account, and an endpoint other than that of Azure's public cloud
 _ACCOUNT: Final = ("azure_storage_account_name", "account_name")
 _ENDPOINT: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
-#: by session, how many parts the operations under way have asked for
+#: the partitions that operations in progress have asked for, by session
 _asked: dict[str, list[int]] = {}
 _asking = threading.Lock()
-#: delta-spark begins every log at version 0
+#: a scratch log has one version
 _FIRST: Final = commit_path(0)
+#: locations that the executors of a session are known to see
+_shared: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
+#: how Spark and Java report a missing file
+_FILE_MISSING: Final = ("FileNotFoundException", "FILE_NOT_EXIST", "NoSuchFileException", "does not exist")
+#: Spark's message if it looks for an error class of Delta's among its own
+_UNKNOWN_CLASS: Final = "Cannot find main error class"
+#: violated constraints, as Spark Connect's client reports them
+_CONSTRAINTS: Final = (
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
+    "[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]",
+)
+_LONGEST_MESSAGE: Final = 1000
+
+
+# ---- storage that driver and executors share ---------------------------------------------------------------
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether executors run on this machine."""
+    return (spark.conf.get("spark.master", "") or "").startswith("local")
+
+
+def require_shared_path(spark: SparkSession, location: str, probe: str | None, *, table: str) -> None:
+    """Check that executors on other machines see a table's files under the driver's path, once per location.
+
+    Spark itself would report missing files, or write them to disks of other machines.
+
+    Args:
+        spark: The session.
+        location: The table's root.
+        probe: A file below it that has a line, or a folder in which one can be created. None before a write,
+            which needs the root on a shared disk: its new files pass through a folder of the driver.
+        table: The table's name, for the message.
+
+    Raises:
+        UnsupportedOperationError: They do not see it.
+    """
+    if runs_here(spark) or location in _shared.get(spark, ()):
+        return
+    if not is_local(location):
+        if probe is None or is_local(probe):
+            raise UnsupportedOperationError(
+                f"executors cannot reach the scratch table of {location}: it is on the driver's disk",
+                table=table,
+                suggestion="write from a local session, or give the table a location that all machines mount",
+            )
+        return
+    if probe is None or not (file := Path(probe)).exists():
+        return
+    made = file / f"seen-{uuid.uuid4().hex}.txt" if file.is_dir() else None
+    if made is not None:
+        made.write_text("seen\n")
+    try:
+        seen = _is_readable(spark, made or file)
+    finally:
+        if made is not None:
+            made.unlink()
+    if not seen:
+        raise not_shared_error(location, table=table)
+    _shared.setdefault(spark, set()).add(location)
+
+
+def not_shared_error(location: str, *, table: str | None = None) -> UnsupportedOperationError:
+    """The error for a folder that is not the same on all machines."""
+    return UnsupportedOperationError(
+        f"executors cannot read {location}",
+        table=table,
+        suggestion="mount it on every node under the same path, or keep the table on an object store",
+    )
+
+
+def _is_readable(spark: SparkSession, file: Path) -> bool:
+    connect = require("pyspark.errors", "spark", "Spark").PySparkException
+    classic = require("py4j.protocol", "spark", "Spark").Py4JError
+    try:
+        return bool(spark.read.text(file.as_uri()).head(1))
+    except (connect, classic) as error:
+        if any(word in str(error) for word in _FILE_MISSING):
+            return False
+        raise
+
+
+# ---- reads -------------------------------------------------------------------------------------------------
 
 
 def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
-    """A location as Spark's file systems call it.
+    """A location as the URL of Hadoop's file systems.
 
     Args:
         location: A path or URL.
-        options: Storage options, which name the account if a URL of Azure does not; by default those of the
-            environment.
+        options: Storage options, which name the account if an Azure URL does not; those of the environment
+            are used as well.
 
     Raises:
-        InvalidArgumentError: Nothing names the account, or the endpoint is not that of Azure's public cloud.
+        InvalidArgumentError: The account is unknown, or the endpoint is not that of Azure's public cloud.
     """
     scheme, _, rest = location.partition("://")
     if scheme not in _AZURE:
@@ -79,51 +176,51 @@ def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
     container, _, path = rest.partition("/")
     if "@" in container:
         return location if scheme in _ABFS else f"abfss://{rest}"
-    around = {key: value for key, value in os.environ.items() if key.startswith("AZURE_")}
-    given = {key.lower(): value for key, value in {**around, **(options or {})}.items()}
+    environment = {key: value for key, value in os.environ.items() if key.startswith("AZURE_")}
+    given = {key.lower(): value for key, value in {**environment, **(options or {})}.items()}
     account = next((given[name] for name in _ACCOUNT if given.get(name)), None)
     if account is None or any(given.get(name) for name in _ENDPOINT):
         raise InvalidArgumentError(
-            f"Spark reads {location} by a URL with the storage account in it, "
-            + ("and none is named" if account is None else "and the endpoint is not the default one"),
+            f"Spark needs the storage account in the URL of {location}, "
+            + ("and none is set" if account is None else "and the endpoint is not the default one"),
             suggestion="set the storage option azure_storage_account_name, or give the table a location such "
             "as abfss://container@account.dfs.core.windows.net/path",
         )
     return f"abfss://{container}@{account}.dfs.core.windows.net/{path}"
 
 
-def frame_over(
+def read_files(
     spark: SparkSession, snapshot: Snapshot, adds: Iterable[Add], root: Root, *, table: str
 ) -> DataFrame:
     """The rows of some files of a snapshot, read by delta-spark from a log that names only them.
 
-    The log stays as long as the session: a DataFrame may be planned again at any time, and the same files may
-    be asked for again, which Delta then knows already.
+    The log stays as long as the session: a DataFrame may be planned again at any time, and for a second read
+    of the same files Delta has the log in its cache.
     """
     lent = [_for_spark(add, root.options) for add in Absolute(root.paths).lend(list(adds))]
     state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
     known = _logs.setdefault(spark, {})
     key = hashlib.sha256(state).hexdigest()
     if (place := known.get(key)) is None:
-        place = _lay(spark, encode_commit([_opening(snapshot)]) + state, root, table)
+        place = _write_read_log(spark, encode_commit([_initial_commit_info(snapshot)]) + state, root, table)
         with log_parts(spark, len(lent)):
-            # reads the log at once, while it is told that the log is short
+            # reads the log now, while the setting for short logs holds
             spark.sql(f"DESCRIBE DETAIL delta.`{place.replace('`', '``')}`").collect()
         known[key] = place
     return spark.read.format("delta").load(place)
 
 
-def _lay(spark: SparkSession, log: bytes, root: Root, table: str) -> str:
-    """Write a log of one version for a session to read; where it is, as Spark calls it."""
+def _write_read_log(spark: SparkSession, log: bytes, root: Root, table: str) -> str:
+    """Write a log of one version for a session to read; the folder's path for Spark."""
     here = runs_here(spark)
     above = tempfile.mkdtemp(prefix="deltasql-spark-") if here else root.location
-    # by the folder's name the log store knows that no catalog has to be asked
+    # the log store recognises the folder's name and asks no service about it
     place = f"{above}/{WORK_FOLDER}/{work_name()}"
     store = open_store(place, None if here else root.options)
     store.put(_FIRST, log)
     folder = Path(place) if root.is_local or here else None
     weakref.finalize(spark, _clear, store, folder, Path(above) if here else None)
-    check_seen(spark, root.location, f"{place}/{_FIRST}", table=table)
+    require_shared_path(spark, root.location, f"{place}/{_FIRST}", table=table)
     return spark_path(place, None if here else root.options)
 
 
@@ -133,12 +230,12 @@ def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
     for empty in [*empties, *([above] if above is not None else [])]:
         try:
             empty.rmdir()
-        except OSError:  # others are at work there
+        except OSError:  # not empty: other operations use it
             return
 
 
 def _for_spark(add: Add, options: Mapping[str, str] | None) -> Add:
-    """Hadoop spells local files with one slash; its own paths never have three."""
+    """Paths as Hadoop spells them: those of local files have one slash."""
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "p":
         vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv, options))
@@ -149,18 +246,107 @@ def _hadoop(url: str, options: Mapping[str, str] | None) -> str:
     return f"file:/{url.removeprefix('file:///')}" if url.startswith("file:///") else spark_path(url, options)
 
 
-def _opening(snapshot: Snapshot) -> CommitInfo:
+def _initial_commit_info(snapshot: Snapshot) -> CommitInfo:
     now = time.time_ns() // 1_000_000
     info: dict[str, Any] = {"timestamp": now, "inCommitTimestamp": now}
     return CommitInfo(extra={**info, "operation": f"VERSION {snapshot.version}", "operationParameters": {}})
 
 
 def _checksum(actions: Iterable[Action], moment: int) -> VersionChecksum:
-    """What a log without files comes to."""
+    """The checksum of a log without files."""
     state = Replay().commit(actions)
     dated = is_on(state.require()[1], IN_COMMIT_TIMESTAMPS)
-    told = VersionChecksum.of(state, in_commit_timestamp=moment if dated else None)
-    return replace(told, extra={"allFiles": [], "deletedRecordCountsHistogramOpt": _NONE_DELETED})
+    checksum = VersionChecksum.of(state, in_commit_timestamp=moment if dated else None)
+    return replace(checksum, extra={"allFiles": [], "deletedRecordCountsHistogramOpt": _NONE_DELETED})
+
+
+# ---- operations --------------------------------------------------------------------------------------------
+
+
+def open_for_write(
+    spark: SparkSession,
+    table: str | Address | deltalake.DeltaTable,
+    storage_options: dict[str, str] | None = None,
+) -> TableHandle:
+    """Open a table for an operation, at its newest version.
+
+    Args:
+        spark: A session with Delta.
+        table: The table's address, or the table itself, also in a transaction.
+        storage_options: Options for the object store, if the table is given by its address.
+
+    Raises:
+        InvalidArgumentError: It is a plain Delta table.
+        SparkSetupError: The session has no Delta.
+    """
+    check_delta(spark)
+    if isinstance(table, str | Address):
+        found = TableHandle.open(table, storage_options=storage_options)
+    elif (handle := handle_of(table)) is not None:
+        found = handle
+    else:
+        raise InvalidArgumentError(
+            f"{table.table_uri} is a plain Delta table without a catalog",
+            suggestion="use delta-spark for it, or import it into a catalog first",
+        )
+    found.refresh()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRun:
+    """An operation that changed a table.
+
+    Attributes:
+        metrics: delta-spark's metrics of it.
+        committed: Its commit; None in a transaction, which commits later.
+    """
+
+    metrics: Mapping[str, Any]
+    committed: Committed | None
+
+
+def run_on_scratch(
+    spark: SparkSession,
+    table: TableHandle,
+    run: Callable[[str], object],
+    *,
+    files: Sequence[Add],
+    reads: ReadSet,
+    replaced: Callable[[Harvest], list[Action]] = lambda _: [],
+) -> ScratchRun | None:
+    """Run an operation of delta-spark on some files of a table, and commit what it did.
+
+    Args:
+        spark: The session.
+        table: The open table.
+        run: Calls delta-spark on the table at a path.
+        files: The files that delta-spark sees.
+        reads: What the operation depends on, for the check for conflicts.
+        replaced: Further removes, of files that delta-spark does not see.
+
+    Returns:
+        None if there was nothing to do.
+
+    Raises:
+        ConflictError: Another writer changed something that the operation depends on.
+        OperationError: delta-spark refused it, for example because of a row that violates a constraint.
+    """
+    snapshot = table.source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    domains = snapshots.domains(table.database, table.row, snapshot.version)
+    failpoint("data.before")
+    with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(files)):
+        scratch.write_log(snapshot, files, domains)
+        with translate_delta_errors(Concerned.at(table)):
+            run(str(scratch.folder))
+        harvest = scratch.harvest(after=0)
+        removes = replaced(harvest)
+        infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
+        if not removes and len(infos) == len(harvest.actions):
+            return None
+        committed = submit(table, scratch, harvest, reads, removes, kept=SPARKS)
+    return ScratchRun(infos[0].extra.get("operationMetrics") or {} if infos else {}, committed)
 
 
 class SparkScratch(Scratch):
@@ -170,41 +356,43 @@ class SparkScratch(Scratch):
 
     @classmethod
     def at(cls, root: Root, spark: SparkSession, *, table: str) -> SparkScratch:
-        """A scratch table at a place that driver and executors share.
+        """A scratch table in a folder that driver and executors share.
 
         Raises:
-            UnsupportedOperationError: There is none.
+            UnsupportedOperationError: They share none.
         """
-        check_shared(root, spark, table=table)
+        require_shared_path(spark, root.location, None, table=table)
         made = cls.for_writing(root, table=table)
         assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing makes what it is called on
         try:
-            check_seen(spark, root.location, str(made.folder), table=table)
+            require_shared_path(spark, root.location, str(made.folder), table=table)
         except BaseException:
             made.remove()
             raise
         return made
 
-    def lay_all(self, snapshot: Snapshot, adds: Iterable[Add], domains: Mapping[str, DomainMetadata]) -> None:
-        """Write the log that makes this folder the table, with everything that delta-spark minds."""
+    def write_log(
+        self, snapshot: Snapshot, adds: Iterable[Add], domains: Mapping[str, DomainMetadata]
+    ) -> None:
+        """Write the log that makes this folder the table, with everything that delta-spark looks at."""
         adds = list(adds)
         lent = self._lender.lend(adds)
         self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
-        # a fence keeps out writers that pass the catalog by, which delta-spark does not do here
+        # a fence blocks writers that bypass the catalog; delta-spark does not bypass it here
         protocol = without_features(snapshot.protocol, {FENCE})
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
-        opening, store = _opening(snapshot), open_store(str(self.folder))
-        actions: list[Action] = [opening, protocol, snapshot.metadata, *domains.values(), *lent]
+        info, store = _initial_commit_info(snapshot), open_store(str(self.folder))
+        actions: list[Action] = [info, protocol, snapshot.metadata, *domains.values(), *lent]
         store.put(_FIRST, encode_commit(actions))
         if not lent:
-            # without it delta-spark replays the log, by jobs that take longer than a small write
-            write_checksum(store, 0, _checksum(actions, opening.extra["inCommitTimestamp"]))
+            # without it delta-spark replays the log in jobs that take longer than a small write
+            write_checksum(store, 0, _checksum(actions, info.extra["inCommitTimestamp"]))
         self._tracked = tracks_rows(snapshot.protocol)
 
     _tracked = False
 
     def harvest(self, *, after: int) -> Harvest:
-        """What delta-spark did; row ids of new files are left to the commit, which alone knows the next."""
+        """What delta-spark did. The commit assigns the row ids of new files."""
         found = super().harvest(after=after)
         vectors = dict.fromkeys(
             path
@@ -232,24 +420,14 @@ def _untracked(action: Action, known: Collection[str]) -> Action:
     return replace(action, base_row_id=None, default_row_commit_version=None)
 
 
-def check_shared(root: Root, spark: SparkSession, *, table: str) -> None:
-    """Refuse to write to an object store from a cluster: new files pass through the driver's disk."""
-    if not root.is_local and not runs_here(spark):
-        raise UnsupportedOperationError(
-            f"executors cannot reach the scratch table of {root.location}: it lies on the driver's disk",
-            table=table,
-            suggestion="write from a local session, or give the table a location that all machines mount",
-        )
-
-
 @contextmanager
 def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
-    """A scratch log is short: fifty tasks to read it would take longer than the rest.
+    """Let delta-spark read a scratch log in few tasks: fifty would take longer than the operation.
 
-    The setting is the session's, and several threads may be here at once: it goes with the last of them. What
-    the session's user has set stays.
+    The setting belongs to the session, and several threads may use it at once: the last one unsets it. A
+    value that the user has set stays.
     """
-    key, wanted = _session_id(spark), min(_MOST_PARTS, 1 + files // _FILES_A_PART)
+    key, wanted = _session_id(spark), min(_MOST_PARTS, 1 + files // _FILES_PER_PART)
     with _asking:
         asked = _asked.get(key, [])
         ours = spark.conf.get(_PARTS, None) == (str(max(asked)) if asked else None)
@@ -264,7 +442,7 @@ def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
 
 
 def _leave(spark: SparkSession, key: str, wanted: int) -> None:
-    """Take back what one thread has asked for."""
+    """Withdraw the request of one thread."""
     with _asking:
         asked = _asked[key]
         before = str(max(asked))
@@ -272,7 +450,7 @@ def _leave(spark: SparkSession, key: str, wanted: int) -> None:
         if not asked:
             del _asked[key]
         if spark.conf.get(_PARTS, None) != before:
-            return  # the session's user has set it meanwhile
+            return  # the user has set it meanwhile
         if asked:
             spark.conf.set(_PARTS, str(max(asked)))
         else:
@@ -280,6 +458,45 @@ def _leave(spark: SparkSession, key: str, wanted: int) -> None:
 
 
 def _session_id(spark: SparkSession) -> str:
-    """The id of a session, which several objects may stand for."""
+    """The id of a session, of which there may be several objects."""
     found = getattr(spark, "_jsparkSession", None)
     return str(spark.session_id if found is None else found.sessionUUID())  # type: ignore[attr-defined]
+
+
+@contextmanager
+def translate_delta_errors(about: Concerned) -> Iterator[None]:
+    """Raise an error of delta-spark as a typed one with its message, unless PySpark has a class for it.
+
+    Args:
+        about: The table.
+
+    Raises:
+        OperationError: With delta-spark's message.
+    """
+    with refusals(about):
+        try:
+            yield
+        except Exception as error:
+            # by its name: a client of Spark Connect has no py4j
+            if type(error).__name__ == "Py4JJavaError":
+                raise DeltaError(_java_message(error)) from error
+            if any(name in str(error) for name in _CONSTRAINTS):
+                raise DeltaError(_shortened(str(error).partition("\n\nJVM stacktrace")[0])) from error
+            raise
+
+
+def _java_message(error: Any) -> str:
+    """The message at the bottom of a Java error, or of the error that PySpark failed to convert."""
+    first: Any = error
+    while first is not None:
+        java, message = getattr(first, "java_exception", None), None
+        while java is not None:
+            message, java = java.getMessage() or message, java.getCause()
+        if message and _UNKNOWN_CLASS not in message:
+            return _shortened(message)
+        first = first.__context__
+    return _shortened(str(error).partition("\n\tat ")[0])
+
+
+def _shortened(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_MESSAGE]

@@ -1,8 +1,10 @@
-"""Spark sessions with Delta in them: made, or completed from a builder."""
+"""Spark sessions with Delta: new ones, running ones, and clients of Spark Connect servers."""
 
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,11 +18,7 @@ from deltalakedb.exceptions import (
     SparkSetupError,
 )
 from deltalakedb.extras import available, require
-from deltalakedb.spark.jars import fetch_jars, find_jars
-from deltalakedb.spark.java import check_java
-from deltalakedb.spark.local_server import serve
-from deltalakedb.spark.reaching import check_master, check_server, one_line
-from deltalakedb.spark.versions import check_versions
+from deltalakedb.spark.jars import COORDINATE, check_java, check_versions, fetch_jars, find_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-#: What a session has unless its caller says otherwise.
+#: settings of a new session, unless its caller chooses others
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,6 +37,19 @@ _DEFAULTS: Final = {
     # more than 32 paths would start a job only to list them, and the catalog has listed them already
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
+#: spark-submit sets it for the program that it runs
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+#: seconds to wait for a master or server; Spark itself would wait for minutes, or forever
+CONNECT_TIMEOUT_S: float = 10.0
+# a cluster manager that is plugged into Spark has a scheme of its own, which only Spark can judge
+_MASTER: Final = re.compile(
+    r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(?!https?:|sc:)[a-z][\w+.-]*://.+"
+)
+_ENDPOINT: Final = re.compile(r"\[?(?P<host>[^\[\]]+)\]?:(?P<port>\d{1,5})")
+_MASTERS: Final = "use local[*], spark://host:port, yarn or k8s://…"
+_CONNECT_PORT: Final = "spark.connect.grpc.binding.port"
+#: what PySpark's own sessions set, so that stopping the session stops the server with it
+_CONNECT_MARKS: Final = ("SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
 def session(
@@ -50,27 +61,48 @@ def session(
     builder: SparkSession.Builder | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """A Spark session that reads and writes Delta: a new one, or the one that runs already.
+    """A Spark session that reads and writes Delta: a new one, or the one that is running.
+
+    In a program started by ``spark-submit`` it is the submitted session: master, name, jars and log level are
+    those of the submission.
 
     Args:
         master: Where Spark runs: ``local[*]`` by default, or a cluster's URL.
         app_name: The application's name.
         remote: A Spark Connect server (``sc://host:port``) instead of a driver in this process; its jars and
-            settings are the server's own. ``local[*]`` starts one in this process, at a port that is free.
-        config: Further settings of Spark, which go before ours.
+            settings are the server's own. ``local[*]`` starts one in this process, at a free port.
+        config: Further settings of Spark, which override ours.
         builder: A builder with settings of its own, to be completed.
-        log_level: What Spark logs at least.
+        log_level: The lowest level that Spark logs.
 
     Raises:
         MissingExtraError: PySpark or delta-spark is not installed.
-        SparkSetupError: Java is missing or too old, another Spark is installed, Delta's jars cannot be had,
-            the master or server does not answer, or the session that runs already has no Delta.
+        SparkSetupError: Java is missing or too old, another Spark is installed, Delta's jars are missing,
+            the master or server does not answer, or the running session has no Delta.
 
     Example:
         >>> spark = session("local[2]", config={"spark.driver.memory": "2g"})
         >>> spark.range(3).count()
         3
     """
+    made = start(
+        master, app_name=app_name, remote=remote, config=config, builder=builder, log_level=log_level
+    )
+    if remote is None:
+        check_delta(made)
+    return made
+
+
+def start(
+    master: str | None = None,
+    *,
+    app_name: str = "deltalakedb",
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    builder: SparkSession.Builder | None = None,
+    log_level: str = "ERROR",
+) -> SparkSession:
+    """As `session`, but a running or submitted session need not have Delta: jobs on metadata do without."""
     if master is not None and remote is not None:
         raise InvalidArgumentError(
             "a session has a master or a remote server, not both", suggestion="leave one of the two out"
@@ -78,47 +110,73 @@ def session(
     check_versions()
     sql = require("pyspark.sql", "spark", "Spark")
     building = sql.SparkSession.builder if builder is None else builder
-    building = building.appName(app_name)
+    settings = dict(config or {})
     if remote is not None:
         check_connect(remote)
-        settings = dict(config or {})
+        building = building.appName(app_name)
         if remote.startswith("local"):
-            # the server takes the settings of a session
-            check_java()
-            prepare_workers()
-            settings = _settings(dict(getattr(building, "_options", {})), settings)
-            return _started(lambda: serve(remote, settings))
-        building = building.remote(remote)
-        for key, value in settings.items():
-            building = building.config(key, value)
-        return _started(building.getOrCreate)
-    running = sql.SparkSession.getActiveSession()
-    if running is None:
+            settings = _new_settings(building, settings)
+            return _started(lambda: _serve(remote, settings))
+        return _built(building.remote(remote), settings)
+    if master is None and _SUBMITTED in os.environ:
+        return _built(building, settings)
+    building = building.appName(app_name)
+    # the settings that are fixed when Spark starts cannot be changed in a running session
+    if sql.SparkSession.getActiveSession() is None:
         if master is not None:
             check_master(master)
-        check_java()
-        prepare_workers()
-        settings = _settings(dict(getattr(building, "_options", {})), dict(config or {}))
-        settings.setdefault("spark.master", master or "local[*]")
-    else:
-        # what is fixed when Spark starts cannot be asked for any more
-        settings = dict(config or {})
+        settings = {"spark.master": "local[*]", **_new_settings(building, settings)}
     if master is not None:
         settings["spark.master"] = master
-    for key, value in settings.items():
-        building = building.config(key, value)
-    made = _started(building.getOrCreate)
+    made = _built(building, settings)
     made.sparkContext.setLogLevel(log_level)
-    check_delta(made)
     return made
 
 
-def check_connect(remote: str = "local") -> None:
-    """See that Spark Connect's client is installed, and a server answers where one is named.
+def check_setup(remote: str | None = None, master: str | None = None) -> None:
+    """Check that Spark can be started, or that a Spark Connect server answers.
+
+    Raises:
+        MissingExtraError: PySpark is not installed.
+        SparkSetupError: Java is missing or too old, or the master or server does not answer.
+    """
+    check_versions()
+    if remote is None or remote.startswith("local"):
+        check_java()
+    if remote is not None:
+        check_connect(remote)
+    elif master is not None:
+        check_master(master)
+
+
+def check_master(master: str) -> None:
+    """Check that Spark may know a master, and that a standalone one answers.
+
+    Raises:
+        SparkSetupError: It is no master's URL, or does not answer.
+    """
+    if not _MASTER.fullmatch(master):
+        raise SparkSetupError(f"{master!r} is not a Spark master", suggestion=_MASTERS)
+    if not master.startswith("spark://"):
+        return
+    reason = "it has no host:port"
+    for place in master.removeprefix("spark://").split(","):
+        if (parts := _ENDPOINT.fullmatch(place.strip())) is None:
+            continue
+        try:
+            with socket.create_connection((parts["host"], int(parts["port"])), CONNECT_TIMEOUT_S):
+                return
+        except (OSError, OverflowError) as error:
+            reason = str(error)
+    raise SparkSetupError(f"no Spark master answers at {master}: {reason}", suggestion=_MASTERS)
+
+
+def check_connect(remote: str) -> None:
+    """Check that Spark Connect's client is installed, and that a server answers unless it is started here.
 
     Raises:
         MissingExtraError: The client is not installed.
-        SparkSetupError: The server does not answer.
+        SparkSetupError: The server does not answer, or the address is not understood.
     """
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         if not available(module):
@@ -128,8 +186,51 @@ def check_connect(remote: str = "local") -> None:
                 module=module,
                 extra="spark",
             )
-    if not remote.startswith("local"):
-        check_server(remote)
+    if remote.startswith("local"):
+        return
+    hint = "give sc://host:port of a running Spark Connect server, or local[*] to start one here"
+    grpc = require("grpc", "spark", "Spark Connect")
+    core = require("pyspark.sql.connect.client.core", "spark", "Spark Connect")
+    try:
+        builder = core.DefaultChannelBuilder(remote)
+        endpoint, channel = builder.endpoint, builder.toChannel()
+    except Exception as error:  # whatever PySpark calls it
+        raise SparkSetupError(
+            f"{remote!r} is not the address of a Spark Connect server: {one_line(error)}", suggestion=hint
+        ) from error
+    try:
+        grpc.channel_ready_future(channel).result(timeout=CONNECT_TIMEOUT_S)
+    except grpc.FutureTimeoutError as error:
+        raise SparkSetupError(
+            f"no Spark Connect server answers at {endpoint} within {CONNECT_TIMEOUT_S:g} s", suggestion=hint
+        ) from error
+    finally:
+        channel.close()
+
+
+def _serve(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server in this process, which is started unless there is one.
+
+    PySpark would start every server at port 15002, so a machine could have only one; here it is a free port,
+    unless the settings name one.
+    """
+    connect = require("pyspark.sql.connect.session", "spark", "Spark Connect").SparkSession
+    context = require("pyspark", "spark", "Spark").SparkContext
+    if (running := connect.getActiveSession()) is None:
+        connect._start_connect_server(master, {_CONNECT_PORT: "0", **settings})  # noqa: SLF001
+        os.environ |= dict.fromkeys(_CONNECT_MARKS, "1")
+        jvm = context._jvm  # noqa: SLF001
+        service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        port = getattr(service, "MODULE$").localPort()
+        running = connect.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    found: SparkSession = running
+    return found
+
+
+def _built(building: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        building = building.config(key, value)
+    return _started(building.getOrCreate)
 
 
 def _started(start: Callable[[], SparkSession]) -> SparkSession:
@@ -140,13 +241,26 @@ def _started(start: Callable[[], SparkSession]) -> SparkSession:
     except Exception as error:  # Java's own, with its whole stack in the message
         raise SparkSetupError(
             f"Spark does not start: {one_line(error)}",
-            suggestion="look at the master, the settings and Spark's own log above",
+            suggestion="check the master, the settings and Spark's own log above",
         ) from error
 
 
-def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
-    """Our settings below those that were chosen before, with Delta's among the lists."""
-    settings = delta_settings({**_DEFAULTS, **chosen, **wanted})
+def one_line(error: BaseException) -> str:
+    """The message of an error without its Java stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = next((line[2:] for line in lines if line.startswith(": ")), None)
+    return (cause or next(iter(lines), type(error).__name__))[:300]
+
+
+def _new_settings(building: SparkSession.Builder, config: dict[str, str]) -> dict[str, str]:
+    """The settings of a new session: ours, then the builder's, then those of the caller; Delta's among them.
+
+    Raises:
+        SparkSetupError: Java is missing or too old, or Delta's jars are missing.
+    """
+    check_java()
+    prepare_workers()
+    settings = delta_settings({**_DEFAULTS, **getattr(building, "_options", {}), **config})
     java = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in java:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -155,10 +269,10 @@ def _settings(chosen: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 
 
 def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
-    """Settings that were chosen, with what a session needs to have Delta in it.
+    """Settings with those added that give a session Delta.
 
     Raises:
-        SparkSetupError: Delta's jars cannot be had.
+        SparkSetupError: Delta's jars are missing.
     """
     settings = dict(chosen)
     settings["spark.sql.extensions"] = with_items(settings.get("spark.sql.extensions"), _EXTENSION)
@@ -171,7 +285,7 @@ def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
 
 
 def with_items(listed: str | None, *more: str) -> str:
-    """A list of Spark's settings, with more items in it."""
+    """A setting that is a list, with more items."""
     items = [item for item in (listed or "").split(",") if item]
     return ",".join([*items, *(item for item in more if item not in items)])
 
@@ -183,11 +297,11 @@ def prepare_workers() -> None:
 
 
 def check_delta(made: SparkSession) -> None:
-    """Refuse a session that was started without Delta, and what is no session.
+    """Check that a session has Delta.
 
     Raises:
-        SparkSetupError: It was.
-        ArgumentTypeError: It is none.
+        SparkSetupError: It was started without Delta.
+        ArgumentTypeError: It is no session.
     """
     if not hasattr(made, "conf"):
         raise ArgumentTypeError(
@@ -197,5 +311,6 @@ def check_delta(made: SparkSession) -> None:
     if _EXTENSION not in (made.conf.get("spark.sql.extensions", "") or ""):
         raise SparkSetupError(
             "the Spark session was started without Delta",
-            suggestion="stop it (spark.stop()) and start one by deltalakedb.spark.session()",
+            suggestion="stop it (spark.stop()) and start one with deltalakedb.spark.session(); with "
+            f"spark-submit, pass --packages {COORDINATE} and --conf spark.sql.extensions={_EXTENSION}",
         )

@@ -1,26 +1,44 @@
-"""Sinks of streams: which query a batch belongs to."""
+"""Sinks of streams: the query of a batch, and batches that go to several tables in one transaction."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
+from deltalakedb.catalog import Catalog
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, TableMissingError
+from deltalakedb.metastore.commits import by_transaction
+from deltalakedb.metastore.outbox import group
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.handle import require_handle
+from deltalakedb.table.work import tell_nothing_written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltalakedb.table.transaction import Transaction
+
+#: the local properties in which Spark keeps the id of the query that a thread runs, and of its start
+_QUERY: Final = "sql.streaming.queryId"
+_RUN: Final = "spark.jobGroup.id"
+#: the last batch of each application of a query that this process has committed, and in which start
+_done: dict[tuple[str, str, str | None], tuple[str, int]] = {}
+_NAMES: Final = uuid.UUID("9b1c9e3e-6f0d-4a52-8a3f-0d5f7e0c6b1a")
 
 
 def query_id(options: Mapping[str, str]) -> tuple[str, str | None]:
-    """Under which application id a query notes its batches, and the id that it shares with no other query.
+    """The application id under which a query records its batches, and an id that no other query has.
 
-    The first is the option ``appId``, else what Spark keeps in the query's checkpoint. The second comes from
-    the checkpoint, so a query that begins anew with another checkpoint has another one; it is None if the
-    checkpoint cannot be read from Python. Names of options are in lower case, as Spark gives them.
+    The first is the option ``appId``, or else the query's id in its checkpoint. The second comes from the
+    checkpoint, so a query that starts with a new checkpoint has a new one; it is None if the checkpoint
+    cannot be read from Python. Names of options are in lower case, as Spark passes them.
 
     Raises:
-        InvalidArgumentError: Neither can be had.
+        InvalidArgumentError: Neither is known.
     """
     named, own = options.get("appid"), _checkpoint_id(options.get("checkpointlocation"))
     if named:
@@ -34,14 +52,14 @@ def query_id(options: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def _checkpoint_id(place: str | None) -> str | None:
-    """The id that Spark keeps in a checkpoint; None if it cannot be read here, now or later."""
+    """The id of the query in a checkpoint; None if it can never be read here."""
     if place is None:
         return None
     try:
         return str(decode_json(open_store(place.replace("s3a://", "s3://", 1)).get("metadata"))["id"])
     except DeltaSqlError as error:
         if error.transient:
-            raise  # the batch is tried again, as the same query
+            raise  # the batch is repeated, as the same query
         return None
     except (KeyError, TypeError):
         return None
@@ -55,4 +73,115 @@ def other_query(app_id: str, batch: int, recorded: int, *, table: str | None = N
         table=table,
         suggestion="a query with a new checkpoint location needs a new application id (app_id of "
         "foreach_batch, the option appId of a sink); no two queries may share one",
+    )
+
+
+class BatchSinks:
+    """One micro-batch of a query: its writes are committed together, and once.
+
+    Attributes:
+        transaction: The transaction, for other operations than writes.
+    """
+
+    def __init__(self, transaction: Transaction, df: DataFrame, app_id: str, batch_id: int) -> None:
+        self.transaction = transaction
+        self._spark = transaction.spark(df.sparkSession)
+        self._app_id, self._batch_id = app_id, batch_id
+
+    def write(self, name: str, df: DataFrame, **options: Any) -> None:
+        """Write rows to a table, with the options of ``tx.spark(spark).write``.
+
+        Raises:
+            InvalidArgumentError: Another query has written such a batch under the same application id.
+        """
+        try:
+            table = require_handle(self.transaction.table(name))
+        except TableMissingError:
+            pass  # it will be created
+        else:
+            recorded = table.source.committed_version(self._app_id)
+            if recorded is not None and recorded >= self._batch_id:
+                raise other_query(self._app_id, self._batch_id, recorded, table=name)
+        self._spark.write(name, df, app_id=self._app_id, version=self._batch_id, **options)
+
+
+def foreach_batch(
+    catalog: str, app_id: str, work: Callable[[BatchSinks, DataFrame, int], None]
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``writeStream.foreachBatch`` that writes a batch to several tables in one transaction.
+
+    A batch takes effect once: if it was committed before Spark could record that, ``work`` is not called
+    again. A batch is identified by the application id, the query (which lives as long as its checkpoint
+    location) and the batch's number. Over Spark Connect the query is not known: a batch that was committed
+    before is skipped there with a `NothingWrittenWarning`.
+
+    Args:
+        catalog: The catalog's address.
+        app_id: A name that no other query and no other function uses. A query with a new checkpoint
+            location needs a new name.
+        work: Called with the sinks, the batch and its number; it may be called again after a conflict.
+
+    Raises:
+        InvalidArgumentError: From the function: another one, or another query, has the same ``app_id``.
+
+    Example:
+        >>> def split(sinks, df, batch_id):
+        ...     sinks.write("good", df.where("ok"))
+        ...     sinks.write("bad", df.where("not ok"))
+        >>> frame.writeStream.foreachBatch(foreach_batch(catalog, "splitter", split)).start()
+    """
+
+    def run(df: DataFrame, batch_id: int) -> None:
+        query, start = _query_of(df.sparkSession)
+        turn = None if query is None or start is None else (start, batch_id)
+        if turn is not None and _done.get((catalog, app_id, query)) == turn:
+            raise InvalidArgumentError(
+                f"two functions of foreach_batch use application {app_id!r} in one query: the second one "
+                "would be taken for a repetition of the first",
+                suggestion="give each its own app_id, or combine them into one function",
+            )
+
+        def once(tx: Transaction) -> None:
+            if not tx._repeats:  # noqa: SLF001
+                work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id)
+            elif query is None:
+                _check_last(tx, app_id, batch_id)
+
+        # the rows are used more than once, and a source may not be able to return them twice
+        rows = df.persist()
+        try:
+            with Catalog(catalog) as opened:
+                opened.run(once, txn_uuid=_transaction_id(app_id, query, batch_id))
+            if turn is not None:
+                _done[catalog, app_id, query] = turn
+        finally:
+            rows.unpersist()
+
+    return run
+
+
+def _transaction_id(app_id: str, query: str | None, batch_id: int) -> str:
+    """The id of a batch's transaction, by which a repeated batch is recognised."""
+    return f"spark-batch-{uuid.uuid5(_NAMES, json.dumps([app_id, query, batch_id]))}"
+
+
+def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
+    """The id of the query that calls, and of its start; None over Spark Connect, or if no query calls."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None, None
+    context = spark.sparkContext
+    return context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
+
+
+def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
+    """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
+    database = tx._database  # noqa: SLF001
+    with database.read() as session:
+        later = by_transaction(session, _transaction_id(app_id, None, batch_id + 1))
+    if later is not None:
+        raise other_query(app_id, batch_id, batch_id + 1)
+    tell_nothing_written(
+        ", ".join(m.table for m in group(database, tx.uuid)),
+        f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
+        "location, it needs a new app_id",
     )

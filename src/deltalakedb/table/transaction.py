@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.reads import Isolation
-    from deltalakedb.spark.transactions import SparkTransaction
+    from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
@@ -287,7 +287,7 @@ class Transaction:
             spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
         """
         self._going_on()
-        made: SparkTransaction = import_module("deltalakedb.spark.transactions").SparkTransaction(self, spark)
+        made: SparkTransaction = import_module("deltalakedb.spark.transaction").SparkTransaction(self, spark)
         return made
 
     def ready(self) -> None:

@@ -76,7 +76,7 @@ class EngineWish:
         """
         asked = self.engine == "spark" or self.master is not None or self.remote is not None
         if asked and self.spark is None and (self.remote is not None or active_session() is None):
-            import_module("deltalakedb.spark.loading").check(self.remote, self.master)
+            import_module("deltalakedb.spark.sessions").check_setup(self.remote, self.master)
 
     def decide(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
         """The engine for a table of some size."""
@@ -90,7 +90,7 @@ class EngineWish:
         if num_files <= MANY_FILES and memory_bytes <= bound:
             return Choice("local")
         try:
-            import_module("deltalakedb.spark.loading").check()
+            import_module("deltalakedb.spark.sessions").check_setup()
         except DeltaSqlError as error:
             why = f"{num_files:,} files" if num_files > MANY_FILES else "the memory it is estimated to take"
             return Choice("local", f"Spark would be used for {why}, and cannot be: {error.message}")
@@ -108,10 +108,10 @@ class EngineWish:
         if choice.name == "local":
             return LocalEngine()
         # the rooms point downwards: nobody below the Spark room knows it but by name
-        room = import_module("deltalakedb.spark.loading")
+        room = import_module("deltalakedb.spark.import_engine")
         session = self.spark if self.spark is not None else active_session()
         if session is None or self.master is not None or self.remote is not None:
-            session = room.start(master=self.master, remote=self.remote)
+            session = import_module("deltalakedb.spark.sessions").start(self.master, remote=self.remote)
         engine: LoadEngine = room.SparkEngine(session, always=choice.always)
         return engine
 

@@ -8,12 +8,14 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import changing, command
+from deltalakedb.cli.options import changing, command, spark_engine
 from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.table.filters import predicate_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
@@ -90,7 +92,7 @@ def _view(screen: Screen, document: dict[str, Any]) -> None:
     screen.line(f"{render.many(total, 'file')} {which}{shown}", "dim")
 
 
-@command("vacuum", changing)
+@command("vacuum", changing, spark_engine)
 @click.argument("table")
 @click.option(
     "--retention-hours",
@@ -109,6 +111,7 @@ def _view(screen: Screen, document: dict[str, Any]) -> None:
     multiple=True,
     help="A version whose files stay; may be given more than once.",
 )
+@click.option("--output", metavar="PATH", help="Write the list there as Parquet, with --engine spark.")
 def vacuum(
     invocation: Invocation,
     table: str,
@@ -116,17 +119,31 @@ def vacuum(
     no_check: bool,
     full: bool,
     keep_versions: tuple[int, ...],
+    output: str | None,
     dry_run: bool,
+    engine: str,
+    **servers: str | None,
 ) -> int:
     """Delete data files that no retained version references.
 
-    Time travel to versions older than the retention ends with it. Files of open transactions stay.
+    Time travel to versions older than the retention ends with it. Files of open transactions stay. With
+    --engine spark, executors list the table's folder; that needs --dry-run and --full.
 
     \b
     Examples:
       deltasql vacuum sales.orders --dry-run
       deltasql vacuum sales.orders --full --keep-version 7 --yes
+      deltasql vacuum web.clicks --full --dry-run --engine spark --output s3://bucket/garbage
     """
+    if engine == "spark":
+        if not (dry_run and full) or no_check or keep_versions:
+            raise click.UsageError(
+                "--engine spark only lists files: it needs --dry-run and --full, and takes neither "
+                "--no-check nor --keep-version"
+            )
+        return _vacuum_list(invocation, table, retention_hours, output, servers)
+    if output is not None:
+        raise click.UsageError("--output needs --engine spark")
     with invocation.open_table(table) as (catalog, name):
         opened = catalog.table(name)
         wanted = {
@@ -148,6 +165,42 @@ def vacuum(
 
     document = {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()}
     invocation.output.result(document, view, brief=files)
+    return ExitCode.OK
+
+
+def _vacuum_list(
+    invocation: Invocation,
+    table: str,
+    retention_hours: int | None,
+    output: str | None,
+    servers: Mapping[str, str | None],
+) -> int:
+    from deltalakedb.spark.maintenance import vacuum_list
+
+    with invocation.open_table(table) as (catalog, name):
+        spark, uri = invocation.spark_session(**servers), catalog.table_uri(name)
+        done = vacuum_list(spark, uri, retention_hours=retention_hours, output=output)
+    paths = list(done.paths or ())
+
+    def view(screen: Screen) -> None:
+        screen.line(
+            f"Would delete {render.many(done.num_files, 'file')} of {name} ({render.size(done.size_bytes)}), "
+            f"{done.num_unknown:,} of them in no version{f'; see {output}' if output else ''}."
+        )
+        for path in paths:
+            screen.line(f"  {path}")
+
+    document = {
+        "table": name,
+        "dry_run": True,
+        "files": None if done.paths is None else paths,
+        "version": done.version,
+        "num_files": done.num_files,
+        "size_bytes": done.size_bytes,
+        "num_unknown": done.num_unknown,
+        "output": output,
+    }
+    invocation.output.result(document, view, brief=paths)
     return ExitCode.OK
 
 
@@ -201,26 +254,53 @@ def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bo
     return ExitCode.OK
 
 
-@command("checkpoint")
+@command("checkpoint", spark_engine)
 @click.argument("table")
 @click.option(
     "--kind",
     type=click.Choice(["classic", "v2"]),
     help="One file, or V2 with sidecars; by default what the table asks for.",
 )
-def checkpoint(invocation: Invocation, table: str, kind: str | None) -> None:
+@click.option(
+    "--rows-per-part",
+    type=click.IntRange(min=1),
+    metavar="FILES",
+    help="About how many files a sidecar has, with --engine spark.",
+)
+def checkpoint(
+    invocation: Invocation,
+    table: str,
+    kind: str | None,
+    rows_per_part: int | None,
+    engine: str,
+    **servers: str | None,
+) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
     It is streamed from the catalog. A complete classic checkpoint of the same version is left as it is.
-    `deltasql mirror run` does this on its own whenever delta.checkpointInterval commits have passed.
+    `deltasql mirror run` does this on its own whenever delta.checkpointInterval commits have passed. With
+    --engine spark, executors write the sidecars of a V2 checkpoint if the table has the feature v2Checkpoint.
+    They read the catalog, which must be on Postgres, or on SQLite with a local master.
 
     \b
     Examples:
       deltasql checkpoint sales.orders
       deltasql checkpoint sales.orders --kind v2 --json
+      deltasql checkpoint web.clicks --engine spark --master spark://host:7077
     """
+    if engine == "spark" and kind is not None:
+        raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
+    if engine == "local" and rows_per_part is not None:
+        raise click.UsageError("--rows-per-part needs --engine spark")
     with invocation.open_table(table) as (catalog, name):
-        written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
+        if engine == "local":
+            written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
+        else:
+            from deltalakedb.delta_log.checkpoint_writer import SIDECAR_ROWS
+            from deltalakedb.spark.maintenance import checkpoint as spark_checkpoint
+
+            spark, rows = invocation.spark_session(**servers), rows_per_part or SIDECAR_ROWS
+            written = spark_checkpoint(spark, catalog.table_uri(name), rows_per_part=rows)
 
     def view(screen: Screen) -> None:
         files = render.many(written.num_add_files, "file")

@@ -1,4 +1,4 @@
-"""The log store that delta-spark loads: one small Java class, and the jar that is made of it."""
+"""The log store that delta-spark loads: one small Java class, its jar, and the settings to use it."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import runpy
 import threading
 import zipfile
 from pathlib import Path
@@ -28,7 +29,6 @@ from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table
 from deltalakedb.spark.logstore import JAR, SOURCE
-from deltalakedb.spark.logstore.build import compile_classes, jar_of
 from deltalakedb.uri import parse_uri
 from support.callers import TOKEN, ServiceProcess
 from support.lake import child, finish, ids
@@ -316,13 +316,14 @@ def test_two_drivers_and_a_python_writer_lose_no_row(
 
 @pytest.mark.skipif(missing_reason() is not None, reason="Java, PySpark or Delta's jars are missing")
 def test_the_jar_in_the_package_is_made_of_its_source() -> None:
-    classes = compile_classes(SOURCE.read_text("utf-8"))
+    build = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "build_logstore.py"))
+    classes = build["compile_classes"](SOURCE.read_text("utf-8"))
     with zipfile.ZipFile(JAR) as jar:
         packed = {name: jar.read(name) for name in jar.namelist() if name.endswith(".class")}
     assert packed == {f"{name.replace('.', '/')}.class": code for name, code in classes.items()}, (
         "run: make logstore"
     )
-    assert jar_of(classes) == JAR.read_bytes()
+    assert build["build_jar"](classes) == JAR.read_bytes()
 
 
 class Builder:
@@ -369,7 +370,9 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
         (tmp_path / "other").write_text("x" * 20)
         (tmp_path / "other").chmod(0o600)
-        assert "another token" in refused(SparkSetupError, service=server.url, token_file=tmp_path / "other")
+        assert "rejected the token" in refused(
+            SparkSetupError, service=server.url, token_file=tmp_path / "other"
+        )
         builder = Builder()
         configure(builder, service=f"{server.url}/", token_file=token_file, patience=5)  # type: ignore[arg-type]
         assert builder._options["spark.hadoop.deltalakedb.service"] == server.url

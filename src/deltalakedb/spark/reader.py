@@ -1,4 +1,4 @@
-"""SQL-backed tables as Spark DataFrames, at native speed."""
+"""Tables as Spark DataFrames, read natively by delta-spark."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.spark.conditions import condition_of
+from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.logstore import CLASS, KNOWN
-from deltalakedb.spark.scratch import frame_over, spark_path
+from deltalakedb.spark.scratch import read_files, require_shared_path, spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.spark.sight import check_seen
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.read.scan import arrow_schema, check_files, known
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add
     from deltalakedb.uri import Address
 
-#: from this many files on, replaying the log costs delta-spark more than SQL's choice of a few files
-_MANY_FILES: Final = 10_000
-#: a condition is worth a log of its own where it leaves no more than this part of the files
-_FEW: Final = 4
+#: with fewer files, delta-spark replays the log faster than SQL picks files and a log of them is written
+_MIN_FILES: Final = 10_000
+#: a condition gets a log of its own if it selects at most this fraction of the files
+_MAX_SELECTED_FRACTION: Final = 0.25
 
 
 def read(
@@ -43,17 +42,17 @@ def read(
 ) -> DataFrame:
     """A table as a DataFrame, at one version, read natively.
 
-    The version is chosen in SQL when this is called. A published version is read from the table's folder, any
-    other from a log of its own that names its files.
+    The version is fixed in SQL when this is called. A published version is read from the table's folder, any
+    other from a temporary log that names its files.
 
     Args:
-        spark: A session with Delta, such as `session` gives.
+        spark: A session with Delta, such as one of `session`.
         uri: The table's address.
         version: The version to read; by default the newest.
-        timestamp: Read the newest version at that time instead (a datetime, or an ISO 8601 text).
+        timestamp: Read the newest version at that time instead (a datetime, or an ISO 8601 string).
         where: A condition in SQL; the database picks the files that may match it.
         columns: The columns to read.
-        storage_options: Options for the object store, for the catalog's side; Spark has its own settings.
+        storage_options: Options for the object store, for this process; Spark has its own settings.
 
     Raises:
         VersionMissingError: There is no such version.
@@ -83,33 +82,33 @@ def read(
 
 def _frame(spark: SparkSession, table: TableHandle, where: str | None) -> DataFrame:
     snapshot = table.source.snapshot
-    picked = _picked(spark, table, where)
-    if picked is None and _is_published(table):
-        # delta-spark goes wherever the log sends it
+    selected = _selected_files(spark, table, where)
+    if selected is None and _is_published(table):
+        # delta-spark would follow any path in the log
         check_files(table.source, table.root)
         reader = spark.read.format("delta").option("versionAsOf", snapshot.version)
         if spark.conf.get("spark.delta.logStore.class", None) == CLASS:
-            reader = reader.option(KNOWN, "true")  # it need not ask what the database has told already
+            reader = reader.option(KNOWN, "true")  # it need not ask the service: the database has answered
         location = table.row.location
-        check_seen(spark, location, f"{location}/{commit_path(snapshot.version)}", table=table.name)
+        require_shared_path(spark, location, f"{location}/{commit_path(snapshot.version)}", table=table.name)
         return reader.load(spark_path(location, table.root.options))
-    adds = table.source.adds() if picked is None else picked
-    return frame_over(spark, snapshot, adds, table.root, table=table.name)
+    adds = table.source.adds() if selected is None else selected
+    return read_files(spark, snapshot, adds, table.root, table=table.name)
 
 
-def _picked(spark: SparkSession, table: TableHandle, where: str | None) -> list[Add] | None:
-    """The few of many files that may match, or None where that is not so."""
+def _selected_files(spark: SparkSession, table: TableHandle, where: str | None) -> list[Add] | None:
+    """The files that may match, if they are few of many; else None."""
     total = table.row.head.num_files
-    if where is None or total < _MANY_FILES:
+    if where is None or total < _MIN_FILES:
         return None
     if (expression := condition_of(spark, table.source.snapshot, where)) is None:
         return None
     adds = list(table.source.adds(expression))
-    return adds if len(adds) * _FEW <= total else None
+    return adds if len(adds) <= total * _MAX_SELECTED_FRACTION else None
 
 
 def _is_published(table: TableHandle) -> bool:
-    """Whether the folder has the version that is open, so that readers of the log find it there."""
+    """Whether the table's folder has the commit of the open version."""
     version = table.source.snapshot.version
     if isinstance(table.source, LogSource):
         return True

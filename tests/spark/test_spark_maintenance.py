@@ -1,4 +1,4 @@
-"""Pipelines by Spark: checkpoints with sidecars, listing for a vacuum, and the programs that start them."""
+"""Maintenance by Spark: checkpoints with sidecars, the list of a vacuum, and the commands that run them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyspark
 import pytest
+from click.testing import CliRunner
 
 from deltalakedb import Catalog, DeltaTable
+from deltalakedb.cli.main import cli
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.spark import checkpoint, vacuum_list
-from deltalakedb.spark.pipelines import main
 from support.lake import ids
 from support.sources import change, plain_table
 from support.spark import read, rows
@@ -112,35 +113,56 @@ def test_the_list_of_a_vacuum_is_that_of_one_process(
     assert deltalake.DeltaTable(other).version() == 0
 
 
-def test_the_programs_tell_what_they_did(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_run_as_spark_jobs(spark: Any, tmp_path: Path) -> None:
     source = plain_table(tmp_path / "source")
     uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
-    assert main(["import", str(source), uri, "--history", "checkpoint", "--batch-size", "4"]) == 0
-    said = capsys.readouterr()
-    assert "imported" in said.out
-    assert "loading: " in said.err
-    assert main(["verify", uri, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ok"]
-    assert main(["checkpoint", uri, "--rows-per-part", "4"]) == 0
-    assert main(["vacuum-list", uri]) == 0
-    assert "would go" in capsys.readouterr().out
+
+    def deltasql(*words: str, code: int = 0) -> Any:
+        done = CliRunner().invoke(cli, [*words, "--engine", "spark"])
+        assert done.exit_code == code, done.output
+        return done
+
+    done = deltasql("import", str(source), uri, "--history", "checkpoint", "--batch-size", "4")
+    assert "mported" in done.stdout
+    assert json.loads(deltasql("verify", uri, "--json").stdout)["ok"]
+    written = json.loads(deltasql("checkpoint", uri, "--rows-per-part", "4", "--json").stdout)
+    assert (written["kind"], written["created"]) == ("classic", True)
+    assert "Would delete" in deltasql("vacuum", uri, "--full", "--dry-run").stdout
+    listed = str(tmp_path / "list")
+    done = deltasql("vacuum", uri, "--full", "--dry-run", "--json", "--output", listed)
+    found = json.loads(done.stdout)
+    assert (found["files"], found["output"]) == (None, listed)
+    assert spark.read.parquet(listed).count() == found["num_files"]
     change(uri, "UPDATE dl_files SET size = size + 1")
-    assert main(["verify", uri]) == 3
-    capsys.readouterr()
-    assert main(["verify", uri.replace("=t", "=other")]) == 1
-    assert "other" in capsys.readouterr().err
+    deltasql("verify", uri, code=3)
+    assert "other" in deltasql("verify", uri.replace("=t", "=other"), code=1).stderr
 
 
-def test_spark_submit_runs_a_pipeline(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("checkpoint", "t", "--kind", "v2", "--engine", "spark"),
+        ("checkpoint", "t", "--rows-per-part", "4"),
+        ("vacuum", "t", "--engine", "spark"),
+        ("vacuum", "t", "--dry-run", "--full", "--no-check", "--engine", "spark"),
+        ("vacuum", "t", "--dry-run", "--output", "there"),
+    ],
+)
+def test_options_that_do_not_fit_the_engine_are_refused(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2, done.output
+    assert "--engine spark" in done.stderr
+
+
+def test_spark_submit_runs_a_command(spark: Any, tmp_path: Path) -> None:
     source = plain_table(tmp_path / "source")
     uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
     home = Path(pyspark.__file__).parent
     program = tmp_path / "job.py"
-    program.write_text("import sys\nfrom deltalakedb.spark.pipelines import main\nsys.exit(main())\n")
+    program.write_text("from deltalakedb.cli.main import main\nmain()\n")
     command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
     command += [str(program), "import", str(source), uri, "--history", "checkpoint", "--json"]
+    command += ["--engine", "spark"]
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
@@ -149,6 +171,6 @@ def test_spark_submit_runs_a_pipeline(spark: Any, tmp_path: Path) -> None:
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(done.stdout)
     assert (report["engine"], report["action"]) == ("spark", "imported")
     assert DeltaTable(uri).version() == report["version"]

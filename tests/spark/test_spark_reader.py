@@ -13,8 +13,8 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError, VersionMissingError
-from deltalakedb.spark import read, reading, scratch
-from deltalakedb.spark.scratch import frame_over
+from deltalakedb.spark import read, reader, scratch
+from deltalakedb.spark.scratch import read_files
 from support.lake import every_type, files_below, ids
 from support.spark import rows
 
@@ -53,9 +53,9 @@ def test_every_version_is_read_whether_it_is_published_or_not(
 
     def noted(spark: Any, snapshot: Any, *rest: Any, **names: Any) -> Any:
         own_logs.append(snapshot.version)
-        return frame_over(spark, snapshot, *rest, **names)
+        return read_files(spark, snapshot, *rest, **names)
 
-    monkeypatch.setattr(reading, "frame_over", noted)
+    monkeypatch.setattr(reader, "read_files", noted)
     for version in range(5):
         frame = read(spark, uri_of(lake), version=version)
         assert rows(frame.toArrow()) == ours(lake, version), f"version {version}"
@@ -85,7 +85,7 @@ def test_conditions_and_columns_narrow_a_read(spark: Any, lake: Path) -> None:
 
 
 def test_few_of_many_files_are_picked_in_sql(spark: Any, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MANY_FILES", 1)
+    monkeypatch.setattr(reader, "_MIN_FILES", 1)
     frame = read(spark, uri_of(lake), version=2, where="id = 7")
     assert len(frame.inputFiles()) == 1
     assert rows(frame.toArrow()) == ours(lake, 2, filters=[("id", "=", 7)])

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, UnsupportedOperationError
-from deltalakedb.spark.source import DeltaSqlSource
-from deltalakedb.spark.writing import Wish
+from deltalakedb.spark.data_source import DeltaSqlSource
+from deltalakedb.spark.writer import WriteRequest
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def test_errorifexists_is_error(uri: str) -> None:
     table: Any = DeltaTable(uri)
     frame: Any = None
     with pytest.raises(TableExistsError):
-        Wish(frame, "errorifexists").fulfil(table)
+        WriteRequest.of(frame, "errorifexists").apply(table)

@@ -1,18 +1,20 @@
-"""Sessions whose own Delta writers commit through a catalog: the log store, and a service for it."""
+"""Settings with which a session's own Delta writers commit through a catalog, and a service for them."""
 
 from __future__ import annotations
 
 import atexit
-import http.client
 import logging
 import os
 import shutil
 import tempfile
 import threading
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
 
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
@@ -25,10 +27,9 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.service.running import commit_server
 from deltalakedb.service.server import ANSWER_HEADER
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
-from deltalakedb.spark.java import check_java
+from deltalakedb.spark.jars import check_java, check_versions
 from deltalakedb.spark.logstore import CLASS, JAR
 from deltalakedb.spark.sessions import delta_settings, prepare_workers, with_items
-from deltalakedb.spark.versions import check_versions
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ _SERVICE: Final = "spark.hadoop.deltalakedb.service"
 _TOKEN_FILE: Final = f"{_SERVICE}.token.file"
 _PATIENCE: Final = f"{_SERVICE}.patience.seconds"
 _START_ONE: Final = "start it with `deltasql serve --commits`, or leave service= out and give catalog="
-#: a place that is no table's: the answer to a question about it shows that the token is right
-_NOWHERE: Final = "/publish?path=file:/_deltasql_/_delta_log/0"
+#: a path that belongs to no table: the answer to a request for it shows whether the token is right
+_PROBE_PATH: Final = "/publish?path=file:/_deltasql_/_delta_log/0"
 
 
 def configure(
@@ -62,24 +63,24 @@ def configure(
     """Let a session's own Delta writers commit through a catalog, without a change in the code that uses it.
 
     ``df.write.format("delta")``, SQL, streams and the tools above them then commit tables of the catalog in
-    the database; tables elsewhere stay plain Delta. New tables are the catalog's where they are created under
-    its root (``<root>/sales/orders`` is ``sales.orders``), or at a location that ``tables`` names.
+    the database; other tables stay plain Delta. A new table belongs to the catalog if it is created under the
+    catalog's root (``<root>/sales/orders`` is ``sales.orders``), or at a location that ``tables`` names.
 
     Args:
-        builder: A builder of a session that does not run yet.
+        builder: A builder of a session that is not running yet.
         catalog: The catalog's address: a service for it is started in this process, and stopped with it.
-        service: The URL of a service that runs already, instead of ``catalog``.
+        service: The URL of a running service, instead of ``catalog``.
         token_file: The file with that service's token; by default that of the settings. The driver reads it.
-        tables: With ``catalog``: tables that may be created outside of its root, with their locations.
-        patience: Seconds for which Spark goes on asking a service that does not answer.
+        tables: With ``catalog``: tables that may be created outside its root, with their locations.
+        patience: Seconds for which Spark retries a service that does not answer.
 
     Returns:
         The builder.
 
     Raises:
-        SparkSetupError: A session runs already, the service does not answer, or its token is another.
-        CatalogNotFoundError: There is no catalog at the address: none is created.
-        InvalidArgumentError: Neither or both of catalog and service are given, or a log store is set already.
+        SparkSetupError: A session is running, or the service does not answer or rejects the token.
+        CatalogNotFoundError: There is no catalog at the address; none is created.
+        InvalidArgumentError: Neither or both of catalog and service are given, or another log store is set.
 
     Example:
         >>> builder = configure(SparkSession.builder, catalog="deltasql://sqlite//lake/meta.db")
@@ -88,7 +89,7 @@ def configure(
     """
     if (catalog is None) == (service is None):
         raise InvalidArgumentError(
-            "commits go to a catalog, or to a service that runs already",
+            "commits go to a catalog, or to a running service",
             suggestion="give one of catalog= and service=",
         )
     if service is not None and tables:
@@ -101,7 +102,7 @@ def configure(
     check_java()
     if service is not None:
         url, file = service.rstrip("/"), _file_for(token_file)
-        _greet(url, file)
+        _check_service(url, file)
     else:
         url, file = _in_process(parse_uri(catalog or ""), tables or {})
     settings = delta_settings(chosen)
@@ -116,7 +117,7 @@ def configure(
 
 
 def _refuse(chosen: Mapping[str, str]) -> None:
-    """Refuse a builder whose session would not get the log store, or has another already."""
+    """Refuse a builder whose session would not get the log store, or has another one."""
     from pyspark import SparkContext
 
     if "spark.remote" in chosen:
@@ -126,8 +127,8 @@ def _refuse(chosen: Mapping[str, str]) -> None:
         )
     if SparkContext._active_spark_context is not None:  # noqa: SLF001
         raise SparkSetupError(
-            "a Spark session runs already, and its log store cannot be changed any more",
-            suggestion="configure before the session is made, or stop it (spark.stop()) first",
+            "a Spark session is running, and its log store cannot be changed",
+            suggestion="configure before the session starts, or stop it (spark.stop()) first",
         )
     if other := next((k for k in chosen if k.startswith(_LOG_STORE) and chosen[k] != CLASS), None):
         raise InvalidArgumentError(
@@ -136,11 +137,11 @@ def _refuse(chosen: Mapping[str, str]) -> None:
         )
 
 
-# ---- a service that runs already ---------------------------------------------------------------------------
+# ---- a running service -------------------------------------------------------------------------------------
 
 
 def _file_for(given: str | os.PathLike[str] | None) -> Path | None:
-    """The token's file; None where the driver finds the token in its environment."""
+    """The token's file; None if the driver finds the token in its environment."""
     if given is not None:
         return Path(given).expanduser().absolute()
     settings = get_config().service
@@ -154,50 +155,48 @@ def _file_for(given: str | os.PathLike[str] | None) -> Path | None:
     )
 
 
-def _greet(url: str, file: Path | None) -> None:
-    """See that the service answers, and takes the token."""
+def _check_service(url: str, file: Path | None) -> None:
+    """Check that the service answers and accepts the token."""
     token = token_of(get_config()) if file is None else read_token(file)
-    word = _ask(url, "POST", _NOWHERE, token)
-    if word == "unauthorized":
+    answer = _request(url, token)
+    if answer == "unauthorized":
         raise SparkSetupError(
-            f"the service at {url} has another token",
+            f"the commit service at {url} rejected the token",
             suggestion="name the token file that it was started with",
         )
-    if word != "elsewhere":
+    if answer != "elsewhere":
         raise SparkSetupError(
             f"the service at {url} cannot reach its catalog, or is not one of deltalakedb",
             suggestion=_START_ONE,
         )
 
 
-def _ask(url: str, method: str, path: str, token: Secret | None) -> str | None:
+def _request(url: str, token: Secret | None) -> str | None:
+    """The service's answer to a request for a path that belongs to no table."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise _no_url(url) from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise _no_url(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, port, timeout=30)
-    try:
-        headers = {"Content-Length": "0"} | (
-            {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port
+        valid = False
+    if not valid:
+        raise InvalidArgumentError(
+            f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
         )
-        connection.request(method, parts.path + path, headers=headers)
-        return connection.getresponse().getheader(ANSWER_HEADER)
-    except (OSError, http.client.HTTPException) as error:
+    headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
+    request = Request(url + _PROBE_PATH, data=b"", headers=headers, method="POST")  # noqa: S310 - checked above
+    try:
+        # Spark's own client uses no proxy either
+        with build_opener(ProxyHandler({})).open(request, timeout=30) as reply:
+            answer: str | None = reply.headers.get(ANSWER_HEADER)
+            return answer
+    except HTTPError as error:
+        with error:
+            return error.headers.get(ANSWER_HEADER)
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
         raise SparkSetupError(
-            f"the commit service at {url} does not answer: {error}", suggestion=_START_ONE
+            f"the commit service at {url} does not answer: {reason}", suggestion=_START_ONE
         ) from error
-    finally:
-        connection.close()
-
-
-def _no_url(url: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
-    )
 
 
 # ---- a service of this process -----------------------------------------------------------------------------
@@ -219,7 +218,7 @@ _lock = threading.Lock()
 
 
 def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]:
-    """The URL and the token's file of this process's service for a catalog, started where there is none."""
+    """The URL and the token's file of this process's service for a catalog, which is started if need be."""
     if address.is_table:
         raise InvalidArgumentError(
             f"{address.to_uri()} is a table's address, not a catalog's",
@@ -229,7 +228,7 @@ def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]
     key = (os.getpid(), address.resolved(), config.fingerprint(), tuple(sorted(tables.items())))
     with _lock:
         if (found := _running.get(key)) is None:
-            # a wrong address must not become an empty catalog, which no table is committed to
+            # a wrong address must not become an empty catalog
             Database.open(address.catalog, config).ensure(create=False)
             token = new_token()
             server = commit_server(address, token, config=config, tables=tables, host="127.0.0.1", port=0)
@@ -242,8 +241,8 @@ def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]
 
 
 @atexit.register
-def stop_all() -> None:
-    """Stop the services of this process, once requests under way are answered."""
+def _stop_all() -> None:
+    """Stop the services of this process, once requests in progress are answered."""
     with _lock:
         mine = [service for (process, *_), service in _running.items() if process == os.getpid()]
         _running.clear()

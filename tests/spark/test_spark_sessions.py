@@ -12,8 +12,7 @@ import pytest
 from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, SparkSetupError
 from deltalakedb.spark import jars, session
-from deltalakedb.spark.java import check_java
-from deltalakedb.spark.versions import check_versions
+from deltalakedb.spark.jars import check_java, check_versions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +49,7 @@ def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     [
         ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is Java 11"),
         ("echo 'java version \"1.8.0_381\"' >&2", "is Java 8"),
-        ("echo hello", "tells no version"),
+        ("echo hello", "reports no version"),
         ("exit 3", "does not run"),
     ],
 )
@@ -71,7 +70,7 @@ def test_a_newer_java_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_versions_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"pyspark": "3.5.1", "delta-spark": "4.4.0"}
     monkeypatch.setattr(metadata, "version", installed.__getitem__)
-    with pytest.raises(SparkSetupError, match=r"pyspark 3\.5\.1 is installed, and pyspark 4\.2") as caught:
+    with pytest.raises(SparkSetupError, match=r"pyspark 3\.5\.1 is installed, but pyspark 4\.2") as caught:
         session()
     assert "pip install" in told(caught)
     installed |= {"pyspark": "4.2.7", "delta-spark": "4.4.1"}

@@ -1,6 +1,6 @@
-"""Makes the jar anew from its source, by the compiler that Spark brings: no JDK is needed.
+"""Build the log store's jar from its source with the compiler that Spark brings: no JDK is needed.
 
-``python -m deltalakedb.spark.logstore.build`` writes it into the package.
+``make logstore`` runs it; the jar is written into the package.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from deltalakedb.exceptions import DeltaSqlError, SparkSetupError
 from deltalakedb.extras import require
-from deltalakedb.spark.jars import fetch_jars
-from deltalakedb.spark.java import check_java
+from deltalakedb.spark.jars import check_java, fetch_jars
 from deltalakedb.spark.logstore import JAR, SOURCE
 
-#: the same bytes from the same source, whenever it is made
+#: a fixed date, so that the same source always gives the same bytes
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -51,8 +50,8 @@ def compile_classes(source: str) -> dict[str, bytes]:
         gateway.shutdown()
 
 
-def jar_of(classes: dict[str, bytes]) -> bytes:
-    """A jar that holds some classes; equal classes make equal bytes."""
+def build_jar(classes: dict[str, bytes]) -> bytes:
+    """A jar of some classes; equal classes give equal bytes."""
     out = io.BytesIO()
     manifest = b"Manifest-Version: 1.0\r\nAutomatic-Module-Name: io.deltalakedb\r\n\r\n"
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as jar:
@@ -71,13 +70,13 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _main() -> int:
     try:
-        made = jar_of(compile_classes(SOURCE.read_text("utf-8")))
+        made = build_jar(compile_classes(SOURCE.read_text("utf-8")))
     except DeltaSqlError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(error, file=sys.stderr)
         return 1
     changed = not JAR.exists() or JAR.read_bytes() != made
     JAR.write_bytes(made)
-    print(f"{JAR.name}: {len(made)} bytes, {'written anew' if changed else 'as before'}")  # noqa: T201
+    print(f"{JAR.name}: {len(made)} bytes, {'written' if changed else 'unchanged'}")
     return 0
 
 

@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     VersionMissingError,
 )
-from deltalakedb.spark.source import DeltaSqlSource
+from deltalakedb.spark.data_source import DeltaSqlSource
 from support.lake import ids
 
 if TYPE_CHECKING:

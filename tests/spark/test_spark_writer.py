@@ -14,13 +14,13 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     NothingWrittenWarning,
     TableExistsError,
+    TableFolderMissingError,
     TableMissingError,
     UnsupportedOperationError,
 )
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.spark import read, update, write
-from deltalakedb.spark.scratch import check_shared
-from deltalakedb.table.roots import root_at
+from deltalakedb.spark import delete, merge, optimize, read, update, write
+from deltalakedb.spark.scratch import require_shared_path
 from support.lake import every_type, files_below, ids
 from support.spark import rows
 
@@ -259,6 +259,35 @@ def test_a_cluster_cannot_write_through_the_disk_of_its_driver() -> None:
     class Cluster:
         conf = {"spark.master": "spark://somewhere:7077"}
 
-    remote = root_at("s3://bucket/t", {"AWS_REGION": "eu-west-1"})
     with pytest.raises(UnsupportedOperationError, match="driver's disk"):
-        check_shared(remote, Cluster(), table="t")  # type: ignore[arg-type]
+        require_shared_path(Cluster(), "s3://bucket/t", None, table="t")  # type: ignore[arg-type]
+
+
+def _in_a_transaction(catalog: Catalog, spark: Any, rows: Any) -> None:
+    with catalog.transaction() as tx:
+        tx.spark(spark).write("t", rows)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_nothing_is_written_to_a_table_whose_folder_is_gone(
+    spark: Any, catalog_uri: str, tmp_path: Path
+) -> None:
+    catalog, root = Catalog(catalog_uri, create=True), tmp_path / "t"
+    catalog.write("t", ids(0), location=root)
+    uri, rows = catalog.table_uri("t"), spark.createDataFrame(ids(1).to_pandas())
+    root.rename(tmp_path / "aside")
+    for work in (
+        lambda: write(rows, uri, mode="append"),
+        lambda: write(rows, uri, mode="overwrite"),
+        lambda: delete(spark, uri, "id = 0"),
+        lambda: merge(spark, uri, rows, "target.id = source.id").whenNotMatchedInsertAll().execute(),
+        lambda: optimize(spark, uri),
+        lambda: _in_a_transaction(catalog, spark, rows),
+    ):
+        with pytest.raises(TableFolderMissingError, match="folder is missing"):
+            work()
+        assert not root.exists()
+    with pytest.raises(Exception, match="folder is missing"):
+        rows.write.format("deltasql").mode("append").save(uri)
+    assert not root.exists()
+    assert catalog.describe("t").head.version == 0

@@ -1,4 +1,4 @@
-"""Spark inside a transaction: changes of any size to several tables, visible together."""
+"""Spark in a transaction: changes of any size to several tables, committed together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import TableMissingError
 from deltalakedb.protocol.rules import SPARKS
-from deltalakedb.spark import dml, merging, upkeep
-from deltalakedb.spark.conditions import condition_of
-from deltalakedb.spark.scratch import frame_over
+from deltalakedb.spark import dml, maintenance
+from deltalakedb.spark.expressions import condition_of
+from deltalakedb.spark.scratch import read_files
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.spark.writing import Wish
+from deltalakedb.spark.writer import WriteRequest
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.write.create import Wishes
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class SparkTransaction:
-    """Spark's operations on the tables of a transaction, by name; made by ``tx.spark(spark)``.
+    """Spark's operations on the tables of a transaction, by name; returned by ``tx.spark(spark)``.
 
-    Every operation sees what the transaction did before it, by Spark or not. Nothing is visible to others
-    before the transaction commits.
+    Every operation sees the earlier changes of the transaction, by Spark or not. Nothing is visible to other
+    processes before the transaction commits.
 
     Args:
         transaction: The transaction.
@@ -47,11 +47,11 @@ class SparkTransaction:
         self._spark = spark
 
     def read(self, name: str, *, where: str | None = None) -> DataFrame:
-        """A table as the transaction sees it now; what was read takes part in the check for conflicts."""
+        """A table as the transaction sees it now. The read takes part in the check for conflicts."""
         table = require_handle(self._transaction.table(name))
         snapshot = table.source.snapshot
         adds = list(table.source.adds(condition_of(self._spark, snapshot, where)))
-        frame = frame_over(self._spark, snapshot, adds, table.root, table=name)
+        frame = read_files(self._spark, snapshot, adds, table.root, table=name)
         return frame if where is None else frame.where(where)
 
     def write(
@@ -70,23 +70,31 @@ class SparkTransaction:
         options: Mapping[str, str] | None = None,
         location: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Write a DataFrame, creating the table where it does not exist; arguments as in `write`."""
-        wish = Wish(
-            df, mode, partition_by, schema_mode, replace_where, dynamic, app_id, version, options or {}
+        """Write a DataFrame, to a new table if there is none; arguments as in `write`."""
+        request = WriteRequest.of(
+            df,
+            mode,
+            partition_by=partition_by,
+            schema_mode=schema_mode,
+            replace_where=replace_where,
+            dynamic=dynamic,
+            app_id=app_id,
+            version=version,
+            options=options,
         )
-        wish.check()
+        request.check()
         try:
             table = require_handle(self._transaction.table(name))
         except TableMissingError:
             self._transaction._create(  # noqa: SLF001 - this is a part of the transaction
                 name,
                 location,
-                lambda folder: wish.create(folder, configuration or {}, table=name),
+                lambda folder: request.create(folder, configuration or {}, table=name),
                 wishes=Wishes(kept=SPARKS),
             )
         else:
             table.refresh()
-            wish.fulfil(table)
+            request.apply(table)
 
     def merge(
         self,
@@ -96,9 +104,9 @@ class SparkTransaction:
         *,
         target_alias: str = "target",
         source_alias: str = "source",
-    ) -> merging.MergeBuilder:
+    ) -> dml.MergeBuilder:
         """Begin a merge; clauses and arguments as in `merge`."""
-        return merging.merge(
+        return dml.merge(
             self._spark,
             self._transaction.table(name),
             source,
@@ -123,13 +131,15 @@ class SparkTransaction:
     def optimize(
         self, name: str, *, where: str | None = None, z_order_by: Sequence[str] | str = ()
     ) -> dict[str, Any]:
-        """Put small files together; arguments as in `optimize`."""
-        return upkeep.optimize(self._spark, self._transaction.table(name), where=where, z_order_by=z_order_by)
+        """Combine small files; arguments as in `optimize`."""
+        return maintenance.optimize(
+            self._spark, self._transaction.table(name), where=where, z_order_by=z_order_by
+        )
 
     def restore(
         self, name: str, *, version: int | None = None, timestamp: str | datetime | None = None
     ) -> dict[str, int]:
-        """Make a table what it was at a version or a time; arguments as in `restore`."""
-        return upkeep.restore(
+        """Restore an earlier version; arguments as in `restore`."""
+        return maintenance.restore(
             self._spark, self._transaction.table(name), version=version, timestamp=timestamp
         )

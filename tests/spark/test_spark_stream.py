@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.spark import foreach_batch, merge, update, write
-from deltalakedb.spark.source import DeltaSqlSource
+from deltalakedb.spark.data_source import DeltaSqlSource
 from support.lake import ids
 from support.processes import Child
 from support.spark import rows, start
@@ -89,7 +89,7 @@ def test_a_stream_reads_every_row_once_and_stops_where_rows_changed(catalog: Cat
     catalog.write("t", ids(6, part="a"), mode="append")
     assert found(stream.run(ignoreDeletes="true")) == [6]
     catalog.table("t").update(predicate="id = 0", updates={"id": "100"})
-    with pytest.raises(UnsupportedOperationError, match="changed rows") as caught:
+    with pytest.raises(UnsupportedOperationError, match="changed existing rows") as caught:
         stream.run(ignoreDeletes="true")
     assert "ignoreChanges" in (caught.value.suggestion or "")
     assert 100 in found(stream.run(ignoreChanges="true"))
@@ -139,7 +139,7 @@ def test_a_checkpoint_of_another_table_is_refused(catalog: Catalog, tmp_path: Pa
     catalog.write("t", ids(4).append_column("x", pa.array([1])), mode="overwrite", schema_mode="overwrite")
     assert found(stream.run(ignoreChanges="true")) == [3, 4], "it is the same table still"
     stream._offset, last = {**stream._offset, "table": "another"}, stream._offset
-    with pytest.raises(UnsupportedOperationError, match="made anew") as caught:
+    with pytest.raises(UnsupportedOperationError, match="was recreated") as caught:
         stream.run()
     assert "new checkpoint" in (caught.value.suggestion or "")
     stream._offset = {**last, "version": last["version"] + 1, "index": 0, "initial": False}
@@ -183,7 +183,7 @@ def test_a_schema_that_cannot_be_read_stops_a_stream(catalog: Catalog, tmp_path:
     assert found([row for b in batches for row in b.to_pylist()]) == [1]
     with pytest.raises(SchemaError, match="schema changed at version 2") as caught:
         reader.latestOffset(end, reader.getDefaultReadLimit())
-    assert "start the query again" in (caught.value.suggestion or "")
+    assert "restart the query" in (caught.value.suggestion or "")
     stream = Stream(tmp_path)
     stream._offset = end
     assert [row["id"] for row in stream.run(ignoreChanges="true")] == ["2"]
@@ -378,7 +378,7 @@ def test_a_replayed_batch_has_one_effect_whatever_it_does(
         run("app", "two")
     assert (states(), {name: catalog.table(name).version() for name in seen}) == (after, versions)
     with pytest.raises(
-        StreamingQueryException, match="two functions of foreach_batch are application 'twice'"
+        StreamingQueryException, match="two functions of foreach_batch use application 'twice'"
     ):
         run("twice", "three", "twice")
 

@@ -1,0 +1,373 @@
+"""The Spark engine of imports and verification: executors read, encode and hash logs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from itertools import chain, islice, repeat, takewhile
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from deltalakedb.config import get_config, use_config
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, OperationError
+from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import imports
+from deltalakedb.metastore.database import Database
+from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.digest import FileDigest
+from deltalakedb.protocol.replay import file_key
+from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
+from deltalakedb.spark.scratch import spark_path
+from deltalakedb.spark.sessions import check_delta
+from deltalakedb.transfer.data_rows import RowDigest
+from deltalakedb.transfer.live import WINDOW, LiveFiles, hashed
+from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
+from deltalakedb.transfer.pace import Pace
+from deltalakedb.transfer.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.tails import ready_tail
+from deltalakedb.transfer.vectors import hashed_files
+from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.config import Config
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.transfer.engines import LoadTask
+    from deltalakedb.transfer.plan import ImportPlan
+    from deltalakedb.transfer.tails import ReadyTail
+    from deltalakedb.transfer.windows import PreparedWindow
+    from deltalakedb.uri import Address
+
+logger = logging.getLogger(__name__)
+
+#: windows of one task; a task that begins inside a row group reads it from its beginning
+_WINDOWS_PER_TASK: Final = 4
+#: the same if the driver writes; and the number of such tasks in successive jobs, few at first
+_WINDOWS_SENT: Final = 2
+_TASKS_PER_JOB: Final = (2, 3, 4)
+#: executors parse the commits after the checkpoint if they have at least so many bytes
+_LONG_TAIL: Final = 16 * 1024 * 1024
+#: windows of a checkpoint that one task hashes for a digest
+_WINDOWS_HASHED: Final = 16
+#: batches of commits that one job prepares
+_BATCHES_PER_JOB: Final = 4
+#: databases that many processes can write to
+_SHARED: Final = frozenset({"postgres"})
+
+
+class SparkEngine:
+    """Loads the first version's files by a Spark job; the driver writes the commits after it.
+
+    If there are many of those, executors parse and encode them.
+
+    Args:
+        spark: The session.
+        always: Run a job for small tables too; otherwise the driver loads them alone.
+    """
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession, *, always: bool = True) -> None:
+        self._spark, self._always = spark, always
+
+    def load(self, task: LoadTask) -> None:
+        """Load every batch that has no receipt yet."""
+        plan = task.plan
+        if plan.base == "checkpoint" and (self._always or plan.base_rows > plan.batch_size):
+            LocalEngine().open(task)
+            try:
+                self._base(task)
+            except LogCorruptError as error:
+                error.context[TORN] = plan.first_version
+                raise
+        # the rest, after the base
+        if plan.tail_bytes < _LONG_TAIL:
+            LocalEngine().load(task)
+            return
+        with TailJobs(self._spark, task) as tails:
+            LocalEngine().load(task, tails)
+
+    def log_digest(
+        self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
+    ) -> FileDigest | None:
+        """The digest of the log's live files, by a job over the checkpoint; None leaves it to the driver.
+
+        The driver reads the commits after the checkpoint, as it does for an import.
+        """
+        config = get_config().import_
+        memory = config.memory_mb * 1024 * 1024
+        try:
+            found = LiveFiles(reader, version, memory_bytes=memory).base(memory)
+            if found is None or (checkpoint := found[0].checkpoint) is None:
+                return None
+            scan, tail = CheckpointScan(reader.store, checkpoint), found[1]
+        except DeltaSqlError:
+            return None  # the driver meets the same error, and reports it or reads an older checkpoint
+        if not self._always and scan.rows < config.batch_size:
+            return None
+        ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
+        job = _DigestJob(scan, tuple(ranges), WINDOW, frozenset(tail.touched))
+        made = FileDigest()
+        made.add_rows(hashed(add) for add in tail.live.values())
+        try:
+            for part in run_tasks(self._spark, len(ranges), job.run, tick):
+                made.merge(part)
+        except (LogCorruptError, OperationError) as error:
+            logger.info("the driver reads the log of %s: %s", reader.store.location, error.message)
+            return None
+        return made
+
+    def proof(self, version: int) -> None:  # noqa: ARG002
+        """None: the executors do not sum what they read."""
+        return
+
+    def row_digest(self, location: str, version: int) -> RowDigest | None:
+        """The digest of a plain table's rows, read by delta-spark and summed by executors.
+
+        Raises:
+            SparkSetupError: The session has no Delta.
+        """
+        check_delta(self._spark)
+        place = spark_path(location, get_config().storage_options_for(location))
+        frame = self._spark.read.format("delta").option("versionAsOf", version).load(place)
+        whole = RowDigest()
+        for row in frame.mapInArrow(_summed, "count bigint, lane binary").collect():
+            whole.join(row["count"], int.from_bytes(row["lane"], "big"))
+        return whole
+
+    def _base(self, task: LoadTask) -> None:
+        scan = CheckpointScan(task.reader.store, base_checkpoint(list_log(task.reader.store), task.plan))
+        done = imports.receipts(task.database, task.row.import_id)
+        begun = {r.begins for r in done if r.kind == "base" and r.ends >= r.begins}
+        with task.database.read() as session:
+            encoders = Encoders.of(session, task.row.table_id, task.paths)
+        here = task.database.address.engine not in _SHARED or task.rate_limit > 0
+        windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
+        ranges = split_rows(scan.rows, task.plan.batch_size, windows, begun)
+        if not ranges:
+            return
+        job = _Job(
+            scan,
+            tuple(ranges),
+            task.plan,
+            encoders,
+            task.database.address,
+            get_config(),
+            task.row.import_id,
+            task.row.table_id,
+            task.lease,
+        )
+        rows = sum(r.ends - r.begins + 1 for r in done if r.kind == "base")
+        total = task.plan.base_rows + task.plan.version - task.plan.first_version
+        pace = Pace(task, total, rows, sum(r.actions for r in done))
+        (self._through_driver if here else self._by_executors)(task, job, pace)
+
+    def _by_executors(self, task: LoadTask, job: _Job, pace: Pace) -> None:
+        """Executors write: each batch in a transaction with its receipt."""
+        seen = {r.batch for r in imports.receipts(task.database, task.row.import_id)}
+
+        def look() -> None:
+            with task.database.read() as session:
+                imports.check_lease(session, task.lease)
+            for receipt in imports.receipts(task.database, task.row.import_id):
+                if receipt.batch not in seen and receipt.kind == "base":
+                    seen.add(receipt.batch)
+                    pace.step(receipt.ends - receipt.begins + 1, receipt.actions)
+
+        run_tasks(self._spark, len(job.ranges), job.write, look)
+        look()
+
+    def _through_driver(self, task: LoadTask, job: _Job, pace: Pace) -> None:
+        """Executors encode, the driver writes; the next windows are encoded meanwhile."""
+        context = copy_context()
+
+        def made() -> Iterator[list[PreparedWindow]]:
+            at = 0
+            for many in chain(_TASKS_PER_JOB, repeat(_TASKS_PER_JOB[-1])):
+                some = min(many, len(job.ranges) - at)
+                if not some:
+                    return
+                yield context.run(self._prepared, job, at, some)
+                at += some
+
+        for windows in ahead(made()):
+            for window in sorted(windows, key=lambda w: w.begin):
+                began = time.monotonic()
+                with task.database.write() as session:
+                    imports.require(session, task.lease)
+                    counts, actions = write_window(
+                        session, job.table_id, task.plan.first_version, window, job.encoders
+                    )
+                    number = base_batch(task.plan, window.begin)
+                    between = window.begin, window.end - 1
+                    receipt = receipt_of(session, number, "base", between, actions, counts, window.end, began)
+                    imports.write_receipt(session, job.import_id, receipt)
+                    failpoint("import.batch_written")
+                failpoint("import.batch_done")
+                pace.step(window.end - window.begin, actions)
+
+    def _prepared(self, job: _Job, at: int, some: int) -> list[PreparedWindow]:
+        def work(number: int) -> Iterator[PreparedWindow]:
+            return job.prepared(at + number)
+
+        return run_tasks(self._spark, some, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What tasks need; it is sent to the executors."""
+
+    checkpoint: CheckpointScan
+    ranges: tuple[RowRange, ...]
+    plan: ImportPlan
+    encoders: Encoders
+    address: Address
+    config: Config
+    import_id: str
+    table_id: int
+    lease: Lease
+
+    def prepared(self, number: int) -> Iterator[PreparedWindow]:
+        """The windows of a range as rows of the catalog."""
+        for window in windows_of(self.checkpoint, self.ranges[number], self.plan.batch_size):
+            yield prepare(window, self.encoders)
+
+    def write(self, number: int) -> Iterator[int]:
+        """Write the windows of a range, each once even if Spark runs the task twice."""
+        with use_config(self.config):
+            database = Database.open(self.address, self.config)
+            try:
+                for window in ahead(self.prepared(number)):
+                    self._write(database, window)
+                    yield window.begin
+            finally:
+                # Spark may keep the worker for other jobs, and a server has few connections
+                database.close()
+
+    def _write(self, database: Database, window: PreparedWindow) -> None:
+        began, batch = time.monotonic(), base_batch(self.plan, window.begin)
+        with database.write() as session:
+            imports.check_lease(session, self.lease)
+            if not imports.claim_batch(session, self.import_id, batch):
+                return
+            counts, actions = write_window(
+                session, self.table_id, self.plan.first_version, window, self.encoders
+            )
+            between = window.begin, window.end - 1
+            receipt = receipt_of(session, batch, "base", between, actions, counts, window.end, began)
+            imports.write_claimed_receipt(session, self.import_id, receipt)
+            failpoint("import.batch_written")
+            imports.check_lease(session, self.lease)
+        failpoint("import.batch_done")
+
+
+@dataclass(frozen=True, slots=True)
+class _DigestJob:
+    """Sums the digests of a checkpoint's files that no later commit touches; it is sent to the executors."""
+
+    checkpoint: CheckpointScan
+    ranges: tuple[RowRange, ...]
+    window: int
+    touched: frozenset[FileKey]
+
+    def run(self, number: int) -> Iterator[FileDigest]:
+        """The digest of one range."""
+        made = FileDigest()
+        for window in windows_of(self.checkpoint, self.ranges[number], self.window):
+            for part in window.parts:
+                if isinstance(part, Piece) and (fast := hashed_files(part.batch, self.touched)) is not None:
+                    fast.add_to(made, None)
+                    continue
+                actions = part.actions() if isinstance(part, Piece) else part
+                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
+                made.add_rows(hashed(a) for a in adds)
+        yield made
+
+
+def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    made = RowDigest().add(batches)
+    yield pa.RecordBatch.from_pydict({"count": [made.count], "lane": [made.lane.to_bytes(8, "big")]})
+
+
+class TailJobs:
+    """Lets executors parse and encode the commits after the base, which the driver writes in order.
+
+    The next batches are prepared while one is written. A batch that cannot be prepared, such as one that
+    changes the schema, is left to the driver, and the batches after it are encoded again.
+
+    Args:
+        spark: The session.
+        task: The import.
+    """
+
+    def __init__(self, spark: SparkSession, task: LoadTask) -> None:
+        self._spark, self._task = spark, task
+        self._listing = list_log(task.reader.store)
+        self._made: dict[int, ReadyTail | None] = {}
+        self._encoders: Encoders | None = None
+        self._coming: tuple[int, Future[dict[int, ReadyTail | None]]] | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="deltasql-tail")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def __call__(self, versions: range) -> ReadyTail | None:
+        """The batch of some versions; None if the driver has to prepare it."""
+        if versions.start not in self._made:
+            self._made = self._next(versions.start)
+        ready = self._made.pop(versions.start, None)
+        if ready is None:
+            # the batches after it were encoded without its changes
+            self._made, self._encoders, self._coming = {}, None, None
+        return ready
+
+    def _next(self, start: int) -> dict[int, ReadyTail | None]:
+        encoders, group = self._encoders, self._group(start)
+        if encoders is None:
+            with self._task.database.read() as session:
+                encoders = self._encoders = Encoders.of(session, self._task.row.table_id, self._task.paths)
+        coming, self._coming = self._coming, None
+        made = coming[1].result() if coming and coming[0] == start else self._job(group, encoders)
+        if None not in made.values() and (more := self._group(group[-1].stop)):
+            run = copy_context().run
+            self._coming = more[0].start, self._pool.submit(run, self._job, more, encoders)
+        return made
+
+    def _group(self, start: int) -> list[range]:
+        """The next batches, as the import splits them, up to one with a large commit."""
+        batches = tail_batches(self._listing, range(start, self._task.plan.version + 1))
+        small = takewhile(lambda b: not is_large(self._listing.commits.get(b.start)), batches)
+        return list(islice(small, _BATCHES_PER_JOB))
+
+    def _job(self, group: Sequence[range], encoders: Encoders) -> dict[int, ReadyTail | None]:
+        store = self._task.reader.store
+
+        def work(number: int) -> Iterator[tuple[int, ReadyTail | None]]:
+            versions = group[number]
+            try:
+                yield versions.start, ready_tail(store, versions, encoders)
+            except DeltaSqlError as error:
+                if error.transient:
+                    raise
+                yield versions.start, None  # the driver meets the same error, and reports it
+
+        return dict(run_tasks(self._spark, len(group), work))

@@ -1,0 +1,179 @@
+"""Spark jobs: work split into tasks, run on executors, and monitored by the driver."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import DeltaSqlError, OperationError, SparkSetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
+
+T = TypeVar("T")
+
+#: seconds between two looks at a job
+_INTERVAL_S: Final = 1.0
+#: the rows in which tasks return values: a pickled value, or the error that ended the task
+_RESULT_DDL: Final = "ok boolean, payload binary"
+_RESULT: Final = pa.schema([("ok", pa.bool_()), ("payload", pa.binary())])
+
+
+# ---- rows of a checkpoint ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """The rows of a checkpoint that one task reads."""
+
+    begin: int
+    end: int
+
+
+def split_rows(rows: int, size: int, windows: int, begun: Collection[int] = ()) -> list[RowRange]:
+    """Ranges of at most so many windows; windows whose first row is in `begun` are left out."""
+    ranges: list[RowRange] = []
+    for begin in range(0, rows, size):
+        if begin in begun:
+            continue
+        end = min(begin + size, rows)
+        last = ranges[-1] if ranges else None
+        if last is not None and last.end == begin and end - last.begin <= windows * size:
+            ranges[-1] = RowRange(last.begin, end)
+        else:
+            ranges.append(RowRange(begin, end))
+    return ranges
+
+
+def windows_of(scan: CheckpointScan, rows: RowRange, size: int) -> Iterator[Window]:
+    """The windows of a range."""
+    for window in scan.windows(size, after=rows.begin):
+        if window.begin >= rows.end:
+            return
+        yield window
+
+
+# ---- jobs --------------------------------------------------------------------------------------------------
+
+
+def map_tasks(
+    spark: SparkSession, count: int, work: Callable[[int], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """A DataFrame of the batches that `work` yields for each number below a count, one task per number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(number)
+
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(run, schema)
+
+
+def run_tasks(
+    spark: SparkSession,
+    count: int,
+    work: Callable[[int], Iterator[T]],
+    look: Callable[[], None] = lambda: None,
+) -> list[T]:
+    """The values that `work` yields for each number below a count, one task per number.
+
+    Args:
+        spark: The session.
+        count: How many tasks there are.
+        work: Yields the values of a task, on an executor.
+        look: Called now and then while the job runs; an error that it raises ends the job.
+
+    Raises:
+        DeltaSqlError: The first error of a task that is not transient: Spark repeats a task after others.
+        OperationError: Spark could not run the job.
+        SparkSetupError: An executor lacks this package.
+    """
+    return run_monitored(spark, lambda: _values(map_tasks(spark, count, _results(work), _RESULT_DDL)), look)
+
+
+def _results(work: Callable[[int], Iterator[Any]]) -> Callable[[int], Iterator[pa.RecordBatch]]:
+    def run(number: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for value in work(number):
+                yield _result(ok=True, value=value)
+        except DeltaSqlError as error:
+            if error.transient:
+                raise  # Spark repeats the task
+            yield _result(ok=False, value=error)
+
+    return run
+
+
+def _result(*, ok: bool, value: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"ok": [ok], "payload": [pickle.dumps(value)]}, schema=_RESULT)
+
+
+def _values(frame: DataFrame) -> list[Any]:
+    values: list[Any] = []
+    errors: list[Any] = []
+    # as Arrow, since payloads are large: rows would be pickled once more on their way
+    for batch in frame.toArrow().to_batches():
+        for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
+            # tasks run our own code: what they pickle is ours
+            (values if ok.as_py() else errors).append(pickle.loads(payload.as_buffer()))  # noqa: S301
+    if errors:
+        raise errors[0]
+    return values
+
+
+def run_monitored(spark: SparkSession, job: Callable[[], T], look: Callable[[], None]) -> T:
+    """Run a job in a thread and call `look` meanwhile; an error of `look` ends the job.
+
+    Raises:
+        OperationError: Spark could not run it.
+        SparkSetupError: An executor lacks this package.
+    """
+    tag = f"deltasql-{uuid.uuid4().hex}"
+
+    def run() -> T:
+        spark.addTag(tag)
+        try:
+            return job()
+        finally:
+            spark.removeTag(tag)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="deltasql-spark") as pool:
+        future = pool.submit(copy_context().run, run)
+        try:
+            while not wait([future], _INTERVAL_S).done:
+                look()
+            return future.result()
+        except BaseException as error:
+            spark.interruptTag(tag)
+            if (translated := _translate_spark_error(error)) is not None:
+                raise translated from error
+            raise
+
+
+def _translate_spark_error(error: BaseException) -> DeltaSqlError | None:
+    """Spark's report of a failed job, in one line; None for other errors."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("No module named 'deltalakedb'" in line for line in lines):
+        return SparkSetupError(
+            "Spark's executors do not have deltalakedb",
+            suggestion="install it in their Python, or ship it (spark.archives); see PYSPARK_PYTHON",
+        )
+    reasons = [line for line in lines if "Error: " in line and "PythonException" not in line]
+    return OperationError(
+        f"a Spark job failed: {reasons[-1] if reasons else (lines or ['no reason is given'])[0]}",
+        suggestion="check the executors' logs; finished work stays, so the same call continues from there",
+    )
