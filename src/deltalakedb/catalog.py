@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.config import as_config, use_config
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -16,7 +17,6 @@ from deltalakedb.metastore import files, names, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.fencing import refuse_fenced
-from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.garbage import Garbage, collect
@@ -24,7 +24,7 @@ from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
-from deltalakedb.transfer.importer import import_table
+from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:

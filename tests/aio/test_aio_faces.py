@@ -12,7 +12,7 @@ import deltalakedb
 from deltalakedb import aio
 from deltalakedb.aio.spark import MergeBuilder as AioMergeBuilder
 from deltalakedb.aio.spark import SparkTransaction as AioSparkTransaction
-from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.spark.merging import MergeBuilder
 from deltalakedb.spark.transactions import SparkTransaction

@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
     VerificationError,
 )
-from deltalakedb.transfer import export as export_module
+from deltalakedb.transfer.exporting import export as export_module
 from support.lake import every_type, files_below, ids, ids_of
 from support.processes import Child
 from support.sources import change, plain_table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import TableUri
-    from deltalakedb.transfer.copying import DataMode
+    from deltalakedb.transfer.exporting.copying import DataMode
 
 
 @pytest.fixture

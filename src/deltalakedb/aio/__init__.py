@@ -17,7 +17,10 @@ from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableO
 from deltalakedb.aio.threads import Threads
 from deltalakedb.aio.wrapping import awaits_function, awaits_with_table
 from deltalakedb.table import convert, writer
-from deltalakedb.transfer import export, follow, importer, many, plan, rollback, status, verify
+from deltalakedb.transfer import following, rollback
+from deltalakedb.transfer.exporting import export
+from deltalakedb.transfer.importing import api, many, plan, report
+from deltalakedb.transfer.verifying import verifier
 
 __all__ = [
     "Batches",
@@ -47,11 +50,11 @@ __all__ = [
 write_deltalake = awaits_with_table(writer.write_deltalake, DeltaTable)
 convert_to_deltalake = awaits_function(convert.convert_to_deltalake)
 open_log = awaits_function(logs.open_log, lambda log: TxnLog._of(log, Threads()))
-follow_table = awaits_function(follow.follow_table)
-import_table = awaits_function(importer.import_table)
+follow_table = awaits_function(following.follow_table)
+import_table = awaits_function(api.import_table)
 import_tables = awaits_function(many.import_tables)
-import_status = awaits_function(status.import_status)
+import_status = awaits_function(report.import_status)
 plan_import = awaits_function(plan.plan_import)
 rollback_import = awaits_function(rollback.rollback_import)
-verify_table = awaits_function(verify.verify_table)
+verify_table = awaits_function(verifier.verify_table)
 export_table = awaits_function(export.export_table)

@@ -11,7 +11,7 @@ from deltalakedb.aio.tables import DeltaTable
 from deltalakedb.aio.threads import Threads, run_to_the_end
 from deltalakedb.aio.wrapping import Wrapped, awaits, gives, streams
 from deltalakedb.catalog import Catalog as SyncCatalog
-from deltalakedb.mirror.mirror import Mirror as SyncMirror
+from deltalakedb.catalog_mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.table.retries import RETRIED, Retries

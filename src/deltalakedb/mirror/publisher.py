@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox
 from deltalakedb.mirror.backoff import wait_ms
-from deltalakedb.mirror.drift import judge
+from deltalakedb.mirror.drift import classify_commit_file
 from deltalakedb.mirror.groups import tell
 from deltalakedb.mirror.holes import fill
 from deltalakedb.storage.local import LocalStore
@@ -175,7 +175,7 @@ def _is_foreign(database: Database, table: Table, store: Store, version: int) ->
     except StorageMissingError:
         return False
     try:
-        found = judge(database, table, store, version)
+        found = classify_commit_file(database, table.table_id, store, row)
     except DeltaSqlError as error:
         # the catalog's own copy is damaged: publishing what is not goes on
         logger.error("version %d of %s: %s", version, table.name, error.message)

@@ -29,7 +29,7 @@ from deltalakedb.metastore import commits, group_notes, outbox, registry, snapsh
 from deltalakedb.metastore.file_rows import live_files
 from deltalakedb.metastore.files import read_some_in
 from deltalakedb.metastore.leases import leased, require
-from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.drift import log_differences
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.our_commits import Fitness, Ours, Part, Shape, checkable, parts_of, read_any
 from deltalakedb.mirror.outside import copied
@@ -255,23 +255,24 @@ def _waiting(
     database: Database, table: Table, storage_options: Mapping[str, str] | None
 ) -> tuple[list[int], list[int]]:
     """Versions of ours that are in the log and not noted so, and those after them that are not in it."""
-    report = verify(database, table.name, storage_options=storage_options, replay=False)
+    store = open_store(table.location, storage_options)
+    found = log_differences(database, registry.find(database, table.name), store)
     published = registry.find(database, table.name).published_version
-    foreign = [f.version for f in report.findings if f.kind == "foreign" and f.version <= published]
+    foreign = [f.version for f in found if f.kind == "foreign" and f.version <= published]
     if foreign:
         raise InvalidArgumentError(
             f"version {foreign[0]} was published by us and overwritten by somebody else",
             table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
-    if damaged := [f.version for f in report.findings if f.kind == "damaged"]:
+    if damaged := [f.version for f in found if f.kind in ("damaged", "commit")]:
         raise InvalidArgumentError(
             f"version {damaged[0]}, which we published, is damaged in the log",
             table=table.name,
             suggestion="put it back with `deltasql mirror repair` first",
         )
     waiting = outbox.waiting_versions(database, table.table_id)
-    store, there = open_store(table.location, storage_options), 0
+    there = 0
     while there < len(waiting) and _is_ours(database, table, store, waiting[there]):
         there += 1
     if there == len(waiting):

@@ -24,10 +24,10 @@ from deltalakedb.spark.sessions import session as start_session
 from deltalakedb.spark.shares import ANSWER, Share, answers, collect, cut, spread, watched, windows_of
 from deltalakedb.spark.tails import TailJobs
 from deltalakedb.spark.versions import check_versions
-from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
-from deltalakedb.transfer.pace import Pace
-from deltalakedb.transfer.plan import base_checkpoint
-from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.encoding.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.engines import TornCheckpointError
+from deltalakedb.transfer.importing.loader import LocalEngine, Pace, base_batch, receipt_of
+from deltalakedb.transfer.importing.plan import base_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
-    from deltalakedb.transfer.data_rows import RowDigest
-    from deltalakedb.transfer.engines import LoadTask
-    from deltalakedb.transfer.plan import ImportPlan
-    from deltalakedb.transfer.windows import PreparedWindow
+    from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
+    from deltalakedb.transfer.importing.engines import LoadTask
+    from deltalakedb.transfer.importing.plan import ImportPlan
+    from deltalakedb.transfer.verifying.data_rows import RowDigest
     from deltalakedb.uri import Address
 
 #: windows that one task takes; a task that begins inside a row group reads it from its beginning
@@ -99,8 +99,7 @@ class SparkEngine:
             try:
                 self._base(task)
             except LogCorruptError as error:
-                error.context[TORN] = plan.first_version
-                raise
+                raise TornCheckpointError.of(error, plan.first_version) from error
         # what is left, which is nothing of the base
         if plan.tail_bytes < _LONG_TAIL:
             LocalEngine().load(task)
@@ -119,10 +118,6 @@ class SparkEngine:
             look=tick,
         )
         return found[0]
-
-    def proof(self, version: int) -> None:  # noqa: ARG002
-        """None: what executors read was not counted."""
-        return
 
     def row_digest(self, location: str, version: int) -> RowDigest | None:
         """The digest of a plain table's rows, as delta-spark reads them."""

@@ -17,8 +17,8 @@ from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.digest import FileDigest
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.spark.shares import windows_of
-from deltalakedb.transfer.live import hashed
-from deltalakedb.transfer.vectors import hashed_files, hashed_rows
+from deltalakedb.transfer.importing.encoding.vectors import hashed_files, hashed_rows
+from deltalakedb.transfer.verifying.log_replay import digest_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ class CheckpointRows:
                     yield self._batch(fast)
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
-                yield self._batch([hashed(a) for a in actions if isinstance(a, Add)])
+                yield self._batch([digest_row(a) for a in actions if isinstance(a, Add)])
 
     def _batch(self, rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
         at, live = [2 * self.version + 1] * len(rows), [True] * len(rows)
@@ -117,7 +117,7 @@ class SummedRows:
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
                 adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
-                made.add_rows(hashed(a) for a in adds)
+                made.add_rows(digest_row(a) for a in adds)
         some = np.flatnonzero(made.counts)
         sums = (some, *(getattr(made, name)[some] for name in ("counts", "sizes", "first", "second")))
         yield pa.RecordBatch.from_arrays(
@@ -150,7 +150,7 @@ class Commits:
         """Their file actions; a file that is removed and added in one commit lives."""
         for order, path in self.files:
             for found in self._actions(path):
-                rows = [hashed(a) if isinstance(a, Add) else _gone(a) for a in found]
+                rows = [digest_row(a) if isinstance(a, Add) else _gone(a) for a in found]
                 live = [isinstance(a, Add) for a in found]
                 yield _batch(self.table, rows, [2 * order + alive for alive in live], live)
 

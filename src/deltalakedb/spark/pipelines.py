@@ -18,15 +18,15 @@ from deltalakedb.extras import require
 from deltalakedb.spark.checkpointing import checkpoint
 from deltalakedb.spark.listing import vacuum_list
 from deltalakedb.spark.loading import start
-from deltalakedb.transfer.importer import import_table
-from deltalakedb.transfer.verify import verify_table
+from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.transfer.report import ImportProgress
+    from deltalakedb.transfer.importing.report import ImportProgress
 
 #: exit codes, as `deltasql` has them
 _FAILED, _DIFFERS = 1, 3

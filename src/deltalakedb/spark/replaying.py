@@ -18,7 +18,7 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
 from deltalakedb.spark.log_parts import ACTIONS, SUMS, WINDOW, CheckpointRows, Commits, SummedRows
 from deltalakedb.spark.shares import cut, spread, watched
-from deltalakedb.transfer.live import hashed
+from deltalakedb.transfer.verifying.log_replay import digest_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,7 +114,7 @@ def _shortened(parts: list[Part], made: FileDigest) -> list[Part]:
     if not rows or len(commits) > 1 or any(c.large or c.weight > _SHORT_TAIL for c in commits):
         return parts
     last = commits[0].last() if commits else {}
-    made.add_rows(hashed(action) for action in last.values() if isinstance(action, Add))
+    made.add_rows(digest_row(action) for action in last.values() if isinstance(action, Add))
     touched = frozenset(last)
     return [part.without(touched) for part in rows]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalakedb.config import get_config
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.transfer.data_rows import RowDigest
+from deltalakedb.transfer.verifying.data_rows import RowDigest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

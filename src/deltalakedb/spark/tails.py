@@ -11,9 +11,9 @@ from deltalakedb.delta_log.large_commits import is_large
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched
-from deltalakedb.transfer.plan import tail_batches
-from deltalakedb.transfer.tails import ready_tail
-from deltalakedb.transfer.windows import Encoders
+from deltalakedb.transfer.importing.encoding.tails import ready_tail
+from deltalakedb.transfer.importing.encoding.windows import Encoders
+from deltalakedb.transfer.importing.plan import tail_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.transfer.engines import LoadTask
-    from deltalakedb.transfer.tails import ReadyTail
+    from deltalakedb.transfer.importing.encoding.tails import ReadyTail
+    from deltalakedb.transfer.importing.engines import LoadTask
 
 #: batches that come to the driver at a time
 _BATCHES_PER_JOB: Final = 4

@@ -9,14 +9,14 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import LEVEL, changing, common
-from deltalakedb.transfer.export import export_table
+from deltalakedb.transfer.exporting.export import export_table
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.copying import DataMode
-    from deltalakedb.transfer.export import ExportHistory
-    from deltalakedb.transfer.findings import Level
+    from deltalakedb.transfer.exporting.copying import DataMode
+    from deltalakedb.transfer.exporting.export import ExportHistory
+    from deltalakedb.transfer.verifying.report import Level
 
 
 @click.command("export")

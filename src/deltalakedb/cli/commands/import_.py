@@ -11,19 +11,20 @@ from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import changing, common, importing
 from deltalakedb.cli.signals import until_told
 from deltalakedb.config import use_config
-from deltalakedb.transfer.follow import follow_table
-from deltalakedb.transfer.importer import import_table
-from deltalakedb.transfer.plan import plan_import
+from deltalakedb.transfer.following import follow_table
+from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.importing.plan import plan_import
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.findings import Level
-    from deltalakedb.transfer.follow import FollowReport
-    from deltalakedb.transfer.plan import History, ImportPlan
-    from deltalakedb.transfer.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.following import FollowReport
+    from deltalakedb.transfer.importing.options import History
+    from deltalakedb.transfer.importing.plan import ImportPlan
+    from deltalakedb.transfer.importing.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.verifying.report import Level
 
 
 @click.command("import")
@@ -166,7 +167,7 @@ def _follow(
     if not once:
         invocation.output.note(f"Following {path}; Ctrl-C ends it.")
     with until_told() as stop:
-        return follow_table(path, uri, interval=interval, once=once, stop=stop, tell=tell, **first)
+        return follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=tell, **first)
 
 
 def _tell_last(invocation: Invocation, last: FollowReport) -> int:

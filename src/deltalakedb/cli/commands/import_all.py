@@ -12,17 +12,17 @@ from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import changing, common, importing
 from deltalakedb.config import use_config
-from deltalakedb.transfer.many import import_tables
+from deltalakedb.transfer.importing.many import import_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.choosing import EngineName
-    from deltalakedb.transfer.findings import Level
-    from deltalakedb.transfer.many import ManyReport, TableOutcome
-    from deltalakedb.transfer.plan import History
+    from deltalakedb.transfer.importing.engines import EngineName
+    from deltalakedb.transfer.importing.many import ManyReport, TableOutcome
+    from deltalakedb.transfer.importing.options import History
+    from deltalakedb.transfer.verifying.report import Level
 
 
 @click.command("import-all")

@@ -8,7 +8,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.options import common
-from deltalakedb.transfer.status import import_status
+from deltalakedb.transfer.importing.report import import_status
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation

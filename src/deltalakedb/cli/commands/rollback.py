@@ -14,7 +14,7 @@ from deltalakedb.transfer.rollback import rollback_import
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.findings import Level
+    from deltalakedb.transfer.verifying.report import Level
 
 
 @click.command("rollback")
@@ -57,7 +57,7 @@ def command(invocation: Invocation, table: str, keep_batches: int | None, verify
             drops = render.many(report.batches, "batch").replace("batchs", "batches")
             what = (
                 f"make {report.table} a plain Delta table again"
-                if report.action == "plain again"
+                if report.action == "released"
                 else f"drop {drops} of the unfinished import of {report.table}"
             )
             if not invocation.confirm(f"Shall I {what}? Its files at {report.location} stay."):
@@ -67,7 +67,7 @@ def command(invocation: Invocation, table: str, keep_batches: int | None, verify
 
     def view(screen: Screen) -> None:
         would = "would be" if dry_run else "is"
-        if report.action == "plain again":
+        if report.action == "released":
             screen.line(f"{report.table} {would} a plain Delta table again, version {report.version}.")
         else:
             screen.line(f"The unfinished import of {report.table} {would} {report.action}.")

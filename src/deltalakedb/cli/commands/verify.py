@@ -9,14 +9,14 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import LEVEL, common, engines
-from deltalakedb.transfer.verify import verify_table
+from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.findings import Level, VerifyReport
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 
 @click.command("verify")

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.metastore import digests
 from deltalakedb.metastore.values import Head, OpenTable, Table
+from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
@@ -22,15 +23,14 @@ from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import scan
 from deltalakedb.table.source import SqlSource
-from deltalakedb.transfer.findings import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
-    from deltalakedb.transfer.engines import LoadEngine
-    from deltalakedb.transfer.findings import VerifyReport
+    from deltalakedb.transfer.importing.engines import LoadEngine
+    from deltalakedb.transfer.verifying.report import VerifyReport
 
 _LANE = (1 << 64) - 1
 

@@ -17,9 +17,9 @@ from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.protocol.rules import check_one_vector, check_places
-from deltalakedb.transfer.changes import STATE
-from deltalakedb.transfer.vectors import PlainFiles
-from deltalakedb.transfer.windows import block_of
+from deltalakedb.transfer.importing.encoding.changes import STATE
+from deltalakedb.transfer.importing.encoding.vectors import PlainFiles
+from deltalakedb.transfer.importing.encoding.windows import block_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.replay import FileKey
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.storage import Store
-    from deltalakedb.transfer.windows import Block, Encoders
+    from deltalakedb.transfer.importing.encoding.windows import Block, Encoders
 
 
 @dataclass(frozen=True, slots=True)

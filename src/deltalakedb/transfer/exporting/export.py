@@ -1,4 +1,4 @@
-"""Giving a table away: a plain Delta table elsewhere, or the same place without the catalog."""
+"""Exporting a table: as a copy elsewhere, or in place, where the catalog forgets it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import normal_location
-from deltalakedb.transfer.copying import Copied, DataMode, copy_files, count_files, top_level
-from deltalakedb.transfer.holding import held
-from deltalakedb.transfer.log_copies import LogToCopy
-from deltalakedb.transfer.memory import memory_bound
+from deltalakedb.transfer.exporting.copying import Copied, LogToCopy, copy_files, count_files, top_level
+from deltalakedb.transfer.resources import location_lease
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verify import Subject, check_level, verify_loaded, verify_table
+from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
+from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded, verify_table
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.findings import Level, VerifyReport
+    from deltalakedb.transfer.exporting.copying import DataMode
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 ExportHistory: TypeAlias = Literal["full", "newest"]
 
@@ -47,8 +47,8 @@ class ExportReport:
 
     Attributes:
         table: The table.
-        location: Where the plain table lies.
-        in_place: True where it lies where it lay, and the catalog has forgotten it.
+        location: The root of the plain table.
+        in_place: True if it stayed where it was, and the catalog has forgotten it.
         version: Its newest version.
         first_version: Its oldest.
         num_files: Files of data, deletion vectors and changes that were copied or linked.
@@ -58,7 +58,7 @@ class ExportReport:
         versions_gone: Older versions that the log leaves out, since a commit after them is neither in the
             catalog nor in the table's own log.
         verification: How the plain table compared with the catalog.
-        dry_run: True where nothing was done.
+        dry_run: True if nothing was done.
         seconds: How long it took.
     """
 
@@ -97,21 +97,21 @@ def export_table(
 
     Args:
         uri: The table's ``deltasql://`` address.
-        path: Where to; without one the table stays where it is and the catalog forgets it, after everything
-            is published and compared. The table's own location is refused here.
-        history: ``"full"`` writes every version that SQL holds and whose commits can be had,
+        path: The root of the copy. Without one the table stays where it is and the catalog forgets it, after
+            everything is published and compared. The table's own location is refused here.
+        history: ``"full"`` writes every version that SQL holds and whose commits are available,
             ``"newest"`` only the newest one.
-        data: ``"copy"`` copies data files, ``"link"`` makes hard links where the file system can, ``"none"``
+        data: ``"copy"`` copies data files, ``"link"`` makes hard links if the file system can, ``"none"``
             writes the log alone.
         verify: How thoroughly the plain table is compared with the catalog.
-        dry_run: Say what would happen, and do nothing.
+        dry_run: Report what would happen, and do nothing.
         storage_options: Options for the object store.
         progress: Called now and then with files done and files there are.
 
     Raises:
-        InvalidArgumentError: The path is the table's own place, is inside another table, or holds anything
+        InvalidArgumentError: The path is the table's own location, is inside another table, or holds anything
             but what an earlier attempt of this export left.
-        TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
+        TableExistsError: The path belongs to another table of the catalog, or one is inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
     Example:
@@ -119,7 +119,7 @@ def export_table(
         12
     """
     began = time.perf_counter()
-    check_level(verify)
+    check_level(verify, FILE_LEVELS)
     for name, value, allowed in (
         ("history", history, ("full", "newest")),
         ("data", data, ("copy", "link", "none")),
@@ -139,7 +139,6 @@ def export_table(
     else:
         target = normal_location(path)
         if real_location(target) == real_location(table.location):
-            # who asks for a copy does not ask that the catalog forget the table
             raise InvalidArgumentError(
                 f"{path} is the table's own place",
                 table=table.name,
@@ -181,7 +180,7 @@ def _in_place(
         checked = verify_table(uri, level, storage_options=options)
         _refuse_differences(checked, table)
         return replace(report, verification=checked)
-    with held(database, table.location):
+    with location_lease(database, table.location):
         if table.state != "frozen":
             reconciler.reconcile(database, table.name, storage_options=options)
         table = registry.find(database, table.name)
@@ -204,7 +203,7 @@ def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, s
             f"commits of the table cannot be published: {table.state_reason or 'its log has others there'}",
             table=table.name,
             version=table.head.version,
-            suggestion="settle that first: `deltasql mirror status` and `deltasql mirror resolve`",
+            suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
         )
     require_folder(database, table, open_store(table.location, options))
 
@@ -238,18 +237,24 @@ def _elsewhere(
         report = replace(report, versions_gone=log.first - table.head.first_version)
     if dry_run:
         return _with_files(report, Copied() if data == "none" else count_files(log, goal))
-    with held(database, target):
+    with location_lease(database, target):
         copied = Copied()
         if data != "none":
             copied = copy_files(log, goal, mode=data, progress=progress)
         failpoint("export.before_log")
         _write_log(log, goal)
-        reader = FileTxnLogReader(target, options)
-        oldest = table.head.first_version
-        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound())
+        subject = Subject(
+            database,
+            table.table_id,
+            table.name,
+            FileTxnLogReader(target, options),
+            table.head.first_version,
+            version,
+            first_commit=log.first + log.bare,
+        )
         checked = verify_loaded(subject, level)
         if level == "data" and checked.ok:
-            from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
+            from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
 
             checked = check_rows(checked, uri, target, options, storage_options)
         _refuse_differences(checked, table)
@@ -293,15 +298,11 @@ def _refuse_place(log: LogToCopy, goal: Store) -> None:
 def _refuse_other_log(database: Database, table: Table, goal: Store, first: int) -> None:
     """Go on with what an earlier attempt left, and refuse anything else."""
     listing = list_log(goal)
-    for version, meta in sorted(listing.commits.items()):
+    foreign = not listing.commits and bool(set(listing.checkpoints) - {first})
+    for version, meta in listing.commits.items():
         ours = commits.one(database, table, version) if version >= first else None
-        if ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256:
-            raise InvalidArgumentError(
-                f"there is another table's log at {goal.location}",
-                table=table.name,
-                suggestion="choose an empty place",
-            )
-    if not listing.commits and set(listing.checkpoints) - {first}:
+        foreign |= ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256
+    if foreign:
         raise InvalidArgumentError(
             f"there is another table's log at {goal.location}",
             table=table.name,

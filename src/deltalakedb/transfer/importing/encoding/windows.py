@@ -17,7 +17,7 @@ from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.metastore.ratify import Counts
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.rules import check_places
-from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
+from deltalakedb.transfer.importing.encoding.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.slot_vectors import SlotVectors
     from deltalakedb.protocol.slots import Level, SlotEncoder
-    from deltalakedb.transfer.vectors import PlainFiles
+    from deltalakedb.transfer.importing.encoding.vectors import PlainFiles
 
 T = TypeVar("T")
 
