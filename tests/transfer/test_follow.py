@@ -165,7 +165,7 @@ def test_a_log_that_cannot_be_followed_is_told_as_what_it_is(tmp_path: Path, cat
     shutil.rmtree(root)
     for n in range(6):
         append(root, n)
-    with pytest.raises(LogCorruptError, match="written anew"):
+    with pytest.raises(LogCorruptError, match="rewritten"):
         follow_table(str(root), uri, once=True)
     assert rollback_import(uri).action == "released"
     assert follow_table(str(root), uri, once=True).action == "imported"

@@ -45,9 +45,9 @@ class FollowReport:
         table: The copy's name.
         location: The table that is followed.
         version: The newest version of the copy.
-        source_version: The newest version of the log when it was looked at.
+        source_version: The newest version of the log at that time.
         brought: Versions that this look brought in.
-        seconds_behind: How long the copy had been behind: from the oldest version that it lacked to now.
+        seconds_behind: Age of the oldest version that the copy lacked.
         action: ``imported`` for a copy that was made now, ``caught up`` or ``unchanged``.
         error: Why the log could not be reached this time; the next look tries again.
     """
@@ -213,10 +213,10 @@ def _catch_up(
     options: Mapping[str, str] | None,
 ) -> int:
     head = table.head.version
-    again = f"`deltasql rollback {table.name}` forgets the copy; follow the table anew"
+    again = f"`deltasql rollback {table.name}` forgets the copy; then follow the table again"
     if newest < head or outside.is_rewritten(database, table, reader.store):
         raise LogCorruptError(
-            f"the log at {table.location} is not the one that was followed: it was written anew",
+            f"the log at {table.location} is not the one that was followed: it was rewritten",
             table=table.name,
             version=head,
             suggestion=again,

@@ -252,7 +252,7 @@ def _refuse_native(database: Database, table: Table) -> None:
 
 
 def forget(database: Database, table: Table) -> None:
-    """Drop a table whose head is published and still what was looked at, in one transaction."""
+    """Drop a table whose head is published and has not moved since, in one transaction."""
     row = imports.of_table(database, table.table_id)
     with database.write() as session:
         locked = registry.lock(session, [table.table_id]).get(table.table_id)

@@ -8,7 +8,8 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import LEVEL, common, engines
+from deltalakedb.cli.options import common, engines
+from deltalakedb.transfer.verifying.report import LEVELS
 from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 @click.command("verify")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--level", type=LEVEL, default="digest", show_default=True, help="How thorough to be.")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="digest", show_default=True, help="How thorough to be."
+)
 @engines
 @common
 @click.pass_obj
@@ -35,10 +38,11 @@ def command(
 ) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
-    Levels: counts (files, bytes, metadata), digest (every live file), full (every field at every version,
-    and the bytes of every commit), data (the rows, through the catalog and by stock deltalake). Without a
-    table all are compared. Exit code 3 where a difference is found. With --engine spark the log's digest is
-    made by a Spark job, and the plain table's rows are read by delta-spark; what differs is looked at here.
+    Levels: commits (the bytes of every commit file), counts (files, bytes, metadata), digest (every live
+    file), full (every field at every version, and the bytes of every commit), data (full, and the rows,
+    through the catalog and by stock deltalake). Without a table all are compared. Exit code 3 if a difference
+    is found. With --engine spark a Spark job makes the log's digest, and delta-spark reads the plain table's
+    rows; what differs is compared here.
 
     \b
     Examples:

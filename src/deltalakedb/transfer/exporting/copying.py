@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: copies that may be under way or done before their outcomes are looked at
+#: copies that run or wait for their outcome to be read
 _WAITING = 32
 
 #: bytes that are compared at a time

@@ -133,9 +133,9 @@ def export_table(
         )
     database = Database.open(address)
     table = registry.find(database, address.table)
+    export = _Export(database, table, uri, history, data, verify, dry_run, storage_options, progress)
     if path is None:
-        options = get_config().storage_options_for(table.location, storage_options)
-        report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
+        report = export.in_place()
     else:
         target = normal_location(path)
         if real_location(target) == real_location(table.location):
@@ -146,50 +146,93 @@ def export_table(
                 "forget it; for a copy choose another place",
             )
         registry.refuse_taken(database, table.name, target, free=True)
-        report = _elsewhere(
-            database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run
-        )
+        report = export.copy_to(target)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
-# ---- in place ----
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """The table and the arguments of ``export_table``."""
 
+    database: Database
+    table: Table
+    uri: str
+    history: ExportHistory
+    data: DataMode
+    verify: Level
+    dry_run: bool
+    storage_options: Mapping[str, str] | None
+    progress: Callable[[int, int], None] | None
 
-def _in_place(
-    database: Database,
-    table: Table,
-    uri: str,
-    level: Level,
-    options: Mapping[str, str] | None,
-    *,
-    dry_run: bool,
-) -> ExportReport:
-    report = ExportReport(
-        table.name,
-        table.location,
-        True,
-        table.head.version,
-        table.head.first_version,
-        table.head.num_files,
-        table.head.size_bytes,
-        dry_run=dry_run,
-    )
-    if dry_run:
-        _refuse_what_waits(database, table, options)
-        refuse_fenced(database, table)
-        checked = verify_table(uri, level, storage_options=options)
-        _refuse_differences(checked, table)
-        return replace(report, verification=checked)
-    with location_lease(database, table.location):
-        if table.state != "frozen":
-            reconciler.reconcile(database, table.name, storage_options=options)
-        table = registry.find(database, table.name)
-        refuse_unpublished(database, table)
-        checked = verify_table(uri, level, storage_options=options)
-        _refuse_differences(checked, table)
-        failpoint("export.verified")
-        forget(database, table)
-    return replace(report, version=table.head.version, verification=checked)
+    def in_place(self) -> ExportReport:
+        """Let the catalog forget the table, after everything is published and compared."""
+        database, table = self.database, self.table
+        options = get_config().storage_options_for(table.location, self.storage_options)
+        head = table.head
+        report = ExportReport(
+            table.name,
+            table.location,
+            True,
+            head.version,
+            head.first_version,
+            head.num_files,
+            head.size_bytes,
+            dry_run=self.dry_run,
+        )
+        if self.dry_run:
+            _refuse_what_waits(database, table, options)
+            refuse_fenced(database, table)
+            checked = verify_table(self.uri, self.verify, storage_options=options)
+            _refuse_differences(checked, table)
+            return replace(report, verification=checked)
+        with location_lease(database, table.location):
+            if table.state != "frozen":
+                reconciler.reconcile(database, table.name, storage_options=options)
+            table = registry.find(database, table.name)
+            refuse_unpublished(database, table)
+            checked = verify_table(self.uri, self.verify, storage_options=options)
+            _refuse_differences(checked, table)
+            failpoint("export.verified")
+            forget(database, table)
+        return replace(report, version=table.head.version, verification=checked)
+
+    def copy_to(self, target: str) -> ExportReport:
+        """Write the log, and copy the files that it needs."""
+        database, table, config = self.database, self.table, get_config()
+        source = open_store(table.location, config.storage_options_for(table.location, self.storage_options))
+        options = config.storage_options_for(target, self.storage_options)
+        goal = open_store(target, options)
+        log = LogToCopy.find(database, table, source, newest_only=self.history == "newest")
+        _refuse_place(log, goal)
+        _refuse_other_log(database, table, goal, log.first)
+        version = table.head.version
+        report = ExportReport(table.name, target, False, version, log.first, dry_run=self.dry_run)
+        if self.history == "full":
+            report = replace(report, versions_gone=log.first - table.head.first_version)
+        copied = Copied()
+        if self.dry_run:
+            return _with_files(report, copied if self.data == "none" else count_files(log, goal))
+        with location_lease(database, target):
+            if self.data != "none":
+                copied = copy_files(log, goal, mode=self.data, progress=self.progress)
+            failpoint("export.before_log")
+            _write_log(log, goal)
+            subject = Subject(
+                database,
+                table.table_id,
+                table.name,
+                FileTxnLogReader(target, options),
+                table.head.first_version,
+                version,
+                first_commit=log.first + log.bare,
+            )
+            checked = verify_loaded(subject, self.verify)
+            if self.verify == "data" and checked.ok:
+                from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
+
+                checked = check_rows(checked, self.uri, target, options, self.storage_options)
+            _refuse_differences(checked, table)
+        return replace(_with_files(report, copied), verification=checked)
 
 
 def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
@@ -206,59 +249,6 @@ def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, s
             suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
         )
     require_folder(database, table, open_store(table.location, options))
-
-
-# ---- elsewhere ----
-
-
-def _elsewhere(
-    database: Database,
-    table: Table,
-    uri: str,
-    target: str,
-    history: ExportHistory,
-    data: DataMode,
-    level: Level,
-    storage_options: Mapping[str, str] | None,
-    progress: Callable[[int, int], None] | None,
-    *,
-    dry_run: bool,
-) -> ExportReport:
-    config = get_config()
-    source = open_store(table.location, config.storage_options_for(table.location, storage_options))
-    options = config.storage_options_for(target, storage_options)
-    goal = open_store(target, options)
-    version = table.head.version
-    log = LogToCopy.find(database, table, source, newest_only=history == "newest")
-    _refuse_place(log, goal)
-    _refuse_other_log(database, table, goal, log.first)
-    report = ExportReport(table.name, target, False, version, log.first, dry_run=dry_run)
-    if history == "full":
-        report = replace(report, versions_gone=log.first - table.head.first_version)
-    if dry_run:
-        return _with_files(report, Copied() if data == "none" else count_files(log, goal))
-    with location_lease(database, target):
-        copied = Copied()
-        if data != "none":
-            copied = copy_files(log, goal, mode=data, progress=progress)
-        failpoint("export.before_log")
-        _write_log(log, goal)
-        subject = Subject(
-            database,
-            table.table_id,
-            table.name,
-            FileTxnLogReader(target, options),
-            table.head.first_version,
-            version,
-            first_commit=log.first + log.bare,
-        )
-        checked = verify_loaded(subject, level)
-        if level == "data" and checked.ok:
-            from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
-
-            checked = check_rows(checked, uri, target, options, storage_options)
-        _refuse_differences(checked, table)
-    return replace(_with_files(report, copied), verification=checked)
 
 
 def _with_files(report: ExportReport, copied: Copied) -> ExportReport:
@@ -311,7 +301,7 @@ def _refuse_other_log(database: Database, table: Table, goal: Store, first: int)
 
 
 def _write_log(log: LogToCopy, goal: Store) -> None:
-    """A checkpoint where the log does not begin with the commit of version 0, then every commit."""
+    """A checkpoint if the log does not begin with the commit of version 0, then every commit."""
     if log.first > 0 or log.bare:
         written = write_checkpoint_of(log.database, log.table.name, log.first, store=goal)
         write_last_checkpoint(goal, written.hint())

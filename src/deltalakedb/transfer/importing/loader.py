@@ -62,11 +62,11 @@ class LocalEngine:
         _Load(task).open()
 
     def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]) -> None:  # noqa: ARG002
-        """None: the log is read where the comparison is made."""
+        """None: the caller reads the log."""
         return
 
     def row_digest(self, location: str, version: int) -> None:  # noqa: ARG002
-        """None: rows are read where the comparison is made."""
+        """None: the caller reads the rows."""
         return
 
 
@@ -82,7 +82,7 @@ class _Load:
         tails = [r for r in done if r.kind == "tail"]
         first = self._plan.first_version
         self._version = tails[-1].ends + 1 if tails else first + (self._plan.base != "none")
-        #: where the base's batches begin that are loaded; a cluster loads them in any order
+        #: positions at which loaded batches of the base begin; a cluster loads them in any order
         self._begun = {r.begins for r in self._bases if r.ends >= r.begins}
         rows = sum(r.ends - r.begins + 1 for r in self._bases)
         steps = rows + self._version - first - (self._plan.base != "none")
@@ -107,7 +107,7 @@ class _Load:
     # ---- the base ----
 
     def open(self) -> None:
-        """The state of the first version, where it is missing."""
+        """The state of the first version, if it is missing."""
         if not self._bases:
             self._first_state()
 

@@ -74,7 +74,7 @@ _COST = {
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
-#: fields of a plan that are lists where it is plain data
+#: fields that are lists in plain data
 _LISTS = ("checkpoint", "passed_over", "stamps")
 
 
@@ -90,21 +90,21 @@ class ImportPlan:
         num_versions: How many versions it will hold.
         history: ``full`` or ``checkpoint``, as it was decided.
         base: Where the first version comes from: a ``checkpoint``, the replayed ``state``, or ``none``,
-            where it is version 0 and its commit is all there is.
+            if it is version 0 and its commit is all there is.
         checkpoint: The checkpoint's files.
         base_rows: Rows of the checkpoint, those of other actions too.
         batch_size: Rows of the checkpoint in one batch.
         num_batches: Batches, the tail's among them.
         tail_bytes: Bytes of the commits that will be replayed.
         num_files: Live files; an estimate unless ``exact``.
-        size_bytes: Their bytes; None where they were not counted.
+        size_bytes: Their bytes; None if they were not counted.
         exact: Whether the two before were counted.
         seconds: An estimate of the time it takes.
         memory_bytes: An estimate of the memory it takes.
         database_bytes: An estimate of how much larger the database will be.
-        passed_over: Checkpoints that cannot be read and were passed over for an older one.
+        passed_over: Checkpoints that cannot be read and were skipped for an older one.
         engine: Who loads it: ``local``, or ``spark``.
-        note: What is to be said about the choice.
+        note: A remark on that choice, or on an earlier import.
         stamps: Size and time of each of the checkpoint's files, by which one that was written again shows.
     """
 
@@ -153,7 +153,7 @@ def plan_import(
     remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ImportPlan:
-    """Look at a table's log and say what an import would do. Nothing is changed, no catalog is created.
+    """Read a table's log and report what an import would do. Nothing is changed, no catalog is created.
 
     Args:
         path: The table's root.
@@ -202,7 +202,7 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
 
 
 def _before(database: Database, name: str, location: str) -> str | None:
-    """What the catalog has of the table already; an error where name or location are another's."""
+    """What the catalog has of the table already; an error if another table has the name or location."""
     try:
         table = registry.find(database, name)
     except CatalogNotFoundError:
@@ -210,9 +210,9 @@ def _before(database: Database, name: str, location: str) -> str | None:
     except TableMissingError:
         registry.refuse_taken(database, name, location)
         begun = imports.find_open(database, name, location) is not None
-        return "an import was begun and is not finished: it would go on with that" if begun else None
+        return "an import was begun and is not finished: it would be resumed" if begun else None
     registry.refuse_elsewhere(table, location)
-    return f"it was imported before, and is at version {table.head.version}; --catch-up brings the rest"
+    return f"it was imported before, and is at version {table.head.version}; --catch-up imports the rest"
 
 
 def make_plan(
@@ -329,7 +329,7 @@ def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
             f"the schema lacks the partition columns {', '.join(lost)}",
             table=table,
             version=snapshot.version,
-            suggestion="have the writer of the table mend its metadata",
+            suggestion="have the writer of the table correct its metadata",
         )
 
 
@@ -345,7 +345,7 @@ def _check_mapping(snapshot: Snapshot, table: str | None) -> None:
             f"and the mode of column mapping ({mode!r}): readers do not agree which one holds",
             table=table,
             version=snapshot.version,
-            suggestion="have the writer of the table mend its protocol, or write it anew without mapping",
+            suggestion="have the writer of the table correct its protocol, or write it again without mapping",
         )
 
 
@@ -360,7 +360,7 @@ def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
                 version=version,
                 suggestion="import again: the log has changed",
             )
-        if is_large(meta):  # one that is read line by line stands alone
+        if is_large(meta):  # one that is read line by line is a batch of its own
             if begin < version:
                 yield range(begin, version)
             yield range(version, version + 1)

@@ -104,14 +104,14 @@ def _why(status: MirrorStatus) -> str:
 
 @click.command("verify", short_help="Compare log and catalog at every version.")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--no-replay", is_flag=True, help="Compare bytes only: faster, and blind to wrong checkpoints.")
+@click.option("--no-replay", is_flag=True, help="Compare commit files only: faster, and blind to wrong checkpoints.")
 @common
 @click.pass_obj
 def verify(invocation: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
     """Compare log and catalog at every version: bytes, replay, checkpoints. Nothing is changed.
 
-    Without a table all are compared. Exit code 3 for drift, 5 where somebody else's commit stands in the
-    place of ours.
+    This is `deltasql verify --level full`, which does not compare checkpoints. Without a table all are
+    compared. Exit code 3 for drift, 5 if a foreign commit has the place of one of ours.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Commits made ready as columns: what can be told of them without the catalog, by whoever parses them."""
+"""Batches of commits encoded as columns, as far as that needs no catalog: here or on an executor."""
 
 from __future__ import annotations
 
@@ -72,10 +72,9 @@ class ReadyTail:
 
 
 def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail | None:
-    """Read a batch of commits and make its rows; None where that asks for the way file by file.
+    """Read a batch of commits and make its rows; None if it must be applied file by file.
 
-    So it is where the metadata changes, since slots may follow, and where a file has more than the plain
-    fields.
+    That is so if the metadata changes, since slots may follow, and if a file has more than the plain fields.
     """
     commits: list[ReadyCommit] = []
     files = _Files()
@@ -121,7 +120,7 @@ class _Files:
     ends: dict[int, tuple[int, Remove | None]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
     buried: list[tuple[int, Remove]] = field(default_factory=list)
-    #: the row that lives, or None where none does any more
+    #: the row that lives, or None if none does any more
     _seen: dict[FileKey, int | None] = field(default_factory=dict)
 
     def remove(self, version: int, remove: Remove) -> None:
@@ -144,7 +143,7 @@ class _Files:
         self.rows.append((version, add))
 
     def columns(self) -> PlainFiles | None:
-        """The adds as columns; None where one holds more than these."""
+        """The adds as columns; None if one holds more than these."""
         adds = [add for _, add in self.rows]
         names = tuple(adds[0].partition_values)
         if not all(_is_plain(add) and tuple(add.partition_values) == names for add in adds):

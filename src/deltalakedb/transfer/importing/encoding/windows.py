@@ -1,4 +1,4 @@
-"""Windows of a checkpoint as rows of the catalog: by columns where that can be, else file by file."""
+"""Windows of a checkpoint as rows of the catalog: by columns if possible, else file by file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
 
 
 def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
-    """Files by columns; None where their statistics ask for the other way.
+    """Files by columns; None if their statistics must be encoded one by one.
 
     Raises:
         OutsidePathError: A file is outside of the table's root, and the settings do not allow that.
