@@ -104,7 +104,9 @@ def _why(status: MirrorStatus) -> str:
 
 @click.command("verify", short_help="Compare log and catalog at every version.")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--no-replay", is_flag=True, help="Compare commit files only: faster, and blind to wrong checkpoints.")
+@click.option(
+    "--no-replay", is_flag=True, help="Compare commit files only: faster, and blind to wrong checkpoints."
+)
 @common
 @click.pass_obj
 def verify(invocation: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
