@@ -215,8 +215,8 @@ class _Comparison:
                 self._add("changed_file", mine, key, "its remove action differs")
             elif mine.add is not None and other.add is not None:
                 changed = list(changed_fields(mine.add, other.add))
-                # commits say whether data changed; a checkpoint that was clipped to does not
-                from_commit = mine.since > self.since or self.since == self._first
+                # commits say whether data changed; a checkpoint does not, and may be written again
+                from_commit = mine.since > self.since or self._from_nothing
                 if from_commit and mine.add.data_change != other.add.data_change:
                     changed.append("data_change")
                 if changed:
