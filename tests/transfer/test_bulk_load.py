@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.failpoints import FailpointError
-from deltalakedb.metastore import indexes
+from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines import sqlite
+from deltalakedb.settings import Config
 from deltalakedb.transfer.importing.encoding import windows
-from deltalakedb.uri import parse_uri
 from support.lake import ids
 from support.processes import arm
 from support.sources import many_files
@@ -169,7 +169,7 @@ def index_count(uri: str) -> int:
 def test_indexes_are_built_after_a_large_load_whatever_happens(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "_WORTHWHILE", 10)
+    monkeypatch.setattr(imports, "_WORTHWHILE", 10)
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     Database.open(parse_uri(catalog_uri)).ensure()
     all_of_them = index_count(uri)

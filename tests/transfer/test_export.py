@@ -11,7 +11,6 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, import_table, verify_table, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -19,6 +18,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
     VerificationError,
 )
+from deltalakedb.settings import Config, use_config
 from deltalakedb.transfer.exporting import export as export_module
 from support.lake import every_type, files_below, ids, ids_of
 from support.processes import Child

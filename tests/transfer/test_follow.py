@@ -21,8 +21,8 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
+from deltalakedb.address import parse_uri
 from deltalakedb.cli.main import cli
-from deltalakedb.config import Config
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     CatalogBusyError,
@@ -34,7 +34,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, until
 

@@ -9,15 +9,15 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_status, import_table, verify_table, write_deltalake
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
-from deltalakedb.metastore import digests
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
+from deltalakedb.settings import Config, use_config
 from deltalakedb.transfer.verifying import verifier
 from deltalakedb.transfer.verifying.log_replay import LogReplay, digest_row
-from deltalakedb.uri import parse_uri
 from support.lake import every_type, ids
 from support.sources import change, count, many_files, plain_table
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.delta_log.checkpoint import is_whole, iter_checkpoint
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
 from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
@@ -230,7 +230,7 @@ def broken_checkpoints(
 
 
 def _torn(store: Store, checkpoint: Checkpoint) -> str | None:
-    return None if is_whole(store, checkpoint) else "the checkpoint is torn"
+    return None if is_complete(store, checkpoint) else "the checkpoint is torn"
 
 
 def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Checkpoint) -> str | None:

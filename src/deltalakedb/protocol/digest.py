@@ -7,7 +7,7 @@ the low bits of its path's hash choose.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -77,12 +77,6 @@ class FileDigest:
         self.sizes[bucket] += size
         self.first[bucket] += first
         self.second[bucket] += second
-
-    def merge(self, other: FileDigest) -> Self:
-        """Count another digest in."""
-        for name in self.__slots__:
-            getattr(self, name)[:] += getattr(other, name)
-        return self
 
     @property
     def num_files(self) -> int:

@@ -153,7 +153,7 @@ def follow_table(
     with location_lease(database, table.location) as lease:
         while True:
             with database.read() as session:
-                leases.require(database, session, lease, work="following", table=name)
+                leases.require(session, lease, work="following", table=name)
             report = _look(database, name, storage, imported=imported)
             imported = False
             if on_report is not None:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalakedb.config import get_config
 from deltalakedb.metastore import imports, leases
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.config import get_config
-from deltalakedb.delta_log.large_commits import commit_digest, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     InvalidArgumentError,
@@ -22,11 +21,13 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.metastore import commits, digests
+from deltalakedb.metastore import commits
+from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import relative_to
+from deltalakedb.settings import get_config
 from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:

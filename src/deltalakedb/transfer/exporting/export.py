@@ -6,13 +6,13 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.config import get_config
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.address import parse_uri
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableFrozenError, VerificationError
+from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError, VerificationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
@@ -20,6 +20,7 @@ from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.folder import require_folder
+from deltalakedb.settings import get_config
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import normal_location
@@ -28,7 +29,6 @@ from deltalakedb.transfer.resources import location_lease
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
 from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
 from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded, verify_table
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,12 +127,9 @@ def export_table(
         if value not in allowed:
             raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    table_name = address.require_table()
     database = Database.open(address)
-    table = registry.find(database, address.table)
+    table = registry.find(database, table_name)
     export = _Export(database, table, uri, history, data, verify, dry_run, storage_options, progress)
     if path is None:
         report = export.in_place()

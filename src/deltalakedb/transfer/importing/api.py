@@ -27,12 +27,12 @@ from deltalakedb.transfer.verifying.verifier import verify_head
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.address import Address
     from deltalakedb.metastore.values import Table
     from deltalakedb.transfer.importing.engines import EngineName
     from deltalakedb.transfer.importing.options import History
     from deltalakedb.transfer.importing.report import ImportProgress
     from deltalakedb.transfer.verifying.report import Level
-    from deltalakedb.uri import Address
 
 
 def import_table(

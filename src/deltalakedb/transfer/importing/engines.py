@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from deltalakedb.config import get_config
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, LogCorruptError
 from deltalakedb.protocol.paths import TablePaths
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

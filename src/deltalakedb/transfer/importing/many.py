@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri, validate_table_name
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import (
     AddressError,
@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.settings import get_config
 from deltalakedb.storage.links import RealPlaces
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import SAFE_IN_URLS, normal_location
@@ -33,17 +34,16 @@ from deltalakedb.transfer.importing.api import import_with
 from deltalakedb.transfer.importing.engines import EngineOptions, active_session
 from deltalakedb.transfer.importing.options import ImportOptions
 from deltalakedb.transfer.importing.plan import plan_with
-from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from deltalakedb.address import Address
     from deltalakedb.transfer.importing.engines import EngineName
     from deltalakedb.transfer.importing.options import History
     from deltalakedb.transfer.importing.plan import ImportPlan
     from deltalakedb.transfer.importing.report import ImportProgress, ImportReport
     from deltalakedb.transfer.verifying.report import Level
-    from deltalakedb.uri import Address
 
 
 @dataclass(frozen=True, slots=True)

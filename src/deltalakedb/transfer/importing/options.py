@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.config import get_config
-from deltalakedb.exceptions import AddressError, InvalidArgumentError
+from deltalakedb.address import parse_uri
+from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.settings import get_config
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.importing.engines import EngineOptions
 from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deltalakedb.address import Address
     from deltalakedb.transfer.importing.report import ImportProgress
     from deltalakedb.transfer.verifying.report import Level
-    from deltalakedb.uri import Address
 
 History: TypeAlias = Literal["auto", "checkpoint", "full"]
 
@@ -64,10 +64,7 @@ class ImportOptions:
 def import_target(path: str, uri: str) -> tuple[Address, str]:
     """The address that an import goes to, and the location it comes from, both checked."""
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    address.require_table()
     location = normal_location(path)
     if address.location and normal_location(address.location) != location:
         raise InvalidArgumentError(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import audit, commits, import_undo, imports, indexes, registry
+from deltalakedb.metastore import audit, commits, imports, registry
 from deltalakedb.metastore.values import Head
 from deltalakedb.transfer.importing.engines import Choice, LoadTask, TornCheckpointError
 from deltalakedb.transfer.importing.loader import LocalEngine
@@ -38,6 +38,7 @@ from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from deltalakedb.address import Address
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.importing.engines import LoadEngine
     from deltalakedb.transfer.importing.options import ImportOptions
     from deltalakedb.transfer.verifying.report import VerifyReport
-    from deltalakedb.uri import Address
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class Import:
         database = self._database
         self._tune(database.dialect.before_load)
         if plan.base == "checkpoint":
-            row = indexes.defer(database, row, lease)
+            row = imports.defer_indexes(database, row, lease)
         for left in reversed(range(_ROUNDS)):
             rate = self._options.rate
             self._engine.load(LoadTask(database, row, plan, self._reader, lease, self._report_progress, rate))
@@ -224,18 +224,12 @@ class Import:
             # the source moved on meanwhile
             plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
             with database.write() as session:
-                imports.require(database, session, lease)
-                row = imports.extend(
-                    database,
-                    session,
-                    row,
-                    plan.to_dict(),
-                    source_version=newest,
-                    batches_total=plan.num_batches + 1,
-                )
+                imports.require(session, lease)
+                total = plan.num_batches + 1
+                row = imports.extend(session, row, plan.to_dict(), source_version=newest, batches_total=total)
         with database.write() as session:
-            imports.require(database, session, lease)
-            row = imports.set_phase(database, session, row, "verifying")
+            imports.require(session, lease)
+            row = imports.set_phase(session, row, "verifying")
         return row, plan
 
     def _index_and_verify(
@@ -247,7 +241,7 @@ class Import:
 
         def build() -> ImportRow:
             with self._timed("index"):
-                return indexes.restore(self._database, row, lease)
+                return imports.restore_indexes(self._database, row, lease)
 
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
             built = pool.submit(copy_context().run, build)
@@ -297,9 +291,8 @@ class Import:
             head, next_file_seq = self._counted_head(row, plan, report)
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
         with database.write() as session:
-            imports.require(database, session, lease)
+            imports.require(session, lease)
             imports.show_table(
-                database,
                 session,
                 row,
                 head,
@@ -307,7 +300,7 @@ class Import:
                 shape=uuid.uuid4().hex,
                 following=self._options.following,
             )
-            imports.set_phase(database, session, row, "finalized", digest=report.digest, details=details)
+            imports.set_phase(session, row, "finalized", digest=report.digest, details=details)
             audit.record(
                 session,
                 "import",
@@ -369,16 +362,16 @@ class Import:
         return True
 
     def _undo(self, row: ImportRow, lease: Lease, message: str) -> None:
-        import_undo.undo_rows(self._database, row, lease)
-        row = indexes.restore(self._database, row, lease)
+        imports.undo_rows(self._database, row, lease)
+        row = imports.restore_indexes(self._database, row, lease)
         with self._database.write() as session:
-            imports.set_phase(self._database, session, row, "failed", error=message)
+            imports.set_phase(session, row, "failed", error=message)
 
     def _record_error(self, row: ImportRow, error: Exception) -> None:
         """Record why the import stopped, if the database can be reached."""
         message = error.message if isinstance(error, DeltaSqlError) else str(error)
         with suppress(Exception), self._database.write() as session:  # the first error is the one to raise
-            imports.set_phase(self._database, session, row, row.phase, error=message)
+            imports.set_phase(session, row, row.phase, error=message)
 
     def _report_progress(self, progress: ImportProgress) -> None:
         share = progress.done / max(1, progress.total)

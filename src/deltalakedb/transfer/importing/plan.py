@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
-from deltalakedb.config import get_config
-from deltalakedb.delta_log.checkpoint import is_whole
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
-from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
+from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -26,6 +24,7 @@ from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.settings import get_config
 from deltalakedb.transfer.importing.engines import EngineOptions
 from deltalakedb.transfer.importing.options import ImportOptions, import_target
 from deltalakedb.transfer.resources import memory_bound
@@ -34,11 +33,11 @@ from deltalakedb.transfer.verifying.log_replay import LogReplay
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from deltalakedb.address import Address
     from deltalakedb.protocol.log import Snapshot
     from deltalakedb.storage.store import Store
     from deltalakedb.transfer.importing.engines import EngineName
     from deltalakedb.transfer.importing.options import History
-    from deltalakedb.uri import Address
 
 Base: TypeAlias = Literal["none", "checkpoint", "state"]
 
@@ -308,7 +307,7 @@ def _choose_base(
         if first == 0 and 0 in usable.commits:
             return first, None, torn
         checkpoint = next(iter(usable.checkpoints.get(first, ())), None)
-        if checkpoint is None or is_whole(store, checkpoint):
+        if checkpoint is None or is_complete(store, checkpoint):
             return first, checkpoint, torn
         torn.add(first)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import TableMissingError
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.transfer.resources import is_leased
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import is_large, iter_actions, iter_state
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.metastore import digests
-from deltalakedb.metastore.file_rows import SIDE_COLUMNS, path_hash
-from deltalakedb.metastore.files import add_from_row
+from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
 from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, decode_json

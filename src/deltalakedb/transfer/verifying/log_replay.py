@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import is_large, iter_pieces
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large, iter_pieces
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.metastore.file_rows import path_hash
+from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
@@ -19,7 +19,7 @@ from deltalakedb.protocol.rules import check_places
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from deltalakedb.delta_log.checkpoint_scan import Part
+    from deltalakedb.delta_log.checkpoint import Part
     from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.protocol.actions import Action

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deltalakedb.metastore import digests
+from deltalakedb.metastore.files import digests
 from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import (
     DomainMetadata,

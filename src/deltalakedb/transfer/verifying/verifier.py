@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import AddressError, LogError, VersionMissingError
-from deltalakedb.metastore import commits, digests, files, registry
+from deltalakedb.exceptions import LogError, VersionMissingError
+from deltalakedb.metastore import commits, files, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
 from deltalakedb.mirror.drift import (
     Difference,
     broken_checkpoints,
@@ -19,12 +20,12 @@ from deltalakedb.mirror.drift import (
     versions_ahead,
 )
 from deltalakedb.protocol.replay import file_key
+from deltalakedb.settings import get_config
 from deltalakedb.transfer.resources import memory_bound
 from deltalakedb.transfer.verifying.every_version import compare_every_version
 from deltalakedb.transfer.verifying.log_replay import LogReplay
 from deltalakedb.transfer.verifying.report import Differences, VerifyReport, changed_fields, check_level
 from deltalakedb.transfer.verifying.small_state import catalog_states, small_state, state_differences
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,12 +109,9 @@ def verify_table(
     check_level(level)
     options = EngineOptions(engine, spark, master, remote)
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     database = Database.open(address)
-    table = registry.find(database, address.table)
+    table = registry.find(database, name)
     storage = get_config().storage_options_for(table.location, storage_options)
     return verify_head(database, table, level, storage, engine=options)
 
