@@ -37,16 +37,20 @@ if TYPE_CHECKING:
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.drop_in.query_builder import QueryBuilder
     from deltalakedb.table.write.write import write_deltalake
-    from deltalakedb.transfer.export import ExportReport, export_table
-    from deltalakedb.transfer.findings import VerifyReport
-    from deltalakedb.transfer.follow import FollowReport, follow_table
-    from deltalakedb.transfer.importer import import_table
-    from deltalakedb.transfer.many import ManyReport, import_tables
-    from deltalakedb.transfer.plan import ImportPlan, plan_import
-    from deltalakedb.transfer.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.exporting.export import ExportReport, export_table
+    from deltalakedb.transfer.following import FollowReport, follow_table
+    from deltalakedb.transfer.importing.api import import_table
+    from deltalakedb.transfer.importing.many import ManyReport, import_tables
+    from deltalakedb.transfer.importing.plan import ImportPlan, plan_import
+    from deltalakedb.transfer.importing.report import (
+        ImportProgress,
+        ImportReport,
+        ImportStatus,
+        import_status,
+    )
     from deltalakedb.transfer.rollback import RollbackReport, rollback_import
-    from deltalakedb.transfer.status import ImportStatus, import_status
-    from deltalakedb.transfer.verify import verify_table
+    from deltalakedb.transfer.verifying.report import VerifyReport
+    from deltalakedb.transfer.verifying.verifier import verify_table
 else:
     add_aliases()
     __getattr__ = stock_getattr(
@@ -56,28 +60,28 @@ else:
             "Catalog": "deltalakedb.catalog",
             "Config": "deltalakedb.settings",
             "DeltaTable": "deltalakedb.table.drop_in.delta_table",
-            "ExportReport": "deltalakedb.transfer.export",
-            "FollowReport": "deltalakedb.transfer.follow",
-            "ImportPlan": "deltalakedb.transfer.plan",
-            "ImportProgress": "deltalakedb.transfer.report",
-            "ImportReport": "deltalakedb.transfer.report",
-            "ImportStatus": "deltalakedb.transfer.status",
-            "ManyReport": "deltalakedb.transfer.many",
+            "ExportReport": "deltalakedb.transfer.exporting.export",
+            "FollowReport": "deltalakedb.transfer.following",
+            "ImportPlan": "deltalakedb.transfer.importing.plan",
+            "ImportProgress": "deltalakedb.transfer.importing.report",
+            "ImportReport": "deltalakedb.transfer.importing.report",
+            "ImportStatus": "deltalakedb.transfer.importing.report",
+            "ManyReport": "deltalakedb.transfer.importing.many",
             "QueryBuilder": "deltalakedb.table.drop_in.query_builder",
             "RollbackReport": "deltalakedb.transfer.rollback",
-            "VerifyReport": "deltalakedb.transfer.findings",
+            "VerifyReport": "deltalakedb.transfer.verifying.report",
             "convert_to_deltalake": "deltalakedb.table.drop_in.convert",
-            "export_table": "deltalakedb.transfer.export",
-            "follow_table": "deltalakedb.transfer.follow",
-            "import_status": "deltalakedb.transfer.status",
-            "import_table": "deltalakedb.transfer.importer",
-            "import_tables": "deltalakedb.transfer.many",
+            "export_table": "deltalakedb.transfer.exporting.export",
+            "follow_table": "deltalakedb.transfer.following",
+            "import_status": "deltalakedb.transfer.importing.report",
+            "import_table": "deltalakedb.transfer.importing.api",
+            "import_tables": "deltalakedb.transfer.importing.many",
             "open_log": "deltalakedb.catalog",
-            "plan_import": "deltalakedb.transfer.plan",
+            "plan_import": "deltalakedb.transfer.importing.plan",
             "register": "deltalakedb.registration",
             "rollback_import": "deltalakedb.transfer.rollback",
             "unregister": "deltalakedb.registration",
-            "verify_table": "deltalakedb.transfer.verify",
+            "verify_table": "deltalakedb.transfer.verifying.verifier",
             "write_deltalake": "deltalakedb.table.write.write",
         },
     )

@@ -27,7 +27,7 @@ from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.write.create import create_table
 from deltalakedb.table.write.write import write_deltalake
-from deltalakedb.transfer.importer import import_table
+from deltalakedb.transfer.importing.api import import_table
 
 if TYPE_CHECKING:
     import os

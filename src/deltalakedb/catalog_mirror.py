@@ -1,4 +1,4 @@
-"""The mirror of a catalog, as users hold it: status, publishing, pausing, verifying and mending."""
+"""What users hold as ``Catalog.mirror``: status, publishing, pausing, verifying and repairing logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from deltalakedb.coordinator import fence, guard
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror import checkpointer, drift, groups, outside, reconciler, repair
+from deltalakedb.mirror import checkpointer, groups, outside, reconciler, repair
+from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
     import threading
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.cleanup import CleanupPlan
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.mirror.drift import DriftReport
     from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
     from deltalakedb.mirror.repair import Repaired
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 _PAUSED = "mirror.paused"
 
@@ -128,9 +129,19 @@ class Mirror:
             self._database, name, start, end, storage_options=self._options(name), dry_run=dry_run
         )
 
-    def verify(self, name: str, *, replay: bool = True) -> DriftReport:
-        """Compare a table's log with the catalog at every version."""
-        return drift.verify(self._database, name, storage_options=self._options(name), replay=replay)
+    def verify(self, name: str, *, replay: bool = True) -> VerifyReport:
+        """Compare a table's log with the catalog at every version, and every checkpoint.
+
+        This is `verify_table` at level ``full``, which compares no checkpoints.
+
+        Args:
+            name: The table.
+            replay: Replay the log and its checkpoints; otherwise only the bytes of commit files are compared,
+                as at level ``commits``.
+        """
+        table = registry.find(self._database, name)
+        level: Level = "full" if replay else "commits"
+        return verify_head(self._database, table, level, self._options(name), checkpoints=True)
 
     def repair(self, name: str, *, dry_run: bool = False, create_folder: bool = False) -> Repaired:
         """Rewrite commit files and checkpoints that are missing or damaged from the catalog.

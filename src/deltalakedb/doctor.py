@@ -15,7 +15,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.drift import newest_checkpoint_findings, tail_findings
+from deltalakedb.mirror.drift import broken_checkpoints, newest_commit_differences
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
@@ -303,7 +303,7 @@ def _lost_data(database: Database, table: Table, store: Store) -> str | None:
 
 def _tail(database: Database, table: Table, store: Store) -> Check:
     """The commits that readers need, as far as a quick look can tell."""
-    found = tail_findings(database, table, store)
+    found = newest_commit_differences(database, table, store)
     if not found:
         version = table.published_version
         return Check("log", "ok", f"up to version {version} as the catalog has it", table=table.name)
@@ -320,7 +320,7 @@ def _tail(database: Database, table: Table, store: Store) -> Check:
 
 def _newest_checkpoint(database: Database, table: Table, store: Store) -> Iterator[Check]:
     """Nothing, unless the newest checkpoint is broken, or the hint that names it."""
-    for finding in newest_checkpoint_findings(database, table, store):
+    for finding, _ in broken_checkpoints(database, table, store, quick=True):
         detail = f"version {finding.version}: {finding.detail}"
         hint = f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` mends this one"
         yield Check("checkpoint", "failed", detail, hint, table.name, "drift")

@@ -219,7 +219,7 @@ def test_verify_and_repair(deltasql: Deltasql, deltasql_json: DeltasqlJson, root
     assert "the log is what the catalog says" in deltasql("mirror", "verify").stdout
     commit_file(root, 0).unlink()
     report = deltasql_json("mirror", "verify", "t", code=3)
-    assert (report["ok"], report["tables"][0]["findings"][0]["kind"]) == (False, "missing")
+    assert (report["ok"], report["tables"][0]["differences"][0]["kind"]) == (False, "missing")
     assert deltasql("mirror", "verify", "--quiet", "--no-replay", code=3).stdout.startswith("t 0 missing")
     assert "would be rewritten: 0" in deltasql("mirror", "repair", "t", "--dry-run").stdout
     assert logged(root) == [1]

@@ -69,7 +69,7 @@ def test_rollback_asks_and_gives_the_table_back(
     deltasql("import", str(plain), "t")
     write_deltalake(f"{catalog_uri}?table=t", ids(50), mode="append")
     would = deltasql_json("rollback", "t", "--dry-run")
-    assert (would["action"], would["version"], would["dry_run"]) == ("plain again", 9, True)
+    assert (would["action"], would["version"], would["dry_run"]) == ("released", 9, True)
     deltasql("rollback", "t", code=2, stdin="")
     with Catalog(catalog_uri) as catalog:
         catalog.mirror.pause("t")

@@ -66,4 +66,4 @@ def test_operations_on_many_files_are_read_by_stock_as_by_us(
         tx.write("other", rows(0, MANY), partition_by=["p"], location=str(tmp_path / "other"))
     assert found() == (10, 0, 0)
     with Catalog(catalog_uri) as catalog:
-        assert catalog.mirror.verify("t").findings == ()
+        assert catalog.mirror.verify("t").differences == ()

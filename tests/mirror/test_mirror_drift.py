@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deltalakedb import Catalog
-    from deltalakedb.mirror.drift import DriftReport
+    from deltalakedb import Catalog, VerifyReport
 
 
 @pytest.fixture
@@ -30,13 +29,13 @@ def history(catalog: Catalog, root: Path) -> Path:
     return root
 
 
-def kinds(report: DriftReport) -> list[tuple[str, int]]:
-    return [(f.kind, f.version) for f in report.findings]
+def kinds(report: VerifyReport) -> list[tuple[str, int]]:
+    return [(f.kind, f.version) for f in report.differences]
 
 
 def test_a_log_that_agrees_has_no_findings(catalog: Catalog, history: Path) -> None:
     report = catalog.mirror.verify("t")
-    assert (report.ok, report.versions_checked, report.findings) == (True, 5, ())
+    assert (report.ok, report.versions_checked, report.differences) == (True, 5, ())
     assert report.to_dict()["ok"] is True
     catalog.mirror.checkpoint("t")
     assert catalog.mirror.verify("t").ok
@@ -132,7 +131,9 @@ def test_a_checkpoint_that_replays_to_something_else_is_found(
     name = f"{4:020}.checkpoint.parquet"
     shutil.copyfile(other / "_delta_log" / name, history / "_delta_log" / name)
     # the checkpoint itself, and what readers who begin there believe the table to be
-    assert kinds(catalog.mirror.verify("t")) == [("checkpoint", 4), ("state", 4)]
+    found = kinds(catalog.mirror.verify("t"))
+    assert found[:2] == [("checkpoint", 4), ("state", 4)]
+    assert {kind for kind, _ in found[2:]} == {"extra_file", "missing_file"}
     assert catalog.mirror.verify("t", replay=False).ok, "bytes alone do not show it"
 
 
@@ -222,6 +223,12 @@ def test_a_lost_checkpoint_that_readers_are_pointed_to_is_written_again(catalog:
     hint.write_text('{"version":99,"size":1}')  # as of a log that was put back from an older copy
     assert kinds(catalog.mirror.verify("t")) == [("checkpoint", 99)]
     assert catalog.mirror.repair("t").checkpoints == (99,)
+    assert (catalog.mirror.verify("t").ok, outside_ids(root)) == (True, [0, 1, 2])
+    hint.write_text("{garbage")
+    (found,) = catalog.mirror.verify("t").differences
+    assert (found.kind, found.version) == ("checkpoint", 1)
+    assert "_last_checkpoint" in found.detail
+    assert catalog.mirror.repair("t").checkpoints == (1,)
     assert (catalog.mirror.verify("t").ok, outside_ids(root)) == (True, [0, 1, 2])
 
 

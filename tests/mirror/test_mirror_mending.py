@@ -34,7 +34,7 @@ def test_what_stands_in_the_place_of_a_waiting_version_is_never_overwritten(
     append(catalog, 1)
     for theirs in (FOREIGN, b"", b'{"commitInfo":{"oper', catalog.log("t").commit_bytes(1)[:-9]):
         commit_file(root, 1).write_bytes(theirs)
-        assert [(f.kind, f.version) for f in catalog.mirror.verify("t").findings] == [("foreign", 1)]
+        assert [(f.kind, f.version) for f in catalog.mirror.verify("t").differences] == [("foreign", 1)]
         assert left(catalog) == [("foreign", 1)]
         assert commit_file(root, 1).read_bytes() == theirs
 

@@ -46,7 +46,7 @@ def test_nothing_is_committed_below_a_log_that_was_cleaned_up(
     catalog: Catalog, catalog_uri: str, overtaken: Path
 ) -> None:
     assert catalog.mirror.status("t", look=True)[0].ahead == 2
-    assert [(f.kind, f.version) for f in catalog.mirror.verify("t").findings if f.kind == "ahead"] == [
+    assert [(f.kind, f.version) for f in catalog.mirror.verify("t").differences if f.kind == "ahead"] == [
         ("ahead", 2)
     ]
     checks = examine(parse_uri(catalog_uri), catalog._database.engine.config)

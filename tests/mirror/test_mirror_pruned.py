@@ -49,7 +49,7 @@ def test_a_repair_promises_only_what_it_can_do(catalog: Catalog, pruned: Path) -
     commit_file(pruned, 1).write_bytes(whole.split(b"\n")[0] + b"\n")
     commit_file(pruned, 3).unlink()
     found = catalog.mirror.verify("t")
-    assert [(f.version, f.kind) for f in found.findings] == [(1, "damaged"), (3, "missing")]
+    assert [(f.version, f.kind) for f in found.differences] == [(1, "damaged"), (3, "missing")]
     for dry_run in (True, False):
         told = catalog.mirror.repair("t", dry_run=dry_run)
         assert told.rewritten == (3,)
@@ -58,7 +58,7 @@ def test_a_repair_promises_only_what_it_can_do(catalog: Catalog, pruned: Path) -
         assert "not in the catalog" in left.detail
     assert logged(pruned) == [0, 1, 2, 3, 4]
     commit_file(pruned, 1).write_bytes(b'{"commitInfo":{"operation":"WRITE"}}\n')
-    assert [f.kind for f in catalog.mirror.verify("t").findings] == ["foreign"]
+    assert [f.kind for f in catalog.mirror.verify("t").differences] == ["foreign"]
 
 
 def test_a_lost_log_is_repaired_into_one_that_begins_at_a_checkpoint(catalog: Catalog, pruned: Path) -> None:

@@ -284,7 +284,7 @@ def test_a_log_in_a_bucket_is_mended_rebuilt_and_taken_over(
     assert mirror.run().published == 4
     store.delete(commit_path(1))
     store.put(commit_path(2), store.get(commit_path(2))[:40])
-    assert {f.version: f.kind for f in mirror.verify("t").findings} == {1: "missing", 2: "damaged"}
+    assert {f.version: f.kind for f in mirror.verify("t").differences} == {1: "missing", 2: "damaged"}
     assert mirror.repair("t").rewritten == (1, 2)
     same_everywhere(s3_catalog, table, [[], [1], [1, 2], [1, 2, 3]])
     place = f"{bucket.url}/tables/rebuilt"

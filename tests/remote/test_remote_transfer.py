@@ -75,7 +75,7 @@ def test_every_table_below_a_prefix_is_found_and_failures_are_kept_apart(
     uri = f"{catalog_uri}?table=raw.a"
     assert ids_of(DeltaTable(uri, storage_options=bucket.options)) == [0, 1, 9]
     assert verify_table(uri, "full", storage_options=bucket.options).ok
-    assert rollback_import(uri, storage_options=bucket.options).action == "plain again"
+    assert rollback_import(uri, storage_options=bucket.options).action == "released"
 
 
 def test_tables_are_given_away_from_and_to_buckets(catalog_uri: str, bucket: Place, tmp_path: Path) -> None:

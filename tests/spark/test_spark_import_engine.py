@@ -15,8 +15,8 @@ from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
 from deltalakedb.spark import import_engine
 from deltalakedb.spark.import_engine import SparkEngine
-from deltalakedb.transfer import choosing, plan
-from deltalakedb.transfer.live import LiveFiles
+from deltalakedb.transfer.importing import engines, plan
+from deltalakedb.transfer.verifying.log_replay import LogReplay
 from deltalakedb.uri import parse_uri
 from support.golden import golden_tables, missing_reason
 from support.lake import ids
@@ -78,7 +78,7 @@ def test_golden_checkpoints_have_the_digests_of_one_process(spark: Any) -> None:
             continue
         theirs = engine.log_digest(reader, version, tick=lambda: None)
         try:
-            wanted = LiveFiles(reader, version, memory_bytes=1 << 30).digest()
+            wanted = LogReplay(reader, version, memory_bytes=1 << 30).digest()
         except Exception:
             assert theirs is None, table.name
             continue
@@ -93,7 +93,7 @@ def test_the_digest_is_the_same_however_the_commits_after_a_checkpoint_are_read(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = FileTxnLogReader(str(many_files(tmp_path / "source")))
-    wanted = LiveFiles(reader, 7, memory_bytes=1 << 30).digest()
+    wanted = LogReplay(reader, 7, memory_bytes=1 << 30).digest()
     for way in ({}, {"LARGE": 1}):  # at once, and line by line
         with monkeypatch.context() as patched:
             for name, value in way.items():
@@ -217,7 +217,7 @@ def test_verification_by_spark_finds_what_is_missing(spark: Any, tmp_path: Path)
     assert report.digest == report.log_digest == verify_table(uri, engine="local").log_digest
     change(uri, "UPDATE dl_files SET size = size + 1 WHERE path LIKE '%1004%'")
     report = verify_table(uri, engine="spark", spark=spark)
-    assert [d.kind for d in report.differences] == ["changed"]
+    assert [d.kind for d in report.differences] == ["changed_file"]
 
 
 def test_auto_takes_spark_where_a_session_is_there_or_the_table_is_large(
@@ -228,10 +228,10 @@ def test_auto_takes_spark_where_a_session_is_there_or_the_table_is_large(
     assert plan_import(source, uri).engine == "spark"  # the test's own session is active
     assert plan_import(source, uri, engine="local").engine == "local"
     assert import_table(source, uri).engine == "spark"
-    monkeypatch.setattr(choosing, "active_session", lambda: None)
+    monkeypatch.setattr(engines, "active_session", lambda: None)
     assert plan_import(source, uri).engine == "local"
     assert plan_import(source, uri, spark=spark).engine == "spark"
-    monkeypatch.setattr(choosing, "MANY_FILES", 10)
+    monkeypatch.setattr(engines, "MANY_FILES", 10)
     assert plan_import(source, uri).engine == "spark"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     plan = plan_import(source, uri)

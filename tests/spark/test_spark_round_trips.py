@@ -36,7 +36,7 @@ def test_what_is_given_back_or_away_is_read_and_written_by_delta_spark(
     wanted = {v: rows(DeltaTable(uri, version=v).to_pyarrow_table()) for v in (3, 8, 10)}
     export_table(uri, str(tmp_path / "whole"), verify="full")
     export_table(uri, str(tmp_path / "newest"), history="newest", verify="data")
-    assert rollback_import(uri, verify="full").action == "plain again"
+    assert rollback_import(uri, verify="full").action == "released"
     for version, expected in wanted.items():
         for place in ("plain", "whole", "newest")[: 3 if version == 10 else 2]:
             assert rows(read(spark, tmp_path / place, versionAsOf=version)) == expected, (place, version)

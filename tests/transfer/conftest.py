@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deltalakedb.transfer import choosing
+from deltalakedb.transfer.importing import engines, many
 
 
 @pytest.fixture(autouse=True)
 def no_active_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """``auto`` takes Spark where a session is active."""
-    monkeypatch.setattr(choosing, "active_session", lambda: None)
+    for module in (engines, many):
+        monkeypatch.setattr(module, "active_session", lambda: None)

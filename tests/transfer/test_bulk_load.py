@@ -6,22 +6,25 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
+from deltalakedb.exceptions import VerificationError
 from deltalakedb.failpoints import FailpointError
 from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines import sqlite
-from deltalakedb.transfer import windows
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
+from deltalakedb.transfer.importing.encoding import windows
 from support.lake import ids
 from support.processes import arm
 from support.sources import many_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 AWKWARD = [
@@ -125,6 +128,33 @@ def test_rows_by_columns_are_those_written_one_by_one(
     assert rows_of(uri) == by_columns
     # width levels beside the files, which DuckDB does without
     assert (len(by_columns) > len(AWKWARD)) == (engine_name != "duckdb")
+
+
+def test_the_digest_does_not_depend_on_the_way_in(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
+    made = import_table(str(root), uri, history="checkpoint", batch_size=10)
+    checked = verify_table(uri)
+    assert made.digest == checked.digest == checked.log_digest
+    monkeypatch.setattr(windows, "plain_files", lambda _: None)
+    other = import_table(str(many_files(tmp_path / "other")), f"{catalog_uri}?table=o", history="checkpoint")
+    assert other.digest == made.digest
+
+
+def test_a_file_that_was_written_wrongly_is_found(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = windows.write_columns
+
+    def wrong(session: Any, table_id: int, columns: Mapping[str, pa.Array], *rest: Any) -> None:
+        times = columns["modification_time"].to_pylist()
+        times[30] += 1
+        write(session, table_id, {**columns, "modification_time": pa.array(times, pa.int64())}, *rest)
+
+    monkeypatch.setattr(windows, "write_columns", wrong)
+    with pytest.raises(VerificationError, match=r"1 differences.*modification_time"):
+        import_table(str(many_files(tmp_path / "many")), f"{catalog_uri}?table=t", history="checkpoint")
 
 
 def index_count(uri: str) -> int:

@@ -36,8 +36,8 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
     UnsupportedOperationError,
 )
-from deltalakedb.transfer import catchup, many
-from deltalakedb.transfer.discovery import discover
+from deltalakedb.transfer.importing import api, loader, many
+from deltalakedb.transfer.importing.many import discover
 from support.lake import ids, ids_of
 from support.sources import plain_table
 
@@ -67,14 +67,14 @@ def test_commits_that_come_while_it_catches_up_are_for_the_next_time(
     deltalake.write_deltalake(root, ids(1))
     import_table(str(root), uri)
     deltalake.write_deltalake(root, ids(2), mode="append")
-    compare = catchup.verify_head
+    compare = api.verify_head
 
     def write_meanwhile(*given: Any, **more: Any) -> Any:
         deltalake.write_deltalake(root, ids(3), mode="append")
         return compare(*given, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(catchup, "verify_head", write_meanwhile)
+        patched.setattr(api, "verify_head", write_meanwhile)
         assert import_table(str(root), uri, catch_up=True, verify="data").version == 1
     link = tmp_path / "link"
     link.symlink_to(root)
@@ -120,14 +120,14 @@ def test_ctrl_c_leaves_the_tables_that_have_not_begun(
 
     def import_second_late(path: str, *given: Any, **more: Any) -> Any:
         assert path.endswith("t0") or gate.wait(60)
-        return import_table(path, *given, **more)
+        return api.import_with(path, *given, **more)
 
     def interrupt(*_: object) -> None:
         gate.set()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(many, "import_table", import_second_late)
+        patched.setattr(many, "import_with", import_second_late)
         with pytest.raises(KeyboardInterrupt):
             import_tables(str(lake), catalog_uri, parallel=1, progress=interrupt)
     with Catalog(catalog_uri) as catalog:
@@ -359,11 +359,8 @@ def test_discovery_names_tables_by_their_folders(lake: Path, catalog_uri: str) -
 def test_a_rate_limit_slows_the_load_down(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    from deltalakedb.transfer import pace
-
     slept: list[float] = []
-    monkeypatch.setattr(pace, "_rest", slept.append)
+    monkeypatch.setattr(loader, "_sleep", slept.append)
     import_table(str(plain_table(tmp_path / "plain")), f"{catalog_uri}?table=t", rate_limit=1)
     assert sum(slept) > 5
     slept.clear()

@@ -11,7 +11,6 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, import_table, verify_table, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -19,7 +18,8 @@ from deltalakedb.exceptions import (
     TableMissingError,
     VerificationError,
 )
-from deltalakedb.transfer import export as export_module
+from deltalakedb.settings import Config, use_config
+from deltalakedb.transfer.exporting import export as export_module
 from support.lake import every_type, files_below, ids, ids_of
 from support.processes import Child
 from support.sources import change, plain_table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import TableUri
-    from deltalakedb.transfer.copying import DataMode
+    from deltalakedb.transfer.exporting.copying import DataMode
 
 
 @pytest.fixture

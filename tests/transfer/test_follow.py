@@ -21,8 +21,8 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
+from deltalakedb.address import parse_uri
 from deltalakedb.cli.main import cli
-from deltalakedb.config import Config
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     CatalogBusyError,
@@ -34,14 +34,14 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.transfer.follow import FollowReport
+    from deltalakedb.transfer.following import FollowReport
 
 
 def append(root: Path, *numbers: int) -> None:
@@ -96,7 +96,7 @@ def test_a_copy_follows_and_refuses_to_be_written(tmp_path: Path, catalog_uri: s
     append(root, 50)
     assert verify_table(uri, "full").ok  # being late is no difference
     assert import_status(uri)[0].lag == 0  # as far as was seen
-    assert rollback_import(uri).action == "plain again"
+    assert rollback_import(uri).action == "released"
     assert ids_of(deltalake.DeltaTable(root)) == [*range(1, 13), 50]
     assert import_table(str(root), uri).version == 14
     with pytest.raises(TableExistsError, match="not a copy"):
@@ -130,7 +130,7 @@ def test_it_follows_until_it_is_told_to_stop_and_one_at_a_time(tmp_path: Path, c
     thread = threading.Thread(
         target=follow_table,
         args=(str(root), uri),
-        kwargs={"interval": 0.01, "stop": stop, "tell": lambda r: seen.append((r.version, r.action))},
+        kwargs={"interval": 0.01, "stop": stop, "on_report": lambda r: seen.append((r.version, r.action))},
     )
     thread.start()
     try:
@@ -165,9 +165,9 @@ def test_a_log_that_cannot_be_followed_is_told_as_what_it_is(tmp_path: Path, cat
     shutil.rmtree(root)
     for n in range(6):
         append(root, n)
-    with pytest.raises(LogCorruptError, match="written anew"):
+    with pytest.raises(LogCorruptError, match="rewritten"):
         follow_table(str(root), uri, once=True)
-    assert rollback_import(uri).action == "plain again"
+    assert rollback_import(uri).action == "released"
     assert follow_table(str(root), uri, once=True).action == "imported"
 
 
@@ -217,5 +217,5 @@ def test_a_follower_keeps_its_lease_while_it_is_busy_and_looks_no_more_once_it_i
             session.run("UPDATE dl_leases SET expires_at = 1")
 
     with pytest.raises(CatalogBusyError, match="lost"):
-        follow_table(str(root), f"{catalog_uri}?table=copy", interval=0.01, tell=busy)
+        follow_table(str(root), f"{catalog_uri}?table=copy", interval=0.01, on_report=busy)
     assert looks == ["imported"]

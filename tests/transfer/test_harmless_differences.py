@@ -199,7 +199,7 @@ def test_a_sound_log_is_imported_and_verified(
     assert ids_of(DeltaTable(uri)) == [0, 1, 2]
     assert verify_table(uri, "full").ok
     with Catalog(catalog_uri) as catalog:
-        assert catalog.mirror.verify("t").findings == ()
+        assert catalog.mirror.verify("t").differences == ()
         assert catalog.log("t").commit_bytes(2) == before
 
 
@@ -227,5 +227,5 @@ def test_a_schema_that_really_differs_is_still_found(tmp_path: Path, catalog_uri
 
     checkpointed(root, change)
     with Catalog(catalog_uri) as catalog:
-        assert [f.detail for f in catalog.mirror.verify("t").findings][:1] == ["the metadata differs"]
+        assert [f.detail for f in catalog.mirror.verify("t").differences][:1] == ["the metadata differs"]
     assert not verify_table(uri).ok

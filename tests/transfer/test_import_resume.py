@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogBusyError, TableExistsError, TableMissingError
 from deltalakedb.failpoints import FailpointError
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
 from support.lake import files_below
 from support.processes import Child, arm
 from support.sources import change, contents, count, many_files

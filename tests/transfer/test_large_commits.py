@@ -26,7 +26,7 @@ from deltalakedb.mirror import outside
 from deltalakedb.protocol import codec
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
-from deltalakedb.transfer import changes, plan
+from deltalakedb.transfer.importing import plan
 from support.lake import ids, ids_of
 from support.sources import contents, count, many_files, plain_table
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_file, "LARGE", 1)
     monkeypatch.setattr(commit_file, "PIECE", 3)
-    monkeypatch.setattr(changes, "_PIECE", 3)
 
 
 def loaded(root: Path, uri: str, history: Any) -> dict[str, list[Any]]:
@@ -157,7 +156,7 @@ def test_damage_and_changed_bytes_of_a_large_commit_are_found(tmp_path: Path, ca
     assert import_table(str(root), uri).num_files == 40
     newest.write_bytes(whole)
     (found,) = verify_table(uri, "full").differences
-    assert (found.kind, found.version) == ("commit", 7)
+    assert (found.kind, found.version) == ("foreign", 7)
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
@@ -183,7 +182,7 @@ def test_large_commits_that_differ_are_judged_line_by_line(
 
     monkeypatch.setattr(LocalStore, "get", whole)
     with Catalog(catalog_uri) as catalog:
-        found = catalog.mirror.verify("t").findings
+        found = catalog.mirror.verify("t").differences
         assert [f.kind for f in found if f.version < 3] == ["damaged", "foreign", "damaged"]
         done = catalog.mirror.repair("t")
     assert (done.rewritten, [f.version for f in done.left]) == ((0, 2), [1])

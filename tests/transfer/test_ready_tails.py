@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb import Catalog, import_table, rollback_import, verify_table
-from deltalakedb.transfer import choosing, plan
-from deltalakedb.transfer.loader import LocalEngine
-from deltalakedb.transfer.tails import ready_tail
-from deltalakedb.transfer.windows import Encoders
+from deltalakedb.transfer.importing import loader, plan
+from deltalakedb.transfer.importing.encoding.tails import ready_tail
+from deltalakedb.transfer.importing.encoding.windows import Encoders
+from deltalakedb.transfer.importing.loader import LocalEngine
 from support.sources import contents, many_files, plain_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.transfer.engines import LoadTask
+    from deltalakedb.transfer.importing.engines import LoadTask
 
 
 class ReadyEngine(LocalEngine):
@@ -41,7 +41,7 @@ class ReadyEngine(LocalEngine):
 def loaded(root: Path, uri: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     ReadyEngine.made = 0
     with monkeypatch.context() as patched:
-        patched.setattr(choosing, "LocalEngine", engine)
+        patched.setattr(loader, "LocalEngine", engine)
         patched.setattr(plan, "COMMITS_PER_BATCH", 2)
         import_table(str(root), uri)
     assert verify_table(uri, "full").ok

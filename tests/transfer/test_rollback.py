@@ -96,10 +96,10 @@ def test_a_finished_import_becomes_a_plain_table_with_every_later_commit(
     expected = ids_of(DeltaTable(uri))
     before = files_below(root)
     would = rollback_import(uri, dry_run=True)
-    assert (would.action, would.version) == ("plain again", 10)
+    assert (would.action, would.version) == ("released", 10)
     assert DeltaTable(uri).version() == 10
     done = rollback_import(uri, verify="full")
-    assert (done.action, done.version) == ("plain again", 10)
+    assert (done.action, done.version) == ("released", 10)
     assert done.verification is not None
     assert done.verification.ok
     stock = deltalake.DeltaTable(root)
@@ -132,11 +132,11 @@ def test_a_table_that_was_never_imported_is_not_rolled_back(tmp_path: Path, cata
 def test_a_followed_copy_is_rolled_back_and_a_renamed_import_too(tmp_path: Path, catalog_uri: str) -> None:
     root = plain_table(tmp_path / "plain")
     follow_table(str(root), f"{catalog_uri}?table=copy", once=True)
-    assert rollback_import(f"{catalog_uri}?table=copy").action == "plain again"
+    assert rollback_import(f"{catalog_uri}?table=copy").action == "released"
     import_table(str(root), f"{catalog_uri}?table=t")
     with Catalog(catalog_uri) as catalog:
         catalog.rename_table("t", "u")
-    assert rollback_import(f"{catalog_uri}?table=u").action == "plain again"
+    assert rollback_import(f"{catalog_uri}?table=u").action == "released"
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

@@ -9,16 +9,15 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_status, import_table, verify_table, write_deltalake
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
-from deltalakedb.transfer import live
-from deltalakedb.transfer import verify as verify_module
-from deltalakedb.transfer.live import LiveFiles
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config, use_config
+from deltalakedb.transfer.verifying import verifier
+from deltalakedb.transfer.verifying.log_replay import LogReplay, digest_row
 from support.lake import every_type, ids
 from support.sources import change, count, many_files, plain_table
 
@@ -50,6 +49,8 @@ def test_every_level_is_content_with_a_table_that_went_on(root: Path, catalog_ur
         assert found.to_dict()["ok"] is True
     full = verify_table(uri, "full")
     assert (full.first_version, full.versions_checked, full.commits_checked) == (0, 11, 11)
+    commits = verify_table(uri, "commits")
+    assert (commits.ok, commits.versions_checked, commits.commits_checked) == (True, 11, 11)
 
 
 TAMPERED = {
@@ -113,9 +114,9 @@ def test_a_difference_is_shown_file_by_file(tmp_path: Path, catalog_uri: str) ->
     found = verify_table(uri, "digest")
     shown = {(d.kind, d.path, d.detail) for d in found.differences}
     assert shown == {
-        ("changed", "part-00010.parquet", "it differs in size"),
-        ("changed", "part-00011.parquet", "it differs in stats"),
-        ("missing", "part-00012.parquet", "the log has a file that the catalog does not"),
+        ("changed_file", "part-00010.parquet", "it differs in size"),
+        ("changed_file", "part-00011.parquet", "it differs in stats"),
+        ("missing_file", "part-00012.parquet", "the log has a file that the catalog does not"),
     }
     assert len(found.buckets) == 3
     assert (found.num_files, found.log_num_files) == (39, 40)
@@ -141,9 +142,9 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
     database = Database.open(parse_uri(uri))
     table_id = Catalog(catalog_uri).describe("t").table_id
     here = FileDigest()
-    here.add_rows(live.hashed(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
+    here.add_rows(digest_row(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
     asked = digests.table_digest(database, table_id, 1)
-    log = LiveFiles(FileTxnLogReader(root), 1, memory_bytes=1 << 30).digest()
+    log = LogReplay(FileTxnLogReader(root), 1, memory_bytes=1 << 30).digest()
     assert here.differing(asked) == here.differing(log) == []
     assert here.hex() == asked.hex() == log.hex()
     assert here.num_files == len(deltalake.DeltaTable(root).file_uris())
@@ -153,8 +154,8 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
 def test_a_log_that_does_not_fit_in_memory_is_read_in_passes(tmp_path: Path, catalog_uri: str) -> None:
     root = many_files(tmp_path / "many", commits=20)
     reader = FileTxnLogReader(root)
-    whole = LiveFiles(reader, 21, memory_bytes=1 << 30)
-    small = LiveFiles(reader, 21, memory_bytes=8_000)
+    whole = LogReplay(reader, 21, memory_bytes=1 << 30)
+    small = LogReplay(reader, 21, memory_bytes=8_000)
     assert (whole.passes(), small.passes() > 3) == (1, True)
     assert whole.digest().hex() == small.digest().hex()
     wanted = {a.path for a in reader.files(21)}
@@ -167,10 +168,10 @@ def test_full_in_many_passes_finds_the_same(
 ) -> None:
     uri = f"{catalog_uri}?table=t"
     import_table(str(root), uri)
-    monkeypatch.setattr(verify_module, "memory_bound", lambda: 9_000)
+    monkeypatch.setattr(verifier, "memory_bound", lambda: 9_000)
     assert verify_table(uri, "full").ok
     change(uri, "UPDATE dl_files SET add_version = add_version - 1 WHERE add_version = 6")
-    assert {d.kind for d in verify_table(uri, "full").differences} == {"changed"}
+    assert {d.kind for d in verify_table(uri, "full").differences} == {"changed_file"}
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
@@ -178,13 +179,13 @@ def test_a_load_that_differs_never_becomes_visible(
     root: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"{catalog_uri}?table=t"
-    whole = verify_module._digested
+    whole = verifier._digested
 
     def tampered(subject, level, log, findings):  # type: ignore[no-untyped-def]
         change(uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")
         return whole(subject, level, log, findings)
 
-    monkeypatch.setattr(verify_module, "_digested", tampered)
+    monkeypatch.setattr(verifier, "_digested", tampered)
     with pytest.raises(VerificationError) as caught:
         import_table(str(root), uri)
     assert "differs in size" in caught.value.message
@@ -205,7 +206,9 @@ def test_drift_of_the_log_is_told(root: Path, catalog_uri: str) -> None:
     file = root / "_delta_log" / f"{7:020}.json"
     data = file.read_bytes()
     file.write_bytes(data.replace(b'"numRecords"', b'"numrecords"').replace(b"numRecords", b"numrecords"))
-    assert {d.kind for d in verify_table(uri, "full").differences} >= {"commit", "changed"}
+    assert {d.kind for d in verify_table(uri, "full").differences} == {"foreign"}, "nothing is replayed then"
+    assert {d.kind for d in verify_table(uri, "digest").differences} == {"changed_file"}
+    assert [(d.kind, d.version) for d in verify_table(uri, "commits").differences] == [("foreign", 7)]
     file.write_bytes(data[:-30])
     assert [d.kind for d in verify_table(uri, "digest").differences] == ["log"]
     file.write_bytes(data)
@@ -260,6 +263,8 @@ def test_unknown_levels_are_named(root: Path, catalog_uri: str) -> None:
         verify_table(f"{catalog_uri}?table=t", "everything")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="some"):
         import_table(str(root), f"{catalog_uri}?table=t", verify="some")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="commits"):  # an import compares files at least
+        import_table(str(root), f"{catalog_uri}?table=t", verify="commits")
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])

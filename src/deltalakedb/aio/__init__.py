@@ -17,7 +17,10 @@ from deltalakedb.aio.streams import Batches, Stream
 from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableOptimizer, open_table
 from deltalakedb.table.drop_in import convert
 from deltalakedb.table.write import write as writer
-from deltalakedb.transfer import export, follow, importer, many, plan, rollback, status, verify
+from deltalakedb.transfer import following, rollback
+from deltalakedb.transfer.exporting import export
+from deltalakedb.transfer.importing import api, many, plan, report
+from deltalakedb.transfer.verifying import verifier
 
 __all__ = [
     "Batches",
@@ -47,11 +50,11 @@ __all__ = [
 write_deltalake = async_function_on_table(writer.write_deltalake, DeltaTable)
 convert_to_deltalake = async_function(convert.convert_to_deltalake)
 open_log = async_function(catalog.open_log, lambda log: TxnLog._of(log, None))
-follow_table = async_function(follow.follow_table)
-import_table = async_function(importer.import_table)
+follow_table = async_function(following.follow_table)
+import_table = async_function(api.import_table)
 import_tables = async_function(many.import_tables)
-import_status = async_function(status.import_status)
+import_status = async_function(report.import_status)
 plan_import = async_function(plan.plan_import)
 rollback_import = async_function(rollback.rollback_import)
-verify_table = async_function(verify.verify_table)
+verify_table = async_function(verifier.verify_table)
 export_table = async_function(export.export_table)

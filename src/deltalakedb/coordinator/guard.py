@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.mirror.commit_files import commit_file_state
-from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.drift import log_differences
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.outside import (
     ADOPT,
@@ -246,8 +246,7 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     require_data(database, table, store)
-    report = verify(database, name, storage_options=storage_options, replay=False)
-    foreign = [f for f in report.findings if f.kind == "foreign"]
+    foreign = [f for f in log_differences(database, table, store) if f.kind == "foreign"]
     if foreign:
         raise _both_sides(table, foreign[0].version)
     _acknowledge(database, table, store)

@@ -32,7 +32,7 @@ from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
 from deltalakedb.metastore.leases import leased, require
 from deltalakedb.mirror.commit_files import commit_file_state
-from deltalakedb.mirror.drift import verify
+from deltalakedb.mirror.drift import log_differences
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import read_foreign
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
@@ -436,23 +436,24 @@ def _waiting(
     database: Database, table: Table, storage_options: Mapping[str, str] | None
 ) -> tuple[list[int], list[int]]:
     """Versions of ours that are in the log and not noted so, and those after them that are not in it."""
-    report = verify(database, table.name, storage_options=storage_options, replay=False)
+    store = open_store(table.location, storage_options)
+    found = log_differences(database, registry.find(database, table.name), store)
     published = registry.find(database, table.name).published_version
-    foreign = [f.version for f in report.findings if f.kind == "foreign" and f.version <= published]
+    foreign = [f.version for f in found if f.kind == "foreign" and f.version <= published]
     if foreign:
         raise InvalidArgumentError(
             f"version {foreign[0]} was published by us and overwritten by somebody else",
             table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
-    if damaged := [f.version for f in report.findings if f.kind == "damaged"]:
+    if damaged := [f.version for f in found if f.kind in ("damaged", "commit")]:
         raise InvalidArgumentError(
             f"version {damaged[0]}, which we published, is damaged in the log",
             table=table.name,
             suggestion="put it back with `deltasql mirror repair` first",
         )
     waiting = outbox.waiting_versions(database, table.table_id)
-    store, there = open_store(table.location, storage_options), 0
+    there = 0
     while there < len(waiting) and commit_file_state(database, table, store, waiting[there]) == "ours":
         there += 1
     if there == len(waiting):

@@ -14,7 +14,7 @@ from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.metastore.leases import require
 from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
-from deltalakedb.mirror.drift import Finding, broken_checkpoints, judge, verify
+from deltalakedb.mirror.drift import Difference, broken_checkpoints, classify_commit_file, log_differences
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.rebase import repair_lease
 from deltalakedb.protocol.actions import CommitInfo
@@ -52,7 +52,7 @@ class Repaired:
     """
 
     rewritten: tuple[int, ...]
-    left: tuple[Finding, ...]
+    left: tuple[Difference, ...]
     dry_run: bool
     begins_at: int | None = None
     unfrozen: bool = False
@@ -88,16 +88,16 @@ def repair(
     registry.refuse_followed(table)
     if not create_folder:
         require_data(database, table, open_store(table.location, storage_options))
-    report = verify(database, name, storage_options=storage_options, replay=False)
-    broken = [f for f in report.findings if f.kind in ("missing", "damaged")]
-    left = [f for f in report.findings if f not in broken]
-    table = registry.find(database, name)
     store = open_store(table.location, storage_options)
+    found = log_differences(database, table, store)
+    broken = [f for f in found if f.kind in ("missing", "damaged")]
+    left = [f for f in found if f not in broken]
+    table = registry.find(database, name)
     # where somebody's commit stands in the place of ours, a new checkpoint would seal our side
     foreign = [f.version for f in left if f.kind == "foreign"]
     torn = {v: c for v, c in _torn(database, table, store).items() if not foreign or v < min(foreign)}
     pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
-    begin = _begins_at(database, table, store, report.findings, pruned)
+    begin = _begins_at(database, table, store, found, pruned)
     left += [
         replace(f, detail=f"{f.detail}; {_PRUNED}")
         for f in broken
@@ -133,7 +133,7 @@ def repair(
 def _torn(database: Database, table: Table, store: Store) -> dict[int, list[Checkpoint]]:
     """Versions whose checkpoints do not say what the catalog says, and what there is of those."""
     found: dict[int, list[Checkpoint]] = {}
-    for finding, checkpoint in broken_checkpoints(database, store, table):
+    for finding, checkpoint in broken_checkpoints(database, table, store):
         found.setdefault(finding.version, []).extend(() if checkpoint is None else (checkpoint,))
     return found
 
@@ -156,7 +156,7 @@ def _mend_checkpoints(
 
 
 def _begins_at(
-    database: Database, table: Table, store: Store, findings: Sequence[Finding], pruned: Collection[int]
+    database: Database, table: Table, store: Store, findings: Sequence[Difference], pruned: Collection[int]
 ) -> int | None:
     """The version at which readers can begin where commits are lost for good; None where none is needed."""
     if not any(f.kind == "missing" and f.version in pruned for f in findings):
@@ -168,20 +168,21 @@ def _begins_at(
     return begin if covered < begin else None
 
 
-def _put(database: Database, table: Table, store: Store, finding: Finding) -> Finding | None:
+def _put(database: Database, table: Table, store: Store, finding: Difference) -> Difference | None:
     """Write one commit file again; what somebody else put there in the meantime, which stays."""
     version, path = finding.version, commit_path(finding.version)
     data, row = commits.commit_bytes(database, table, version), commits.one(database, table, version)
-    timestamp = None if row is None else row.timestamp
-    if store.put_new(path, data, mtime_ms=timestamp):
+    if row is None:
+        return finding
+    if store.put_new(path, data, mtime_ms=row.timestamp):
         return None
     if commit_digest(store, path).sha256 == commits.digest(data):
         return None
     # seen again, as late as can be: a commit of somebody else is never overwritten
-    now = judge(database, table, store, version)
+    now = classify_commit_file(database, table.table_id, store, row)
     if finding.kind == "missing" or now.kind == "foreign":
         return replace(now, detail=f"{now.detail}; it came while the log was repaired")
-    store.put(path, data, mtime_ms=timestamp)
+    store.put(path, data, mtime_ms=row.timestamp)
     return None
 
 
@@ -190,7 +191,7 @@ def _unfreeze(database: Database, name: str, storage_options: Mapping[str, str] 
     table = registry.find(database, name)
     if table.state != "frozen":
         return False
-    if verify(database, name, storage_options=storage_options, replay=False).findings:
+    if log_differences(database, table, open_store(table.location, storage_options)):
         return False
     registry.unfreeze(database, table, "the log says what the catalog says again")
     return True

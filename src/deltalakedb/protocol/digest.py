@@ -7,14 +7,14 @@ the low bits of its path's hash choose.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["BUCKETS", "SEPARATOR", "STRETCH_SEPARATOR", "FileDigest", "bucket_of"]
+__all__ = ["BUCKETS", "SEPARATOR", "FileDigest", "bucket_of"]
 
 #: numpy's whole numbers
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -22,8 +22,6 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 BUCKETS: Final = 4096
 #: between the fields of a file; SQL spells it chr(31)
 SEPARATOR: Final = "\x1f"
-#: between the files of a stretch; SQL spells it chr(30)
-STRETCH_SEPARATOR: Final = "\x1e"
 
 
 def bucket_of(path_hash: int) -> int:
@@ -80,17 +78,10 @@ class FileDigest:
         self.first[bucket] += first
         self.second[bucket] += second
 
-    def merge(self, other: FileDigest) -> Self:
+    def merge(self, other: FileDigest) -> None:
         """Count another digest in."""
         for name in self.__slots__:
             getattr(self, name)[:] += getattr(other, name)
-        return self
-
-    def without(self, other: FileDigest) -> Self:
-        """Count another digest out."""
-        for name in self.__slots__:
-            getattr(self, name)[:] -= getattr(other, name)
-        return self
 
     @property
     def num_files(self) -> int:

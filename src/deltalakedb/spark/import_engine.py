@@ -26,14 +26,14 @@ from deltalakedb.protocol.replay import file_key
 from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.transfer.data_rows import RowDigest
-from deltalakedb.transfer.live import WINDOW, LiveFiles, hashed
-from deltalakedb.transfer.loader import TORN, LocalEngine, base_batch, receipt_of
-from deltalakedb.transfer.pace import Pace
-from deltalakedb.transfer.plan import base_checkpoint, tail_batches
-from deltalakedb.transfer.tails import ready_tail
-from deltalakedb.transfer.vectors import hashed_files
-from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.encoding.tails import ready_tail
+from deltalakedb.transfer.importing.encoding.vectors import hashed_files
+from deltalakedb.transfer.importing.encoding.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.engines import TornCheckpointError
+from deltalakedb.transfer.importing.loader import LocalEngine, Pace, base_batch, receipt_of
+from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.verifying.data_rows import RowDigest
+from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, digest_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.replay import FileKey
-    from deltalakedb.transfer.engines import LoadTask
-    from deltalakedb.transfer.plan import ImportPlan
-    from deltalakedb.transfer.tails import ReadyTail
-    from deltalakedb.transfer.windows import PreparedWindow
+    from deltalakedb.transfer.importing.encoding.tails import ReadyTail
+    from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
+    from deltalakedb.transfer.importing.engines import LoadTask
+    from deltalakedb.transfer.importing.plan import ImportPlan
     from deltalakedb.uri import Address
 
 logger = logging.getLogger(__name__)
@@ -92,8 +92,7 @@ class SparkEngine:
             try:
                 self._base(task)
             except LogCorruptError as error:
-                error.context[TORN] = plan.first_version
-                raise
+                raise TornCheckpointError.of(error, plan.first_version) from error
         # the rest, after the base
         if plan.tail_bytes < _LONG_TAIL:
             LocalEngine().load(task)
@@ -111,7 +110,7 @@ class SparkEngine:
         config = get_config().import_
         memory = config.memory_mb * 1024 * 1024
         try:
-            found = LiveFiles(reader, version, memory_bytes=memory).base(memory)
+            found = LogReplay(reader, version, memory_bytes=memory).base()
             if found is None or (checkpoint := found[0].checkpoint) is None:
                 return None
             scan, tail = CheckpointScan(reader.store, checkpoint), found[1]
@@ -120,9 +119,9 @@ class SparkEngine:
         if not self._always and scan.rows < config.batch_size:
             return None
         ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
-        job = _DigestJob(scan, tuple(ranges), WINDOW, frozenset(tail.touched))
+        job = _DigestJob(scan, tuple(ranges), WINDOW, frozenset(tail.files.keys() | tail.tombstones.keys()))
         made = FileDigest()
-        made.add_rows(hashed(add) for add in tail.live.values())
+        made.add_rows(digest_row(add) for add in tail.files.values())
         try:
             for part in run_tasks(self._spark, len(ranges), job.run, tick):
                 made.merge(part)
@@ -130,10 +129,6 @@ class SparkEngine:
             logger.info("the driver reads the log of %s: %s", reader.store.location, error.message)
             return None
         return made
-
-    def proof(self, version: int) -> None:  # noqa: ARG002
-        """None: the executors do not sum what they read."""
-        return
 
     def row_digest(self, location: str, version: int) -> RowDigest | None:
         """The digest of a plain table's rows, read by delta-spark and summed by executors.
@@ -294,7 +289,7 @@ class _DigestJob:
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
                 adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
-                made.add_rows(hashed(a) for a in adds)
+                made.add_rows(digest_row(a) for a in adds)
         yield made
 
 

@@ -1,1 +1,1 @@
-"""Moving tables in and out of a catalog."""
+"""Importing, following, verifying, exporting and rolling back: tables between plain Delta and the catalog."""

@@ -1,13 +1,13 @@
-"""Going back: an unfinished import is undone, a finished one becomes the plain Delta table it was."""
+"""Rolling back: an unfinished import is undone, a finished one becomes the plain Delta table it was."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
     InvalidArgumentError,
@@ -19,9 +19,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.transfer.holding import held
-from deltalakedb.transfer.verify import check_level, verify_table
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import get_config
+from deltalakedb.transfer.resources import location_lease
+from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
+from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.values import Table
-    from deltalakedb.transfer.findings import Level, VerifyReport
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,15 @@ class RollbackReport:
 
     Attributes:
         table: The table.
-        location: Where it lies; nothing there is changed.
-        action: ``undone`` (an unfinished import), ``partly undone``, or ``plain again`` (a finished one).
+        location: Its root; nothing there is changed.
+        action: ``undone`` (an unfinished import), ``partly undone``, or ``released`` (a finished one is a
+            plain Delta table again).
         version: The newest version of the plain table; None for an unfinished import.
         batches: Batches that were dropped.
-        batches_left: Batches that stay, to be gone on from.
+        batches_left: Batches that stay; the import goes on from there.
         num_files: File rows that were dropped.
         verification: How the log compared with the catalog before the table was forgotten.
-        dry_run: True where nothing was changed.
+        dry_run: True if nothing was changed.
         seconds: How long it took.
     """
 
@@ -74,7 +76,7 @@ def rollback_import(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> RollbackReport:
-    """Take an import back. Files of the table are never touched.
+    """Undo an import. Files of the table are never touched.
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
     commit that was made through the catalog in its log; it is refused while some are not published, while the
@@ -86,7 +88,7 @@ def rollback_import(
         keep_batches: Of an unfinished import, keep the first so many batches and drop the rest; the import
             goes on from there.
         verify: How thoroughly log and catalog are compared before a finished import is forgotten.
-        dry_run: Say what would happen, and change nothing.
+        dry_run: Report what would happen, and change nothing.
         storage_options: Options for the object store.
 
     Raises:
@@ -94,10 +96,10 @@ def rollback_import(
 
     Example:
         >>> rollback_import("deltasql://sqlite//lake/meta.db?table=sales.orders").action
-        'plain again'
+        'released'
     """
     began = time.perf_counter()
-    check_level(verify)
+    check_level(verify, FILE_LEVELS)
     address = parse_uri(uri)
     name = address.require_table()
     database = Database.open(address)
@@ -117,12 +119,7 @@ def rollback_import(
             )
         options = get_config().storage_options_for(table.location, storage_options)
         report = _forget(database, table, uri, verify, options, dry_run=dry_run)
-    return _timed(report, began)
-
-
-def _timed(report: RollbackReport, began: float) -> RollbackReport:
-    values = {f: getattr(report, f) for f in report.__slots__}
-    return RollbackReport(**{**values, "seconds": round(time.perf_counter() - began, 3)})
+    return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
 def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_run: bool) -> RollbackReport:
@@ -146,7 +143,7 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
         return report
     if row.deferred_indexes:
         database.leave_indexes()
-    with held(database, row.location) as lease:
+    with location_lease(database, row.location) as lease:
         if part:
             _undo_batches(database, row, keep, lease)
         else:
@@ -173,13 +170,13 @@ def _undo_batches(database: Database, row: ImportRow, keep: int, lease: Lease) -
 
 
 def refuse_unpublished(database: Database, table: Table) -> None:
-    """Refuse to let a table go whose log does not hold all of it, or that nobody could write to."""
+    """Refuse to release a table whose log does not hold all of it, or that is frozen or fenced."""
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
             table=table.name,
             version=table.head.version,
-            suggestion="settle that first: `deltasql mirror status` and `deltasql mirror resolve`",
+            suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
         )
     waiting = outbox.lag(database, table.table_id).versions
     if waiting or table.published_version < table.head.version:
@@ -188,7 +185,7 @@ def refuse_unpublished(database: Database, table: Table) -> None:
             "its _delta_log yet and would be lost",
             table=table.name,
             version=table.head.version,
-            suggestion="publish them with `deltasql mirror run` (after `deltasql mirror resume` where it is "
+            suggestion="publish them with `deltasql mirror run` (after `deltasql mirror resume` if it is "
             "paused), then try again",
         )
     refuse_fenced(database, table)
@@ -215,15 +212,15 @@ def _forget(
             f"the log is not what the catalog says: {checked.differences[0].detail}",
             table=table.name,
             version=table.head.version,
-            suggestion=f"others committed: {bring} brings that in, then roll back"
+            suggestion=f"other writers committed: import that with {bring}, then roll back"
             if ahead
-            else "`deltasql verify` shows all differences, `deltasql mirror repair` mends the log",
+            else "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log",
             report=checked,
         )
     report = RollbackReport(
         table.name,
         table.location,
-        "plain again",
+        "released",
         table.head.version,
         0,
         0,
@@ -233,13 +230,13 @@ def _forget(
     )
     if dry_run:
         return report
-    with held(database, table.location):
+    with location_lease(database, table.location):
         forget(database, table)
     return report
 
 
 def _refuse_native(database: Database, table: Table) -> None:
-    """Refuse to take back the import of a table that was created in the catalog: there is none."""
+    """Refuse to undo the import of a table that was created in the catalog."""
     if imports.of_table(database, table.table_id) is None:
         raise UnsupportedOperationError(
             "the table was created in this catalog and never imported: there is no import to roll back",
@@ -251,14 +248,14 @@ def _refuse_native(database: Database, table: Table) -> None:
 
 
 def forget(database: Database, table: Table) -> None:
-    """Drop a table whose head is published and still what was looked at, in one transaction."""
+    """Drop a table whose head is published and has not moved since, in one transaction."""
     row = imports.of_table(database, table.table_id)
     with database.write() as session:
         locked = registry.lock(session, [table.table_id]).get(table.table_id)
         frozen = locked is not None and locked.frozen and table.state != registry.FOLLOWING
         if locked is None or locked.table.head.version != table.head.version or frozen:
             raise UnsupportedOperationError(
-                "somebody wrote to the table in the meantime",
+                "another writer wrote to the table in the meantime",
                 table=table.name,
                 suggestion="stop its writers, then try again",
             )

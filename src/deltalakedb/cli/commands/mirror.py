@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.mirror.drift import DriftReport, Finding
+    from deltalakedb.mirror.drift import Difference
     from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
+    from deltalakedb.transfer.verifying.report import VerifyReport
 
 
 @click.group("mirror")
@@ -119,12 +120,14 @@ def _why(status: MirrorStatus) -> str:
 
 @command("verify", short_help="Compare log and catalog at every version.")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--no-replay", is_flag=True, help="Compare bytes only: faster, and blind to wrong checkpoints.")
+@click.option(
+    "--no-replay", is_flag=True, help="Compare commit files only: faster, blind to wrong checkpoints."
+)
 def verify(invocation: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
     """Compare log and catalog at every version: bytes, replay, checkpoints. Nothing is changed.
 
-    Without a table all are compared. Exit code 3 for drift, 5 if another writer's commit has the
-    version of ours.
+    This is `deltasql verify --level full`, and every checkpoint by itself. Without a table all are
+    compared. Exit code 3 for drift, 5 if another writer's commit has the version of ours.
 
     \b
     Examples:
@@ -135,34 +138,35 @@ def verify(invocation: Invocation, tables: tuple[str, ...], no_replay: bool) -> 
     with invocation.open_catalog(address) as catalog:
         names = names or [t.name for t in catalog.tables()]
         reports = [catalog.mirror.verify(name, replay=not no_replay) for name in names]
-    findings = [f for report in reports for f in report.findings]
+    findings = [f for report in reports for f in report.differences]
     invocation.output.result(
         {"ok": not findings, "tables": [r.to_dict() for r in reports]},
         lambda screen: _view_reports(screen, reports),
-        brief=[f"{r.table} {f.version} {f.kind}: {f.detail}" for r in reports for f in r.findings],
+        brief=[f"{r.table} {f.version} {f.kind}: {f.detail}" for r in reports for f in r.differences],
     )
     return code_of(findings)
 
 
-def _view_reports(screen: Screen, reports: Sequence[DriftReport]) -> None:
+def _view_reports(screen: Screen, reports: Sequence[VerifyReport]) -> None:
     for report in reports:
         versions = render.many(report.versions_checked, "version")
         if report.ok:
             screen.line(f"{report.table}: {versions}, the log is what the catalog says.")
             continue
-        screen.line(f"{report.table}: {versions}, {render.many(len(report.findings), 'finding')}", "bold red")
-        view_findings(screen, report.findings)
+        found = render.many(report.num_differences, "difference")
+        screen.line(f"{report.table}: {versions}, {found}", "bold red")
+        view_findings(screen, report.differences)
     if not reports:
         screen.line("The catalog holds no tables.")
 
 
-def view_findings(screen: Screen, findings: Sequence[Finding]) -> None:
+def view_findings(screen: Screen, findings: Sequence[Difference]) -> None:
     """Draw what is not as it should be."""
-    rows = [(str(f.version), f.kind, f.detail) for f in findings]
+    rows = [(str(f.version), f.kind, f"{f.path}: {f.detail}" if f.path else f.detail) for f in findings]
     screen.table(("VERSION", "KIND", "DETAIL"), rows, right=("VERSION",))
 
 
-def code_of(findings: Sequence[Finding]) -> ExitCode:
+def code_of(findings: Sequence[Difference]) -> ExitCode:
     """The exit code that findings end a command with."""
     if any(f.kind == "foreign" for f in findings):
         return ExitCode.FROZEN

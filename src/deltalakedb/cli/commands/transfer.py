@@ -13,28 +13,30 @@ from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import LEVEL, changing, command, engines, importing
 from deltalakedb.config import use_config
-from deltalakedb.transfer import status
-from deltalakedb.transfer.export import export_table
-from deltalakedb.transfer.follow import follow_table
-from deltalakedb.transfer.importer import import_table
-from deltalakedb.transfer.many import import_tables
-from deltalakedb.transfer.plan import plan_import
+from deltalakedb.transfer.exporting.export import export_table
+from deltalakedb.transfer.following import follow_table
+from deltalakedb.transfer.importing import report as import_reports
+from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.importing.many import import_tables
+from deltalakedb.transfer.importing.plan import plan_import
 from deltalakedb.transfer.rollback import rollback_import
-from deltalakedb.transfer.verify import verify_table
+from deltalakedb.transfer.verifying.report import LEVELS
+from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.choosing import EngineName
-    from deltalakedb.transfer.copying import DataMode
-    from deltalakedb.transfer.export import ExportHistory
-    from deltalakedb.transfer.findings import Level, VerifyReport
-    from deltalakedb.transfer.follow import FollowReport
-    from deltalakedb.transfer.many import ManyReport, TableOutcome
-    from deltalakedb.transfer.plan import History, ImportPlan
-    from deltalakedb.transfer.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.exporting.copying import DataMode
+    from deltalakedb.transfer.exporting.export import ExportHistory
+    from deltalakedb.transfer.following import FollowReport
+    from deltalakedb.transfer.importing.engines import EngineName
+    from deltalakedb.transfer.importing.many import ManyReport, TableOutcome
+    from deltalakedb.transfer.importing.options import History
+    from deltalakedb.transfer.importing.plan import ImportPlan
+    from deltalakedb.transfer.importing.report import ImportProgress, ImportReport
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 
 @command("import", importing, changing)
@@ -173,7 +175,7 @@ def _follow(
     if not once:
         invocation.output.note(f"Following {path}; Ctrl-C ends it.")
     with stop_on_signal() as stop:
-        return follow_table(path, uri, interval=interval, once=once, stop=stop, tell=tell, **first)
+        return follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=tell, **first)
 
 
 def _tell_last(invocation: Invocation, last: FollowReport) -> int:
@@ -377,7 +379,7 @@ def import_status(invocation: Invocation, table: str | None) -> None:
     """
     address = invocation.catalog_address() if table is None else invocation.table_address(table)
     with invocation.open_catalog(address.catalog):
-        found = status.import_status(address.to_uri(redact=False))
+        found = import_reports.import_status(address.to_uri(redact=False))
 
     def view(screen: Screen) -> None:
         if not found:
@@ -445,7 +447,7 @@ def rollback(invocation: Invocation, table: str, keep_batches: int | None, verif
             drops = render.many(report.batches, "batch").replace("batchs", "batches")
             what = (
                 f"make {report.table} a plain Delta table again"
-                if report.action == "plain again"
+                if report.action == "released"
                 else f"drop {drops} of the unfinished import of {report.table}"
             )
             invocation.confirm(f"Shall I {what}? Its files at {report.location} stay.")
@@ -453,7 +455,7 @@ def rollback(invocation: Invocation, table: str, keep_batches: int | None, verif
 
     def view(screen: Screen) -> None:
         would = "would be" if dry_run else "is"
-        if report.action == "plain again":
+        if report.action == "released":
             screen.line(f"{report.table} {would} a plain Delta table again, version {report.version}.")
         else:
             screen.line(f"The unfinished import of {report.table} {would} {report.action}.")
@@ -559,7 +561,9 @@ def export(
 
 @command("verify", engines)
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--level", type=LEVEL, default="digest", show_default=True, help="How thorough to be.")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="digest", show_default=True, help="How thorough to be."
+)
 def verify(
     invocation: Invocation,
     tables: tuple[str, ...],
@@ -570,10 +574,11 @@ def verify(
 ) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
-    Levels: counts (files, bytes, metadata), digest (every live file), full (every field at every version,
-    and the bytes of every commit), data (the rows, through the catalog and by stock deltalake). Without a
-    table all are compared. Exit code 3 if they differ. With --engine spark the log's digest is
-    made by a Spark job, and the plain table's rows are read by delta-spark; what differs is looked at here.
+    Levels: commits (the bytes of every commit file), counts (files, bytes, metadata), digest (every live
+    file), full (every field at every version, and the bytes of every commit), data (full, and the rows,
+    through the catalog and by stock deltalake). Without a table all are compared. Exit code 3 if they differ.
+    With --engine spark a Spark job makes the log's digest, and delta-spark reads the plain table's rows; what
+    differs is compared here.
 
     \b
     Examples:

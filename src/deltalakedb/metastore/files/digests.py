@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,66 +22,10 @@ if TYPE_CHECKING:
 PAGE = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Files that follow each other.
-
-    Attributes:
-        begin: The first sequence number.
-        end: The one after the last.
-        files: How many of them were live.
-        md5: Of their texts in order, as `protocol.digest` spells them, with a separator in between.
-    """
-
-    begin: int
-    end: int
-    files: int
-    md5: str
-
-
-def holds(db: SessionSource, table_id: int, version: int, stretch: Stretch) -> bool:
-    """Whether the files of a stretch that lived at a version are those."""
-    first = table_id << FILE_ID_BITS
-    bounds = first + stretch.begin - 1, first + stretch.end
-    row = db.row(db.sql("files", "stretch"), (*bounds, *bounds, version, version))
-    files, found = row if row is not None else (0, b"")
-    if not db.dialect.hashes:
-        found = hashlib.md5(found or b"", usedforsecurity=False).hexdigest()
-    return (int(files), found) == (stretch.files, stretch.md5)
-
-
-def changed_digest(
-    db: SessionSource, table_id: int, base: FileDigest, first_version: int, version: int, next_seq: int
-) -> FileDigest:
-    """The digest of the files that live at a version, by what became of those of an earlier one.
-
-    Args:
-        db: The catalog, or a session on it.
-        table_id: The table.
-        base: The digest of the files that lived at the earlier version.
-        first_version: That version.
-        version: The version.
-        next_seq: The first sequence number after their files.
-    """
-    params = table_id, first_version, version, first_version
-    closed = db.rows(db.sql("files", "closed between"), params)
-    gone = FileDigest()
-    gone.add_rows(closed)
-    later = table_digest(db, table_id, version, since=next_seq)
-    return FileDigest().merge(base).without(gone).merge(later)
-
-
-def table_digest(db: SessionSource, table_id: int, version: int, *, since: int = 0) -> FileDigest:
-    """The digest of the files that live at a version; the table need not be visible yet.
-
-    Args:
-        db: The catalog, or a session on it.
-        table_id: The table.
-        version: The version.
-        since: The first sequence number to look at.
-    """
+def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
+    """The digest of the files that live at a version; the table need not be visible yet."""
     made = FileDigest()
-    after, last = (table_id << FILE_ID_BITS) + since - 1, (table_id + 1) << FILE_ID_BITS
+    after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
     if db.dialect.hashes:
         for row in db.rows(db.sql("files", "bucket digests"), (after, last, version, version)):
             made.add_sums(*(int(v) for v in row))

@@ -95,25 +95,6 @@ FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
 WHERE f.file_id > ? AND f.file_id < ? AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
 ORDER BY f.file_id LIMIT ?;
 
--- name: stretch
--- the files of some ids, told twice, that live at a version: how many, and their texts of the digest as one, in the
--- order of the ids; engines that hash tell the digest of it
-SELECT count(*), CAST(group_concat(text, char(30)) AS BLOB)
-FROM (
-  SELECT f.path || char(31) || f.dv_id || char(31) || f.size || char(31) || f.modification_time || char(31)
-         || j.partition_values || char(31) || coalesce(j.stats, '') AS text
-  FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
-  WHERE f.file_id > ? AND f.file_id < ? AND j.file_id > ? AND j.file_id < ?
-    AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
-  ORDER BY f.file_id
-);
-
--- name: closed between
--- files that lived at a version and were removed or replaced up to a later one, as a digest wants them
-SELECT f.path_hash, f.path, f.dv_id, f.size, f.modification_time, j.partition_values, coalesce(j.stats, '')
-FROM dl_files f JOIN dl_file_json j ON j.file_id = f.file_id
-WHERE f.table_id = ? AND f.remove_version > ? AND f.remove_version <= ? AND f.add_version <= ?;
-
 -- name: bucket digests
 -- the digest of the files that live at a version, summed by bucket; the fields and their order are those of protocol/digest.py
 -- only: postgres

@@ -31,21 +31,6 @@ SELECT f.path, f.size, f.modification_time, f.data_change, f.stats, f.partition_
   f.base_row_id, f.default_row_commit_version, f.clustering_provider, f.add_extra
 FROM dl_files f WHERE f.file_id IN (??);
 
--- name: stretch
-SELECT count(*), md5(coalesce(string_agg(text, chr(30) ORDER BY file_id), ''))
-FROM (
-  SELECT f.file_id, f.path || chr(31) || f.dv_id || chr(31) || f.size || chr(31) || f.modification_time || chr(31)
-         || f.partition_values || chr(31) || coalesce(f.stats, '') AS text
-  FROM dl_files f
-  WHERE f.file_id > ? AND f.file_id < ? AND f.file_id > ? AND f.file_id < ?
-    AND f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)
-) files;
-
--- name: closed between
-SELECT f.path_hash, f.path, f.dv_id, f.size, f.modification_time, f.partition_values, coalesce(f.stats, '')
-FROM dl_files f
-WHERE f.table_id = ? AND f.remove_version > ? AND f.remove_version <= ? AND f.add_version <= ?;
-
 -- name: bucket digests
 -- only: duckdb
 SELECT bucket, count(*), sum(size)::BIGINT, sum(('0x' || substr(digest, 1, 8))::BIGINT)::BIGINT,

@@ -1,4 +1,4 @@
-"""The plan of an import: which versions, from which checkpoint, in which batches, and what it will take."""
+"""The plan of an import: which versions, from which checkpoint, in which batches, and an estimate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
-from deltalakedb.config import get_config
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
 from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
@@ -25,19 +24,21 @@ from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.table.places import normal_location
-from deltalakedb.transfer.live import LiveFiles
-from deltalakedb.transfer.memory import memory_bound
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import get_config
+from deltalakedb.transfer.importing.engines import EngineOptions
+from deltalakedb.transfer.importing.options import ImportOptions, import_target
+from deltalakedb.transfer.resources import memory_bound
+from deltalakedb.transfer.verifying.log_replay import LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from deltalakedb.address import Address
     from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.transfer.choosing import EngineName
-    from deltalakedb.uri import Address
+    from deltalakedb.storage.store import Store
+    from deltalakedb.transfer.importing.engines import EngineName
+    from deltalakedb.transfer.importing.options import History
 
-History: TypeAlias = Literal["auto", "checkpoint", "full"]
 Base: TypeAlias = Literal["none", "checkpoint", "state"]
 
 #: a tail batch ends with the commit that passes one of these
@@ -72,7 +73,7 @@ _COST = {
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
-#: fields of a plan that are lists where it is plain data
+#: fields that are lists in plain data
 _LISTS = ("checkpoint", "passed_over", "stamps")
 
 
@@ -88,21 +89,21 @@ class ImportPlan:
         num_versions: How many versions it will hold.
         history: ``full`` or ``checkpoint``, as it was decided.
         base: Where the first version comes from: a ``checkpoint``, the replayed ``state``, or ``none``,
-            where it is version 0 and its commit is all there is.
+            if it is version 0 and its commit is all there is.
         checkpoint: The checkpoint's files.
         base_rows: Rows of the checkpoint, those of other actions too.
         batch_size: Rows of the checkpoint in one batch.
         num_batches: Batches, the tail's among them.
         tail_bytes: Bytes of the commits that will be replayed.
         num_files: Live files; an estimate unless ``exact``.
-        size_bytes: Their bytes; None where they were not counted.
+        size_bytes: Their bytes; None if they were not counted.
         exact: Whether the two before were counted.
         seconds: An estimate of the time it takes.
         memory_bytes: An estimate of the memory it takes.
         database_bytes: An estimate of how much larger the database will be.
-        passed_over: Checkpoints that cannot be read and were passed over for an older one.
+        passed_over: Checkpoints that cannot be read and were skipped for an older one.
         engine: Who loads it: ``local``, or ``spark``.
-        note: What is to be said about the choice.
+        note: A remark on that choice, or on an earlier import.
         stamps: Size and time of each of the checkpoint's files, by which one that was written again shows.
     """
 
@@ -135,8 +136,8 @@ class ImportPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan from what ``to_dict`` gave."""
-        return cls(**{**data, **{name: tuple(data.get(name, ())) for name in _LISTS}})
+        """The plan from what ``to_dict`` returned."""
+        return cls(**{**data, **{name: tuple(data[name]) for name in _LISTS}})
 
 
 def plan_import(
@@ -151,7 +152,7 @@ def plan_import(
     remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ImportPlan:
-    """Look at a table's log and say what an import would do. Nothing is changed, no catalog is created.
+    """Read a table's log and report what an import would do. Nothing is changed, no catalog is created.
 
     Args:
         path: The table's root.
@@ -172,27 +173,35 @@ def plan_import(
         >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
         12
     """
-    from deltalakedb.transfer.choosing import EngineWish  # its engines know plans
+    options = ImportOptions(
+        history=history,
+        batch_size=batch_size,
+        engine=EngineOptions(engine, spark, master, remote),
+        storage_options=storage_options,
+    )
+    return plan_with(path, uri, options)
 
-    wish = EngineWish(engine, spark, master, remote)
-    address, location = target_of(path, uri)
-    wish.check()
-    reader = FileTxnLogReader(location, get_config().storage_options_for(location, storage_options))
-    made = make_plan(reader, address, location, history=history, batch_size=batch_size)
+
+def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
+    """`plan_import` with its options as one value."""
+    address, location = import_target(path, uri)
+    options.engine.check()
+    reader = FileTxnLogReader(location, options.storage_for(location))
+    made = make_plan(reader, address, location, options)
     before = _before(Database.open(address), made.table, location)
-    choice = wish.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
+    choice = options.engine.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
     notes = "; ".join(note for note in (before, choice.note) if note)
     made = replace(made, engine=choice.name, note=notes or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
         return made
-    files = LiveFiles(reader, made.version, memory_bytes=memory_bound())
+    log = LogReplay(reader, made.version, memory_bytes=memory_bound())
     allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
-    count, size = files.placed_counts(allowed)
+    count, size = log.counts_within(allowed)
     return replace(made, num_files=count, size_bytes=size, exact=True)
 
 
 def _before(database: Database, name: str, location: str) -> str | None:
-    """What the catalog has of the table already; an error where name or location are another's."""
+    """What the catalog has of the table already; an error if another table has the name or location."""
     try:
         table = registry.find(database, name)
     except CatalogNotFoundError:
@@ -200,41 +209,17 @@ def _before(database: Database, name: str, location: str) -> str | None:
     except TableMissingError:
         registry.refuse_taken(database, name, location)
         begun = imports.find_open(database, name, location) is not None
-        return "an import was begun and is not finished: it would go on with that" if begun else None
+        return "an import was begun and is not finished: it would be resumed" if begun else None
     registry.refuse_elsewhere(table, location)
-    return f"it was imported before, and is at version {table.head.version}; --catch-up brings the rest"
-
-
-def target_of(path: str, uri: str) -> tuple[Address, str]:
-    """The address that an import goes to, and the location it comes from, both checked."""
-    address = parse_uri(uri)
-    address.require_table()
-    location = normal_location(path)
-    if address.location and normal_location(address.location) != location:
-        raise InvalidArgumentError(
-            f"the address says location={address.location}, but the table lies at {location}",
-            table=address.table,
-            suggestion="leave location= out of the address",
-        )
-    return address, location
-
-
-def checked_rate(rate_limit: int | None) -> int:
-    """A rate limit that was given, or that of the settings; 0 is none."""
-    limit = get_config().import_.rate_limit if rate_limit is None else rate_limit
-    if limit < 0:
-        raise InvalidArgumentError(f"rate_limit must be 0 or more, not {limit}")
-    return limit
+    return f"it was imported before, and is at version {table.head.version}; --catch-up imports the rest"
 
 
 def make_plan(
     reader: FileTxnLogReader,
     address: Address,
     location: str,
-    *,
-    history: History = "auto",
-    batch_size: int | None = None,
-    torn: Collection[int] = (),
+    options: ImportOptions,
+    skipped: Collection[int] = (),
 ) -> ImportPlan:
     """The plan for a log as it is now.
 
@@ -242,66 +227,47 @@ def make_plan(
         reader: The log.
         address: Where the table goes; its engine decides the estimates.
         location: The table's root.
-        history: Which versions.
-        batch_size: Rows in one batch; by default as the settings say.
-        torn: Versions whose checkpoints turned out to be unreadable.
+        options: What the caller asked for.
+        skipped: Versions whose checkpoints turned out to be unreadable.
     """
-    if history not in ("auto", "checkpoint", "full"):
-        raise InvalidArgumentError(f"unknown history {history!r}", suggestion="use auto, checkpoint or full")
-    if batch_size is not None and batch_size < 1:
-        raise InvalidArgumentError(f"batch_size must be 1 or more, not {batch_size}")
-    newest = reader.snapshot()  # a gap, a missing log and an unknown feature show here
-    check_readable(newest.protocol, table=address.table)
-    _check_partitions(newest, address.table)
-    _check_mapping(newest, address.table)
+    _check_options(options)
+    newest = reader.snapshot()  # raises for a gap, a missing log and an unknown feature
+    _check_importable(newest, address.table)
     listing = list_log(reader.store)
-    passed = set(torn)
-    base: Base
-    config = get_config().import_
-    asked = history
+    history: History = options.history
     if history == "auto":
-        history = "full" if len(listing.commits) <= config.history_limit else "checkpoint"
-    while True:
-        usable = _without(listing, passed)
-        first = _first(usable, newest.version, history)
-        checkpoint = next(iter(usable.checkpoints.get(first, ())), None)
-        if checkpoint is None or is_complete(reader.store, checkpoint):
-            break
-        passed.add(first)
-    if first == 0 and 0 in usable.commits:
-        base, checkpoint = "none", None
+        limit = get_config().import_.history_limit
+        history = "full" if len(listing.commits) <= limit else "checkpoint"
+    first, checkpoint, torn = _choose_base(reader.store, listing, newest.version, history, skipped)
+    if first == 0 and checkpoint is None and 0 in listing.commits:
+        base: Base = "none"
     else:
         base = "state" if checkpoint is None else "checkpoint"
-    rows = raw_bytes = largest = widest = 0
+    rows, raw_bytes, widest = 0, 0, 0
     if checkpoint is not None:
         scan = CheckpointScan(reader.store, checkpoint)
         rows, raw_bytes, widest = scan.rows, scan.raw_bytes, scan.widest
-        # a file of one row group is held in memory as it was compressed
-        largest = max(meta.size for meta in checkpoint.files)
-    size = min(
-        batch_size or config.batch_size, max(1_000, config.memory_mb * 1024 * 1024 // 3 // _MEMORY_PER_ROW)
-    )
-    per_row = _MEMORY_PER_ROW
-    if widest > _WIDE:
-        per_row = widest * _MEMORY_PER_BYTE
-        size = max(1, min(size, config.memory_mb * 1024 * 1024 // 3 // per_row))
+    per_row = widest * _MEMORY_PER_BYTE if widest > _WIDE else _MEMORY_PER_ROW
+    size = _batch_size(options.batch_size, per_row)
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
-    tails = sum(1 for _ in tail_batches(listing, tail))
     files = rows + tail_bytes // _JSON_PER_ACTION
     cost = _COST[address.engine]
+    # a file of one row group is held in memory as it was compressed
+    largest = 0 if checkpoint is None else max(meta.size for meta in checkpoint.files)
     return ImportPlan(
         table=address.table or "",
         location=location,
         version=newest.version,
         first_version=first,
         num_versions=newest.version - first + 1,
-        history=history if asked == "auto" else asked,
+        history=history,
         base=base,
         checkpoint=() if checkpoint is None else tuple(m.path for m in checkpoint.files),
         base_rows=rows,
         batch_size=size,
-        num_batches=(0 if base == "none" else 1 + ceil(rows / size)) + tails,
+        num_batches=(0 if base == "none" else 1 + ceil(rows / size))
+        + sum(1 for _ in tail_batches(listing, tail)),
         tail_bytes=tail_bytes,
         num_files=files,
         size_bytes=None,
@@ -310,20 +276,59 @@ def make_plan(
         memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * per_row + largest,
         # a commit's bytes are kept as they are, and become rows
         database_bytes=int(files * cost.bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte) + tail_bytes,
-        passed_over=tuple(sorted(passed)),
+        passed_over=tuple(sorted(torn)),
         stamps=() if checkpoint is None else stamps_of(checkpoint),
     )
 
 
+def _check_options(options: ImportOptions) -> None:
+    if options.history not in ("auto", "checkpoint", "full"):
+        raise InvalidArgumentError(
+            f"unknown history {options.history!r}", suggestion="use auto, checkpoint or full"
+        )
+    if options.batch_size is not None and options.batch_size < 1:
+        raise InvalidArgumentError(f"batch_size must be 1 or more, not {options.batch_size}")
+
+
+def _check_importable(snapshot: Snapshot, table: str | None) -> None:
+    check_readable(snapshot.protocol, table=table)
+    _check_partitions(snapshot, table)
+    _check_mapping(snapshot, table)
+
+
+def _choose_base(
+    store: Store, listing: LogListing, newest: int, history: str, skipped: Collection[int]
+) -> tuple[int, Checkpoint | None, set[int]]:
+    """The first version, its checkpoint if it begins with one, and torn checkpoints that were skipped."""
+    torn = set(skipped)
+    while True:
+        usable = _without(listing, torn)
+        first = _first(usable, newest, history)
+        if first == 0 and 0 in usable.commits:
+            return first, None, torn
+        checkpoint = next(iter(usable.checkpoints.get(first, ())), None)
+        if checkpoint is None or is_complete(store, checkpoint):
+            return first, checkpoint, torn
+        torn.add(first)
+
+
+def _batch_size(asked: int | None, per_row: int) -> int:
+    """Rows in a batch: as asked for, and no more than a third of the memory holds."""
+    config = get_config().import_
+    third = config.memory_mb * 1024 * 1024 // 3
+    size = min(asked or config.batch_size, max(1_000, third // _MEMORY_PER_ROW))
+    return size if per_row == _MEMORY_PER_ROW else max(1, min(size, third // per_row))
+
+
 def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
-    """Refuse a table whose files nobody could tell the partitions of."""
+    """Refuse a table whose schema lacks partition columns."""
     names = {field.name for field in parse_schema(snapshot.metadata.schema_string).fields}
     if lost := [name for name in snapshot.metadata.partition_columns if name not in names]:
         raise LogCorruptError(
             f"the schema lacks the partition columns {', '.join(lost)}",
             table=table,
             version=snapshot.version,
-            suggestion="have the writer of the table mend its metadata",
+            suggestion="have the writer of the table correct its metadata",
         )
 
 
@@ -339,7 +344,7 @@ def _check_mapping(snapshot: Snapshot, table: str | None) -> None:
             f"and the mode of column mapping ({mode!r}): readers do not agree which one holds",
             table=table,
             version=snapshot.version,
-            suggestion="have the writer of the table mend its protocol, or write it anew without mapping",
+            suggestion="have the writer of the table correct its protocol, or write it again without mapping",
         )
 
 
@@ -354,7 +359,7 @@ def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
                 version=version,
                 suggestion="import again: the log has changed",
             )
-        if is_large(meta):  # one that is read line by line stands alone
+        if is_large(meta):  # one that is read line by line is a batch of its own
             if begin < version:
                 yield range(begin, version)
             yield range(version, version + 1)
@@ -381,7 +386,7 @@ def base_checkpoint(listing: LogListing, plan: ImportPlan) -> Checkpoint:
 
 
 def stamps_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """By what a checkpoint that was written again can be told from the one before."""
+    """Size and time of a checkpoint's files: they differ if it was written again."""
     return tuple(f"{meta.size}@{meta.modified_ms}" for meta in checkpoint.files)
 
 
@@ -399,7 +404,7 @@ def _first(listing: LogListing, newest: int, history: str) -> int:
             ):
                 return plan.base
             break
-    listing.plan(newest)  # a gap is told as what it is
+    listing.plan(newest)  # raises for a gap
     first = newest
     while listing.has(first - 1) and first in listing.commits:
         first -= 1

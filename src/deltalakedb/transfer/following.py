@@ -1,4 +1,4 @@
-"""Following: a read-only copy in SQL of a table that others own, kept in step with its log."""
+"""Following: a read-only copy in SQL of a table that others write, kept in step with its log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.config import get_config
 from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -24,18 +23,19 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports, leases, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
-from deltalakedb.transfer.holding import held
-from deltalakedb.transfer.plan import checked_rate, target_of
-from deltalakedb.transfer.verify import check_level
+from deltalakedb.transfer.importing.api import import_new
+from deltalakedb.transfer.importing.engines import EngineOptions
+from deltalakedb.transfer.importing.options import ImportOptions, import_target
+from deltalakedb.transfer.resources import location_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.metastore.values import Table
-    from deltalakedb.transfer.choosing import EngineName
-    from deltalakedb.transfer.findings import Level
-    from deltalakedb.transfer.plan import History
-    from deltalakedb.transfer.report import ImportProgress
+    from deltalakedb.transfer.importing.engines import EngineName
+    from deltalakedb.transfer.importing.options import History
+    from deltalakedb.transfer.importing.report import ImportProgress
+    from deltalakedb.transfer.verifying.report import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class FollowReport:
         table: The copy's name.
         location: The table that is followed.
         version: The newest version of the copy.
-        source_version: The newest version of the log when it was looked at.
+        source_version: The newest version of the log at that time.
         brought: Versions that this look brought in.
-        seconds_behind: How long the copy had been behind: from the oldest version that it lacked to now.
+        seconds_behind: Age of the oldest version that the copy lacked.
         action: ``imported`` for a copy that was made now, ``caught up`` or ``unchanged``.
         error: Why the log could not be reached this time; the next look tries again.
     """
@@ -88,38 +88,38 @@ def follow_table(
     remote: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
-    tell: Callable[[FollowReport], None] | None = None,
+    on_report: Callable[[FollowReport], None] | None = None,
     progress: Callable[[ImportProgress], None] | None = None,
 ) -> FollowReport:
-    """Keep a read-only copy of a table that others own: its metadata in SQL, its files untouched.
+    """Keep a read-only copy of a table that others write: its metadata in SQL, its files untouched.
 
-    The first call imports the table; from then on every look brings in the commits that were made since.
-    Writes through the copy are refused with ``TableFollowedError``. Killed at any time, it goes on where it
-    was. ``rollback_import`` forgets the copy.
+    The first call imports the table; from then on every look at the log imports the new commits. Writes
+    through the copy are refused with ``TableFollowedError``. It can be killed at any time: the next call goes
+    on from there. ``rollback_import`` forgets the copy.
 
     Args:
         path: The table's root.
         uri: The ``deltasql://`` address of the copy.
         interval: Seconds between two looks at the log.
-        once: Look once and return, as cron likes it; otherwise until ``stop`` is set.
+        once: Look once and return, as for cron; otherwise until ``stop`` is set.
         history: As in ``import_table``, for the first call.
         verify: As in ``import_table``, for the first call.
         batch_size: As in ``import_table``, for the first call.
         rate_limit: As in ``import_table``, for the first call.
-        engine: As in ``import_table``, for the first call; later commits are brought in by this process.
+        engine: As in ``import_table``, for the first call; this process imports later commits.
         spark: As in ``import_table``.
         master: As in ``import_table``.
         remote: As in ``import_table``.
         storage_options: Options for the object store.
         stop: Ends the following when it is set.
-        tell: Called after every look.
+        on_report: Called after every look.
         progress: Called while the table is imported.
 
     Returns:
         What the last look found.
 
     Raises:
-        TableExistsError: The name or the location belongs to a table of the catalog that is no copy.
+        TableExistsError: The name or the location belongs to a table of the catalog that is not a copy.
         LogGapError: The log was cleaned up beyond the copy.
         LogCorruptError: The log is not the one that was followed.
         CatalogBusyError: Another process follows the table.
@@ -128,51 +128,37 @@ def follow_table(
         >>> follow_table("s3://theirs/orders", "deltasql://sqlite//lake/meta.db?table=orders", once=True).lag
         0
     """
-    address, location = target_of(path, uri)
-    check_level(verify)
+    address, location = import_target(path, uri)
     if not 0 < interval < float("inf"):
         raise InvalidArgumentError(f"interval must be a number of seconds above 0, not {interval}")
-    from deltalakedb.transfer.choosing import EngineWish  # Arrow's functions cost time to import
-
-    wish, limit = EngineWish(engine, spark, master, remote), checked_rate(rate_limit)
-    options = get_config().storage_options_for(location, storage_options)
+    options = ImportOptions(
+        history,
+        verify,
+        batch_size,
+        rate_limit,
+        EngineOptions(engine, spark, master, remote),
+        storage_options,
+        progress,
+        following=True,
+    )
+    storage = options.storage_for(location)
     database, name = Database.open(address), address.table or ""
-    made = False
+    imported = False
     try:
         table = registry.find(database, name)
     except TableMissingError:
-        reader = FileTxnLogReader(location, options)
-        reader.versions()  # what is not there leaves no empty catalog behind
-        wish.check()
-        database.ensure()
-        # Arrow's functions cost time to import
-        from deltalakedb.transfer.pipeline import Pipeline
-
-        Pipeline(
-            database,
-            address,
-            location,
-            reader,
-            history=history,
-            level=verify,
-            batch_size=batch_size,
-            rate_limit=limit,
-            progress=progress,
-            wish=wish,
-            following=True,
-            options=options,
-        ).whole()
-        made, table = True, registry.find(database, name)
+        import_new(database, address, location, options)
+        imported, table = True, registry.find(database, name)
     _refuse_others(table, location)
     end = stop or threading.Event()
-    with held(database, table.location) as lease:
+    with location_lease(database, table.location) as lease:
         while True:
             with database.read() as session:
                 leases.require(session, lease, work="following", table=name)
-            report = _look(database, name, options, made=made)
-            made = False
-            if tell is not None:
-                tell(report)
+            report = _look(database, name, storage, imported=imported)
+            imported = False
+            if on_report is not None:
+                on_report(report)
             if once or end.wait(interval):
                 return report
 
@@ -188,17 +174,19 @@ def _refuse_others(table: Table, location: str) -> None:
         )
 
 
-def _look(database: Database, name: str, options: Mapping[str, str] | None, *, made: bool) -> FollowReport:
-    """Bring in what the log has beyond the copy, and note how far it is."""
+def _look(
+    database: Database, name: str, options: Mapping[str, str] | None, *, imported: bool
+) -> FollowReport:
+    """Import what the log has beyond the copy, and record how far it is."""
     table = registry.find(database, name)
     reader = FileTxnLogReader(table.location, options)
     try:
         newest = reader.latest_version()
         behind = _seconds_behind(reader, table)
-        brought = _bring(database, table, reader, newest, options)
+        brought = _catch_up(database, table, reader, newest, options)
         newest = max(newest, reader.latest_version())
     except StorageUnavailableError as error:
-        # a store that is away for a while is what a follower sits out
+        # a follower waits until the store is back
         return FollowReport(
             name, table.location, table.head.version, table.head.version, 0, 0.0, "unchanged", error.message
         )
@@ -207,7 +195,7 @@ def _look(database: Database, name: str, options: Mapping[str, str] | None, *, m
         imports.note_follower(database, row, newest)
     version = registry.find(database, name).head.version
     telemetry.emit("follow_lag_versions", max(0, newest - version), table=name)
-    action = "imported" if made else "caught up" if brought else "unchanged"
+    action = "imported" if imported else "caught up" if brought else "unchanged"
     return FollowReport(name, table.location, version, newest, brought, behind, action)
 
 
@@ -218,7 +206,7 @@ def _seconds_behind(reader: FileTxnLogReader, table: Table) -> float:
     return round(max(0.0, time.time() - reader.timestamp_of(missing) / 1000), 3)
 
 
-def _bring(
+def _catch_up(
     database: Database,
     table: Table,
     reader: FileTxnLogReader,
@@ -226,10 +214,10 @@ def _bring(
     options: Mapping[str, str] | None,
 ) -> int:
     head = table.head.version
-    again = f"`deltasql rollback {table.name}` forgets the copy; follow the table anew"
+    again = f"`deltasql rollback {table.name}` forgets the copy; then follow the table again"
     if newest < head or outside.is_rewritten(database, table, reader.store):
         raise LogCorruptError(
-            f"the log at {table.location} is not the one that was followed: it was written anew",
+            f"the log at {table.location} is not the one that was followed: it was rewritten",
             table=table.name,
             version=head,
             suggestion=again,

@@ -1,4 +1,4 @@
-"""Commits made ready as columns: what can be told of them without the catalog, by whoever parses them."""
+"""Batches of commits encoded as columns, as far as that needs no catalog: here or on an executor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.replay import file_key
 from deltalakedb.protocol.rules import check_one_vector, check_places
-from deltalakedb.transfer.changes import STATE
-from deltalakedb.transfer.vectors import PlainFiles
-from deltalakedb.transfer.windows import block_of
+from deltalakedb.transfer.importing.encoding.changes import STATE
+from deltalakedb.transfer.importing.encoding.vectors import PlainFiles
+from deltalakedb.transfer.importing.encoding.windows import block_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.replay import FileKey
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.storage import Store
-    from deltalakedb.transfer.windows import Block, Encoders
+    from deltalakedb.transfer.importing.encoding.windows import Block, Encoders
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,9 @@ class ReadyTail:
 
 
 def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail | None:
-    """Read a batch of commits and make its rows; None where that asks for the way file by file.
+    """Read a batch of commits and make its rows; None if it must be applied file by file.
 
-    So it is where the metadata changes, since slots may follow, and where a file has more than the plain
-    fields.
+    That is so if the metadata changes, since slots may follow, and if a file has more than the plain fields.
     """
     commits: list[ReadyCommit] = []
     files = _Files()
@@ -120,7 +119,7 @@ class _Files:
     ends: dict[int, tuple[int, Remove | None]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
     buried: list[tuple[int, Remove]] = field(default_factory=list)
-    #: the row that lives, or None where none does any more
+    #: the row that lives, or None if none does any more
     _seen: dict[FileKey, int | None] = field(default_factory=dict)
 
     def remove(self, version: int, remove: Remove) -> None:
@@ -143,7 +142,7 @@ class _Files:
         self.rows.append((version, add))
 
     def columns(self) -> PlainFiles | None:
-        """The adds as columns; None where one holds more than these."""
+        """The adds as columns; None if one holds more than these."""
         adds = [add for _, add in self.rows]
         names = tuple(adds[0].partition_values)
         if not all(_is_plain(add) and tuple(add.partition_values) == names for add in adds):

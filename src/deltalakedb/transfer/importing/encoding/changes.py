@@ -10,7 +10,7 @@ from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metada
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: what is about no file and lives on
 STATE = (Metadata, Protocol, Txn, DomainMetadata)
-#: files of a large commit in memory at once
-_PIECE = 10_000
 
 
 class Changes:
@@ -73,23 +71,6 @@ class Changes:
         file_id, records = self.rows.add(add, version)
         self._live[key] = (file_id, add.size, records)
         self.counts.change(1, add.size, records)
-
-
-def pieces(
-    actions: Iterable[Action], kind: type[Add | Remove], others: list[Action] | None
-) -> Iterator[list[Add | Remove]]:
-    """The files of a kind in lists of a bounded length; what is about no file goes to ``others``."""
-    found: list[Add | Remove] = []
-    for action in actions:
-        if isinstance(action, kind):
-            found.append(action)
-            if len(found) == _PIECE:
-                yield found
-                found = []
-        elif others is not None and isinstance(action, (*STATE, CommitInfo)):
-            others.append(action)
-    if found:
-        yield found
 
 
 def summary(actions: Iterable[Action]) -> tuple[list[Action], CommitFacts]:

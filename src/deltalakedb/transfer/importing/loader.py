@@ -1,13 +1,13 @@
-"""The embedded engine: one process writes batches, each in one transaction with its receipt."""
+"""The local engine: this process writes batches, each in one transaction with its receipt."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
-from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
@@ -16,17 +16,16 @@ from deltalakedb.metastore import files, imports
 from deltalakedb.metastore.files import Counts
 from deltalakedb.metastore.imports import Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
-from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.actions import Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.rules import check_one_vector, check_places
-from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
-from deltalakedb.transfer.live import LiveFiles
-from deltalakedb.transfer.memory import memory_bound, peak_bytes
-from deltalakedb.transfer.pace import Pace
-from deltalakedb.transfer.plan import base_checkpoint, tail_batches
-from deltalakedb.transfer.proofs import BaseProof, looking
-from deltalakedb.transfer.tails import write_tail
-from deltalakedb.transfer.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.encoding.changes import STATE, Changes, summary
+from deltalakedb.transfer.importing.encoding.tails import write_tail
+from deltalakedb.transfer.importing.encoding.windows import Encoders, ahead, prepare, write_window
+from deltalakedb.transfer.importing.engines import TornCheckpointError
+from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.importing.report import ImportProgress
+from deltalakedb.transfer.resources import peak_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,17 +35,13 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.imports import BatchKind
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.slots import SlotEncoder
-    from deltalakedb.transfer.engines import LoadTask
-    from deltalakedb.transfer.plan import ImportPlan
-    from deltalakedb.transfer.tails import ReadyTail
-    from deltalakedb.transfer.windows import PreparedWindow
+    from deltalakedb.transfer.importing.encoding.tails import ReadyTail
+    from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
+    from deltalakedb.transfer.importing.engines import LoadTask
+    from deltalakedb.transfer.importing.plan import ImportPlan
 
-#: what was made ready of a batch of commits elsewhere; None where nothing was
+#: a batch of commits that was encoded elsewhere, or None
 Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
-#: what an error says in its context about the checkpoint that it is about
-TORN = "torn_checkpoint"
-#: of the memory bound, what the tail may take while the base is loaded
-_PROOF_SHARE = 4
 
 
 class LocalEngine:
@@ -54,35 +49,25 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self) -> None:
-        self._proof: BaseProof | None = None
-
     def load(self, task: LoadTask, tails: Tails = lambda _: None) -> None:
         """Load every batch that has no receipt yet.
 
         Args:
             task: What to load.
-            tails: Asked for each batch of commits: what others have made ready of it, if they have.
+            tails: Called for each batch of commits, which may have been encoded elsewhere.
         """
-        load = _Load(task)
-        load.run(tails)
-        self._proof = load.proof or self._proof
+        _Load(task).run(tails)
 
     def open(self, task: LoadTask) -> None:
-        """Load only what every batch of the base stands on: the state of the first version."""
+        """Load only the state of the first version, which every batch of the base needs."""
         _Load(task).open()
 
     def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]) -> None:  # noqa: ARG002
-        """None: the log is read where the comparison is made."""
+        """None: the caller reads the log."""
         return
 
-    def proof(self, version: int) -> BaseProof | None:
-        """What was counted while the whole base was loaded, where nothing came after."""
-        found = self._proof
-        return found if found is not None and found.version == version else None
-
     def row_digest(self, location: str, version: int) -> None:  # noqa: ARG002
-        """None: rows are read where the comparison is made."""
+        """None: the caller reads the rows."""
         return
 
 
@@ -98,18 +83,16 @@ class _Load:
         tails = [r for r in done if r.kind == "tail"]
         first = self._plan.first_version
         self._version = tails[-1].ends + 1 if tails else first + (self._plan.base != "none")
-        #: where the base's batches begin that are loaded; a cluster loads them in any order
+        #: positions at which loaded batches of the base begin; a cluster loads them in any order
         self._begun = {r.begins for r in self._bases if r.ends >= r.begins}
         rows = sum(r.ends - r.begins + 1 for r in self._bases)
         steps = rows + self._version - first - (self._plan.base != "none")
         total = self._plan.base_rows + self._plan.version - first + (self._plan.base == "none")
         self._pace = Pace(task, total, steps, sum(r.actions for r in done))
-        #: what is counted of the base while it passes
-        self.proof: BaseProof | None = None
 
     def run(self, tails: Tails) -> None:
         """State, base and tail, as far as each is missing."""
-        self._pace.tell()
+        self._pace.report()
         if self._plan.base != "none":
             self._base()
             # what follows looks files up by their paths
@@ -125,7 +108,7 @@ class _Load:
     # ---- the base ----
 
     def open(self) -> None:
-        """The state of the first version, where it is missing."""
+        """The state of the first version, if it is missing."""
         if not self._bases:
             self._first_state()
 
@@ -136,28 +119,12 @@ class _Load:
             after += size
         with self._task.database.read() as session:
             encoders = Encoders.of(session, self._table_id, self._task.paths)
+        missing = (w for w in self._windows(after) if w.begin not in self._begun)
         try:
-            missing = (w for w in self._windows(after) if w.begin not in self._begun)
-            proof = self._new_proof()
-            with looking(proof) as look:
-                for window in ahead(prepare(w, encoders) for w in missing):
-                    look(window)
-                    self._write_window(window, encoders)
-            self.proof = proof
+            for window in ahead(prepare(w, encoders) for w in missing):
+                self._write_window(window, encoders)
         except LogCorruptError as error:
-            error.context[TORN] = self._plan.first_version
-            raise
-
-    def _new_proof(self) -> BaseProof | None:
-        """A proof of the base, where all of it is to be loaded and the log's newest state begins with it."""
-        plan, reader = self._plan, self._task.reader
-        if not self._task.prove or self._begun or plan.base != "checkpoint":
-            return None
-        bound = memory_bound()
-        found = LiveFiles(reader, plan.version, memory_bytes=bound).base(bound // _PROOF_SHARE)
-        if found is None or found[0].checkpoint != base_checkpoint(self._listing, plan):
-            return None
-        return BaseProof(plan.first_version, plan.version, found[1])
+            raise TornCheckpointError.of(error, self._plan.first_version) from error
 
     def _windows(self, after: int) -> Iterator[Window]:
         """What is left of the first version's files."""
@@ -245,23 +212,22 @@ class _Load:
         self._note(receipt, len(versions))
 
     def _large(self, version: int) -> None:
-        """A commit that is not held in memory: its removes in a first reading, its adds in a second."""
+        """A commit that is not held in memory: its state, then its removes, then its adds."""
         began = time.monotonic()
         store, path = self._task.reader.store, commit_path(version)
-        state: list[Action] = []
+        state = [a for a in iter_state(store, path) if isinstance(a, (*STATE, CommitInfo))]
         database, lease = self._task.database, self._task.lease
         with database.write() as session:
             imports.require(session, lease)
             changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), set())
+            changes.apply(version, [a for a in state if isinstance(a, STATE)])
             for kind in (Remove, Add):
-                for piece in pieces(iter_actions(store, path), kind, state if kind is Remove else None):
+                for piece in iter_pieces(store, path, kind):
                     check_places(piece, self._task.paths)
                     changes.look_up(piece)
                     changes.apply(version, piece)
                     changes.rows.flush()
                     imports.require(session, lease)
-                if kind is Remove:
-                    changes.apply(version, [a for a in state if isinstance(a, STATE)])
             facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
             self._note_large(session, version, state, facts)
             receipt = self._tail_receipt(
@@ -380,3 +346,46 @@ def receipt_of(
         int((time.monotonic() - began) * 1000),
         peak_bytes(),
     )
+
+
+@dataclass(slots=True)
+class Pace:
+    """Progress and the rate limit of one run."""
+
+    task: LoadTask
+    total: int
+    done: int
+    seen: int
+    began: float = field(default_factory=time.monotonic)
+    steps: int = 0
+    here: int = 0
+
+    def step(self, steps: int, actions: int) -> None:
+        """Count a batch, wait if it was faster than the rate limit, and report."""
+        self.done += steps
+        self.steps += steps
+        self.seen += actions
+        self.here += actions
+        if limit := self.task.rate_limit:
+            ahead = self.here / limit - (time.monotonic() - self.began)
+            if ahead > 0:
+                _sleep(ahead)
+        self.report()
+
+    def report(self) -> None:
+        """Report how far it is."""
+        passed = max(time.monotonic() - self.began, 1e-6)
+        left = passed / self.steps * max(0, self.total - self.done) if self.steps else None
+        progress = ImportProgress(
+            "loading",
+            self.done,
+            self.total,
+            self.seen,
+            round(self.here / passed, 1),
+            None if left is None else round(left, 1),
+        )
+        self.task.on_progress(progress)
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)

@@ -41,7 +41,7 @@ class HashedFiles:
     texts: pa.Array
 
     def add_to(self, digest: FileDigest, wanted: frozenset[int] | None) -> None:
-        """Count them in; of some buckets only, where they are given."""
+        """Add them to a digest; those of some buckets only, if given."""
         hashes, sizes, texts = self.hashes, self.sizes, self.texts
         if wanted is not None:
             here = np.isin(hashes & (BUCKETS - 1), np.array(sorted(wanted)))
@@ -50,7 +50,7 @@ class HashedFiles:
 
 
 def hashed_files(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedFiles | None:
-    """The files of a batch that are not touched, as a digest wants them; None where one is unusual."""
+    """The files of a batch that are not touched, as a digest wants them; None if one is unusual."""
     adds = usual_adds(batch)
     if adds is None:
         return None
@@ -98,14 +98,14 @@ def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRo
 
 
 def hashes_of(paths: pa.Array) -> Numbers:
-    """The hashes of many paths; one look at all of them tells whether any has to be decoded first."""
+    """The hashes of many paths; one check over all says whether any has to be decoded first."""
     if may_be_spelled_otherwise(paths):
         return np.array([path_hash(path) for path in paths.to_pylist()], np.int64)
     return plain_path_hashes(paths.cast(pa.binary()).to_pylist())
 
 
 def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
-    """See that paths may be those of data files; one look at all of them tells whether each must be checked.
+    """Check that paths may be those of data files; one check over all says whether each must be looked at.
 
     Raises:
         OutsidePathError: One leads outside of the table's root, and the settings do not allow that.
@@ -129,7 +129,7 @@ def _has(adds: pa.StructArray, name: str) -> bool:
 
 
 def usual_adds(batch: pa.RecordBatch) -> pa.StructArray | None:
-    """The adds of a batch as one struct array; None where one has a field that needs the general way."""
+    """The adds of a batch as one struct array; None if one has a field that needs the general way."""
     at = batch.schema.get_field_index("add")
     if at < 0:
         return pa.array([], pa.struct([]))
@@ -196,7 +196,7 @@ class PlainFiles:
 
 
 def plain_files(batch: pa.RecordBatch) -> PlainFiles | None:
-    """The adds of a batch as columns; None where one holds more than these, or there are none."""
+    """The adds of a batch as columns; None if one holds more than these, or there are none."""
     adds = usual_adds(batch)
     if adds is None or not len(adds):
         return None
@@ -224,7 +224,7 @@ def plain_files(batch: pa.RecordBatch) -> PlainFiles | None:
 
 
 def _partitions(values: pa.MapArray) -> Mapping[str, pa.Array] | None:
-    """Partition values by name, where all files name the same columns in the same order."""
+    """Partition values by name, if all files name the same columns in the same order."""
     offsets = np.asarray(values.offsets)
     widths = np.diff(offsets)
     width = int(widths[0])

@@ -1,4 +1,4 @@
-"""The rows themselves: read through the catalog, and by stock ``deltalake`` or Spark; in any order."""
+"""The rows of data, in any order: read through the catalog, and by stock ``deltalake`` or Spark."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.metastore.files import digests
 from deltalakedb.metastore.values import Head, OpenTable, Table
+from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.log import Snapshot
@@ -22,15 +23,14 @@ from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.read.scan import scan
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.transfer.findings import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
-    from deltalakedb.transfer.engines import LoadEngine
-    from deltalakedb.transfer.findings import VerifyReport
+    from deltalakedb.transfer.importing.engines import LoadEngine
+    from deltalakedb.transfer.verifying.report import VerifyReport
 
 _LANE = (1 << 64) - 1
 
@@ -78,7 +78,7 @@ def check_rows(
         location: The plain table.
         storage_options: The options for its location.
         own_options: What the caller gave, for the catalog's table.
-        engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
+        engine: Who reads the plain table if it can; otherwise stock ``deltalake`` does.
     """
     mine = None if own_options is None else dict(own_options)
 
@@ -102,7 +102,7 @@ def check_loaded_rows(
         database: The catalog.
         row: The import.
         storage_options: The options for its location.
-        engine: Who reads the plain table, where it can; else stock ``deltalake`` does.
+        engine: Who reads the plain table if it can; otherwise stock ``deltalake`` does.
 
     Raises:
         VerificationError: The rows differ, or cannot be compared.
@@ -115,7 +115,7 @@ def check_loaded_rows(
             for kind, _, since, until, raw in digests.small_rows(database, table_id)
             if since <= report.version and (until is None or until > report.version)
         }
-        # what is kept of its files must not be found again: they may be loaded anew
+        # a time of its own: cached file lists of an earlier load must not be found
         now = time.time_ns() // 1000
         head = Head(report.version, now, report.first_version, report.num_files, report.size_bytes, 0, 0)
         table = Table(table_id, "", location, "importing", None, None, {}, {}, now, now, head)
@@ -132,7 +132,7 @@ def check_loaded_rows(
             checked.differences[-1].detail,
             table=row.name,
             version=report.version,
-            suggestion="nothing was made visible, and what is loaded stays: where data files are gone "
+            suggestion="nothing was made visible, and what is loaded stays: if data files are gone, "
             "bring them back and import again, or import with a lower level of verification; "
             f"`deltasql rollback {row.name}` drops what was loaded",
             report=checked,

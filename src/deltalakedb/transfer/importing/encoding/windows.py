@@ -1,4 +1,4 @@
-"""Windows of a checkpoint as rows of the catalog: by columns where that can be, else file by file."""
+"""Windows of a checkpoint as rows of the catalog: by columns if possible, else file by file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltalakedb.metastore import files
 from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_columns
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.rules import check_places
-from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
+from deltalakedb.transfer.importing.encoding.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.slot_vectors import SlotVectors
     from deltalakedb.protocol.slots import Level, SlotEncoder
-    from deltalakedb.transfer.vectors import PlainFiles
+    from deltalakedb.transfer.importing.encoding.vectors import PlainFiles
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
 
 
 def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
-    """Files by columns; None where their statistics ask for the other way.
+    """Files by columns; None if their statistics must be encoded one by one.
 
     Raises:
         OutsidePathError: A file is outside of the table's root, and the settings do not allow that.

@@ -1,7 +1,8 @@
-"""Copying the files that a table's versions need, each once; what is there already is not copied again."""
+"""What an export copies: a table's commits, and the files that its versions need, each once."""
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections import deque
@@ -10,35 +11,148 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.config import get_config
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     InvalidArgumentError,
+    LogCorruptError,
     LogError,
     StorageError,
     StorageMissingError,
     StorageUnavailableError,
 )
+from deltalakedb.metastore import commits
 from deltalakedb.metastore.files import digests
-from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.actions import Cdc, DeletionVector
+from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import relative_to
-from deltalakedb.storage.store import local_path
+from deltalakedb.settings import get_config
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.log_copies import LogToCopy
 
-#: copies that may be under way or done before their outcomes are looked at
+logger = logging.getLogger(__name__)
+
+#: copies that run or wait for their outcome to be read
 _WAITING = 32
 
 #: bytes that are compared at a time
 _BLOCK = 8 * 1024 * 1024
 
 DataMode: TypeAlias = Literal["copy", "link", "none"]
+
+
+# ---- commits ----
+
+
+@dataclass(frozen=True, slots=True)
+class LogToCopy:
+    """The commits that an export writes.
+
+    Attributes:
+        database: The catalog.
+        table: The table.
+        source: The table's root.
+        first: The version that the log begins with.
+        bare: Whether there is no commit of that version, so that a checkpoint takes its place.
+        in_log: Versions whose bytes only the table's own log has; their digests agree.
+    """
+
+    database: Database
+    table: Table
+    source: Store
+    first: int
+    bare: bool
+    in_log: frozenset[int]
+
+    @classmethod
+    def find(cls, database: Database, table: Table, source: Store, *, newest_only: bool) -> LogToCopy:
+        """The longest log that ends with the newest version and has no gap."""
+        oldest = table.head.version if newest_only else table.head.first_version
+        in_log: set[int] = set()
+        for version in commits.without_bytes(database, table):
+            if version < oldest:
+                break
+            if not _is_in_log(source, commits.one(database, table, version)):
+                if version > oldest:
+                    logger.warning(
+                        "the exported log of %s begins with version %d, not %d: the commit of that version "
+                        "is neither in the catalog nor, unchanged, in _delta_log",
+                        table.name,
+                        version,
+                        oldest,
+                    )
+                return cls(database, table, source, version, True, frozenset(in_log))
+            in_log.add(version)
+        bare = commits.one(database, table, oldest) is None
+        return cls(database, table, source, oldest, bare, frozenset(in_log))
+
+    def write(self, goal: Store) -> None:
+        """Write every commit, byte for byte and with its time."""
+        for version in range(self.first + self.bare, self.table.head.version + 1):
+            row = commits.one(self.database, self.table, version)
+            if version in self.in_log:
+                self._copy_commit(goal, version, row)
+            else:
+                data = commits.commit_bytes(self.database, self.table, version)
+                goal.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
+
+    def change_files(self) -> Iterator[str]:
+        """The paths of the files with change data that the commits name."""
+        for version in range(self.first + self.bare, self.table.head.version + 1):
+            if version in self.in_log:
+                for action in iter_actions(self.source, commit_path(version)):
+                    if isinstance(action, Cdc):
+                        yield action.path
+                continue
+            data = commits.commit_bytes(self.database, self.table, version)
+            if b'"cdc"' in data:
+                for action in decode_commit(data, source=f"version {version}"):
+                    if isinstance(action, Cdc):
+                        yield action.path
+
+    def _copy_commit(self, goal: Store, version: int, row: CommitRow | None) -> None:
+        """Copy a commit of any size; the copy is what is checked."""
+        path = commit_path(version)
+        with tempfile.TemporaryDirectory(prefix="deltalakedb-export-") as folder:
+            fetched = Path(folder) / "commit"
+            self.source.fetch(path, fetched)
+            if not _has_digest(fetched, row):
+                raise LogCorruptError(
+                    f"{path} has changed since it was imported",
+                    table=self.table.name,
+                    version=version,
+                    suggestion="restore the file from a copy, or export with history='newest'",
+                )
+            is_new = goal.put_file(path, fetched)
+        there = local_path(goal.location)
+        if is_new and there is not None and row is not None:
+            os.utime(there / path, (row.timestamp / 1000, row.timestamp / 1000))
+
+
+def _is_in_log(source: Store, row: CommitRow | None) -> bool:
+    """Whether the table's own log has a commit as the catalog knows it."""
+    if row is None or row.sha256 is None:
+        return False  # imported from a checkpoint: there never were bytes
+    path = commit_path(row.version)
+    try:
+        return source.head(path).size == row.size_bytes and commit_digest(source, path).sha256 == row.sha256
+    except StorageMissingError:
+        return False
+
+
+def _has_digest(file: Path, row: CommitRow | None) -> bool:
+    return row is not None and commit_digest(open_store(file.parent), file.name).sha256 == row.sha256
+
+
+# ---- data files ----
 
 
 @dataclass(slots=True)
@@ -60,11 +174,9 @@ def copy_files(
 ) -> Copied:
     """Copy every file that a version of a log names, with its deletion vectors and change data.
 
-    `count_files` is what it would do.
-
     Raises:
         LogError: A file of the newest version is gone.
-        InvalidArgumentError: Another file lies where one is to be copied to.
+        InvalidArgumentError: Another file has the place of one that is to be copied.
     """
     done, table, source = Copied(), log.table, log.source
     far = local_path(source.location) is None or local_path(goal.location) is None
@@ -183,20 +295,20 @@ def _copy(source: Store, goal: Store, path: str, mode: DataMode) -> int:
 
 
 def _put(file: Path, goal: Store, path: str) -> None:
-    """Copy a file; what an earlier attempt left is fine, and anything else stays as it is."""
+    """Copy a file, unless an earlier attempt did; another file in its place is an error."""
     if not goal.put_file(path, file) and not _is_same(file, goal, path):
         raise _occupied(goal, path)
 
 
 def _occupied(goal: Store, path: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"another file lies at {goal.location}/{path}; nothing was overwritten",
+        f"there is another file at {goal.location}/{path}; nothing was overwritten",
         suggestion="move it away, or choose an empty place",
     )
 
 
 def _link(source: Path, goal: Path) -> bool:
-    """Make a hard link; False where that is not possible, or where there is another file."""
+    """Make a hard link; False if that is not possible, or if there is another file."""
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, goal)

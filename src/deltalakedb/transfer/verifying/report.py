@@ -1,63 +1,52 @@
-"""What a verification finds, and its report."""
+"""What a verification finds."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from deltalakedb.mirror.drift import Difference
     from deltalakedb.protocol.actions import Add
 
-Level: TypeAlias = Literal["counts", "digest", "full", "data"]
-LEVELS: tuple[Level, ...] = ("counts", "digest", "full", "data")
-Kind: TypeAlias = Literal["missing", "extra", "changed", "counts", "state", "commit", "ahead", "log", "rows"]
+Level: TypeAlias = Literal["commits", "counts", "digest", "full", "data"]
+LEVELS: tuple[Level, ...] = ("commits", "counts", "digest", "full", "data")
+#: those that compare files, which is the least before a table becomes visible or is given away
+FILE_LEVELS = LEVELS[1:]
 
-#: differences that a report shows one by one
-SHOWN = 100
+#: differences that a report lists
+_LISTED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that log and catalog do not agree on.
-
-    Attributes:
-        kind: ``missing`` in the catalog, ``extra`` there, ``changed``; ``counts`` of files or bytes;
-            ``state`` for metadata, protocol, txns and domains; ``commit`` for a commit's bytes; ``ahead``
-            where the log has versions that the catalog does not know; ``log`` where it cannot be read;
-            ``rows`` of data.
-        version: The version concerned.
-        path: The file, where it is about one.
-        detail: What was seen.
-    """
-
-    kind: Kind
-    version: int
-    detail: str
-    path: str | None = None
+def check_level(level: str, levels: Sequence[str] = LEVELS) -> None:
+    """Raise InvalidArgumentError for an unknown level."""
+    if level not in levels:
+        raise InvalidArgumentError(f"unknown level {level!r}", suggestion=f"use one of {', '.join(levels)}")
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a comparison of log and catalog found.
+    """The result of comparing a log with the catalog.
 
     Attributes:
         table: The table.
         level: How thorough it was.
-        version: The version that was compared.
+        version: The version that was compared; -1 if nothing is published yet.
         first_version: The oldest version that was compared; less than ``version`` at level ``full``.
         num_files: Live files in the catalog.
-        log_num_files: Live files in the log.
+        log_num_files: Live files in the log; 0 if they were not counted.
         size_bytes: Their bytes in the catalog.
         log_size_bytes: Their bytes in the log.
         digest: The digest of the catalog's live files, from level ``digest`` on.
         log_digest: That of the log's.
         buckets: Buckets of the digest that differ.
         respelled: Files that are spelled differently and mean the same.
-        versions_checked: Versions whose whole state was compared.
+        versions_checked: Versions that were compared.
         commits_checked: Commit files whose bytes were compared.
         rows_checked: Rows of data that were compared.
         num_differences: How many differences there are.
@@ -95,20 +84,20 @@ class VerifyReport:
 
 
 @dataclass(slots=True)
-class Findings:
-    """Collects differences: all are counted, the first are kept."""
+class Differences:
+    """Collects differences: all are counted, the first are listed."""
 
     count: int = 0
-    kept: list[Difference] = field(default_factory=list)
+    listed: list[Difference] = field(default_factory=list)
 
     def add(self, found: Difference) -> None:
-        """Count one more."""
+        """Add one."""
         self.count += 1
-        if len(self.kept) < SHOWN:
-            self.kept.append(found)
+        if len(self.listed) < _LISTED:
+            self.listed.append(found)
 
     def extend(self, found: Iterable[Difference]) -> None:
-        """Count more."""
+        """Add several."""
         for one in found:
             self.add(one)
 
@@ -116,7 +105,7 @@ class Findings:
 def changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
     """The fields in which two adds of one file differ in meaning.
 
-    ``dataChange`` is left out: a checkpoint does not tell what the commit said.
+    ``dataChange`` is left out: a checkpoint does not have what the commit said.
     """
     for name in (
         "size",
@@ -129,7 +118,7 @@ def changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
             yield name
     if _given(ours.partition_values) != _given(theirs.partition_values):
         yield "partition_values"
-    # checkpoints need not have the rest: those without statistics, tags or unknown fields are as good
+    # checkpoints need not have the rest: without statistics, tags or unknown fields they are as good
     for name in ("tags", "clustering_provider", "extra"):
         one, other = getattr(ours, name), getattr(theirs, name)
         if one and other and one != other:

@@ -1,4 +1,4 @@
-"""Giving a table away: a plain Delta table elsewhere, or the same place without the catalog."""
+"""Exporting a table: as a copy elsewhere, or in place, where the catalog forgets it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
@@ -20,23 +20,23 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
+from deltalakedb.settings import get_config
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import local_path, open_store
 from deltalakedb.table.places import normal_location
-from deltalakedb.transfer.copying import Copied, DataMode, copy_files, count_files, top_level
-from deltalakedb.transfer.holding import held
-from deltalakedb.transfer.log_copies import LogToCopy
-from deltalakedb.transfer.memory import memory_bound
+from deltalakedb.transfer.exporting.copying import Copied, LogToCopy, copy_files, count_files, top_level
+from deltalakedb.transfer.resources import location_lease
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verify import Subject, check_level, verify_loaded, verify_table
-from deltalakedb.uri import parse_uri
+from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
+from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded, verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deltalakedb.metastore.values import Table
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.findings import Level, VerifyReport
+    from deltalakedb.transfer.exporting.copying import DataMode
+    from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 ExportHistory: TypeAlias = Literal["full", "newest"]
 
@@ -47,8 +47,8 @@ class ExportReport:
 
     Attributes:
         table: The table.
-        location: Where the plain table lies.
-        in_place: True where it lies where it lay, and the catalog has forgotten it.
+        location: The root of the plain table.
+        in_place: True if it stayed where it was, and the catalog has forgotten it.
         version: Its newest version.
         first_version: Its oldest.
         num_files: Files of data, deletion vectors and changes that were copied or linked.
@@ -58,7 +58,7 @@ class ExportReport:
         versions_gone: Older versions that the log leaves out, since a commit after them is neither in the
             catalog nor in the table's own log.
         verification: How the plain table compared with the catalog.
-        dry_run: True where nothing was done.
+        dry_run: True if nothing was done.
         seconds: How long it took.
     """
 
@@ -97,21 +97,21 @@ def export_table(
 
     Args:
         uri: The table's ``deltasql://`` address.
-        path: Where to; without one the table stays where it is and the catalog forgets it, after everything
-            is published and compared. The table's own location is refused here.
-        history: ``"full"`` writes every version that SQL holds and whose commits can be had,
+        path: The root of the copy. Without one the table stays where it is and the catalog forgets it, after
+            everything is published and compared. The table's own location is refused here.
+        history: ``"full"`` writes every version that SQL holds and whose commits are available,
             ``"newest"`` only the newest one.
-        data: ``"copy"`` copies data files, ``"link"`` makes hard links where the file system can, ``"none"``
+        data: ``"copy"`` copies data files, ``"link"`` makes hard links if the file system can, ``"none"``
             writes the log alone.
         verify: How thoroughly the plain table is compared with the catalog.
-        dry_run: Say what would happen, and do nothing.
+        dry_run: Report what would happen, and do nothing.
         storage_options: Options for the object store.
         progress: Called now and then with files done and files there are.
 
     Raises:
-        InvalidArgumentError: The path is the table's own place, is inside another table, or holds anything
+        InvalidArgumentError: The path is the table's own location, is inside another table, or holds anything
             but what an earlier attempt of this export left.
-        TableExistsError: The path belongs to another table of the catalog, or one lies inside the other.
+        TableExistsError: The path belongs to another table of the catalog, or one is inside the other.
         VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
 
     Example:
@@ -119,7 +119,7 @@ def export_table(
         12
     """
     began = time.perf_counter()
-    check_level(verify)
+    check_level(verify, FILE_LEVELS)
     for name, value, allowed in (
         ("history", history, ("full", "newest")),
         ("data", data, ("copy", "link", "none")),
@@ -127,16 +127,15 @@ def export_table(
         if value not in allowed:
             raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
     address = parse_uri(uri)
-    name = address.require_table()
+    table_name = address.require_table()
     database = Database.open(address)
-    table = registry.find(database, name)
+    table = registry.find(database, table_name)
+    export = _Export(database, table, uri, history, data, verify, dry_run, storage_options, progress)
     if path is None:
-        options = get_config().storage_options_for(table.location, storage_options)
-        report = _in_place(database, table, uri, verify, options, dry_run=dry_run)
+        report = export.in_place()
     else:
         target = normal_location(path)
         if real_location(target) == real_location(table.location):
-            # who asks for a copy does not ask that the catalog forget the table
             raise InvalidArgumentError(
                 f"{path} is the table's own place",
                 table=table.name,
@@ -144,50 +143,93 @@ def export_table(
                 "forget it; for a copy choose another place",
             )
         registry.refuse_taken(database, table.name, target, free=True)
-        report = _elsewhere(
-            database, table, uri, target, history, data, verify, storage_options, progress, dry_run=dry_run
-        )
+        report = export.copy_to(target)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
-# ---- in place ----
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """The table and the arguments of ``export_table``."""
 
+    database: Database
+    table: Table
+    uri: str
+    history: ExportHistory
+    data: DataMode
+    verify: Level
+    dry_run: bool
+    storage_options: Mapping[str, str] | None
+    progress: Callable[[int, int], None] | None
 
-def _in_place(
-    database: Database,
-    table: Table,
-    uri: str,
-    level: Level,
-    options: Mapping[str, str] | None,
-    *,
-    dry_run: bool,
-) -> ExportReport:
-    report = ExportReport(
-        table.name,
-        table.location,
-        True,
-        table.head.version,
-        table.head.first_version,
-        table.head.num_files,
-        table.head.size_bytes,
-        dry_run=dry_run,
-    )
-    if dry_run:
-        _refuse_what_waits(database, table, options)
-        refuse_fenced(database, table)
-        checked = verify_table(uri, level, storage_options=options)
-        _refuse_differences(checked, table)
-        return replace(report, verification=checked)
-    with held(database, table.location):
-        if table.state != "frozen":
-            reconciler.reconcile(database, table.name, storage_options=options)
-        table = registry.find(database, table.name)
-        refuse_unpublished(database, table)
-        checked = verify_table(uri, level, storage_options=options)
-        _refuse_differences(checked, table)
-        failpoint("export.verified")
-        forget(database, table)
-    return replace(report, version=table.head.version, verification=checked)
+    def in_place(self) -> ExportReport:
+        """Let the catalog forget the table, after everything is published and compared."""
+        database, table = self.database, self.table
+        options = get_config().storage_options_for(table.location, self.storage_options)
+        head = table.head
+        report = ExportReport(
+            table.name,
+            table.location,
+            True,
+            head.version,
+            head.first_version,
+            head.num_files,
+            head.size_bytes,
+            dry_run=self.dry_run,
+        )
+        if self.dry_run:
+            _refuse_what_waits(database, table, options)
+            refuse_fenced(database, table)
+            checked = verify_table(self.uri, self.verify, storage_options=options)
+            _refuse_differences(checked, table)
+            return replace(report, verification=checked)
+        with location_lease(database, table.location):
+            if table.state != "frozen":
+                reconciler.reconcile(database, table.name, storage_options=options)
+            table = registry.find(database, table.name)
+            refuse_unpublished(database, table)
+            checked = verify_table(self.uri, self.verify, storage_options=options)
+            _refuse_differences(checked, table)
+            failpoint("export.verified")
+            forget(database, table)
+        return replace(report, version=table.head.version, verification=checked)
+
+    def copy_to(self, target: str) -> ExportReport:
+        """Write the log, and copy the files that it needs."""
+        database, table, config = self.database, self.table, get_config()
+        source = open_store(table.location, config.storage_options_for(table.location, self.storage_options))
+        options = config.storage_options_for(target, self.storage_options)
+        goal = open_store(target, options)
+        log = LogToCopy.find(database, table, source, newest_only=self.history == "newest")
+        _refuse_place(log, goal)
+        _refuse_other_log(database, table, goal, log.first)
+        version = table.head.version
+        report = ExportReport(table.name, target, False, version, log.first, dry_run=self.dry_run)
+        if self.history == "full":
+            report = replace(report, versions_gone=log.first - table.head.first_version)
+        copied = Copied()
+        if self.dry_run:
+            return _with_files(report, copied if self.data == "none" else count_files(log, goal))
+        with location_lease(database, target):
+            if self.data != "none":
+                copied = copy_files(log, goal, mode=self.data, progress=self.progress)
+            failpoint("export.before_log")
+            _write_log(log, goal)
+            subject = Subject(
+                database,
+                table.table_id,
+                table.name,
+                FileTxnLogReader(target, options),
+                table.head.first_version,
+                version,
+                first_commit=log.first + log.bare,
+            )
+            checked = verify_loaded(subject, self.verify)
+            if self.verify == "data" and checked.ok:
+                from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
+
+                checked = check_rows(checked, self.uri, target, options, self.storage_options)
+            _refuse_differences(checked, table)
+        return replace(_with_files(report, copied), verification=checked)
 
 
 def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
@@ -201,56 +243,9 @@ def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, s
             f"commits of the table cannot be published: {table.state_reason or 'its log has others there'}",
             table=table.name,
             version=table.head.version,
-            suggestion="settle that first: `deltasql mirror status` and `deltasql mirror resolve`",
+            suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
         )
     require_folder(database, table, open_store(table.location, options))
-
-
-# ---- elsewhere ----
-
-
-def _elsewhere(
-    database: Database,
-    table: Table,
-    uri: str,
-    target: str,
-    history: ExportHistory,
-    data: DataMode,
-    level: Level,
-    storage_options: Mapping[str, str] | None,
-    progress: Callable[[int, int], None] | None,
-    *,
-    dry_run: bool,
-) -> ExportReport:
-    config = get_config()
-    source = open_store(table.location, config.storage_options_for(table.location, storage_options))
-    options = config.storage_options_for(target, storage_options)
-    goal = open_store(target, options)
-    version = table.head.version
-    log = LogToCopy.find(database, table, source, newest_only=history == "newest")
-    _refuse_place(log, goal)
-    _refuse_other_log(database, table, goal, log.first)
-    report = ExportReport(table.name, target, False, version, log.first, dry_run=dry_run)
-    if history == "full":
-        report = replace(report, versions_gone=log.first - table.head.first_version)
-    if dry_run:
-        return _with_files(report, Copied() if data == "none" else count_files(log, goal))
-    with held(database, target):
-        copied = Copied()
-        if data != "none":
-            copied = copy_files(log, goal, mode=data, progress=progress)
-        failpoint("export.before_log")
-        _write_log(log, goal)
-        reader = FileTxnLogReader(target, options)
-        oldest = table.head.first_version
-        subject = Subject(database, table.table_id, table.name, reader, oldest, version, memory_bound())
-        checked = verify_loaded(subject, level)
-        if level == "data" and checked.ok:
-            from deltalakedb.transfer.data_rows import check_rows  # reading data costs time to import
-
-            checked = check_rows(checked, uri, target, options, storage_options)
-        _refuse_differences(checked, table)
-    return replace(_with_files(report, copied), verification=checked)
 
 
 def _with_files(report: ExportReport, copied: Copied) -> ExportReport:
@@ -290,15 +285,11 @@ def _refuse_place(log: LogToCopy, goal: Store) -> None:
 def _refuse_other_log(database: Database, table: Table, goal: Store, first: int) -> None:
     """Go on with what an earlier attempt left, and refuse anything else."""
     listing = list_log(goal)
-    for version, meta in sorted(listing.commits.items()):
+    foreign = not listing.commits and bool(set(listing.checkpoints) - {first})
+    for version, meta in listing.commits.items():
         ours = commits.one(database, table, version) if version >= first else None
-        if ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256:
-            raise InvalidArgumentError(
-                f"there is another table's log at {goal.location}",
-                table=table.name,
-                suggestion="choose an empty place",
-            )
-    if not listing.commits and set(listing.checkpoints) - {first}:
+        foreign |= ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256
+    if foreign:
         raise InvalidArgumentError(
             f"there is another table's log at {goal.location}",
             table=table.name,
@@ -307,7 +298,7 @@ def _refuse_other_log(database: Database, table: Table, goal: Store, first: int)
 
 
 def _write_log(log: LogToCopy, goal: Store) -> None:
-    """A checkpoint where the log does not begin with the commit of version 0, then every commit."""
+    """A checkpoint if the log does not begin with the commit of version 0, then every commit."""
     if log.first > 0 or log.bare:
         written = write_checkpoint_of(log.database, log.table.name, log.first, store=goal)
         write_last_checkpoint(goal, written.hint())

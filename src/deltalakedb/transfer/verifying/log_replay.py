@@ -1,0 +1,178 @@
+"""The live files of a version, replayed from the log alone."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, TypeVar
+
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large, iter_pieces
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.metastore.files import path_hash
+from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
+from deltalakedb.protocol.replay import Replay, file_key
+from deltalakedb.protocol.rules import check_places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from deltalakedb.delta_log.checkpoint import Part
+    from deltalakedb.delta_log.listing import LogListing, Plan
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.paths import TablePaths
+
+T = TypeVar("T")
+
+#: rows of a checkpoint in memory at once
+WINDOW = 16_384
+#: what an action after the checkpoint takes in memory, and in JSON
+_MEMORY_PER_ACTION = 2_000
+_JSON_PER_ACTION = 500
+
+
+class LogReplay:
+    """The files that live at a version, by the log alone. Checkpoints that turn out to be torn are skipped.
+
+    Args:
+        reader: The log.
+        version: The version.
+        memory_bytes: How much the actions after the checkpoint may take. If they would take more, the log is
+            read in several passes, each over some of the buckets.
+    """
+
+    def __init__(self, reader: FileTxnLogReader, version: int, *, memory_bytes: int) -> None:
+        self._store = reader.store
+        self._listing: LogListing = list_log(reader.store)
+        self._version = version
+        self._memory = memory_bytes
+        self._torn: set[int] = set()
+
+    def digest(self, *, tick: Callable[[], None] = lambda: None) -> FileDigest:
+        """The digest of all live files."""
+        return self._retried(lambda plan: self._digest(plan, tick))
+
+    def base(self) -> tuple[Plan, Replay] | None:
+        """The plan and the commits after its checkpoint, if it has one and they fit in the memory."""
+        plan = self._plan()
+        return None if plan.checkpoint is None or self._passes(plan) > 1 else (plan, self._tail(plan, None))
+
+    def counts_within(self, paths: TablePaths) -> tuple[int, int]:
+        """How many files there are and their bytes; the path of each is checked.
+
+        Raises:
+            OutsidePathError: One is outside of the table's root, and the settings do not allow that.
+        """
+
+        def counted(plan: Plan) -> tuple[int, int]:
+            count = size = 0
+            for add in self._adds(plan, None):
+                check_places([add], paths)
+                count, size = count + 1, size + add.size
+            return count, size
+
+        return self._retried(counted)
+
+    def in_buckets(self, buckets: Collection[int]) -> list[Add]:
+        """The live files of some buckets, which should be few enough to fit in memory."""
+        wanted = frozenset(buckets)
+        return self._retried(lambda plan: list(self._adds(plan, wanted)))
+
+    def passes(self) -> int:
+        """How often the log has to be read to stay within the memory."""
+        return self._passes(self._plan())
+
+    def _passes(self, plan: Plan) -> int:
+        actions = sum(meta.size for meta in plan.files) // _JSON_PER_ACTION
+        return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
+
+    def _retried(self, work: Callable[[Plan], T]) -> T:
+        """Work on the newest checkpoint; on an older one if that turns out to be torn."""
+        while True:
+            plan = self._plan()
+            try:
+                return work(plan)
+            except LogCorruptError:
+                if plan.checkpoint is None:
+                    raise
+                self._torn.add(plan.base)
+
+    def _plan(self) -> Plan:
+        torn: Plan | None = None
+        for plan in self._listing.plans(self._version):
+            if plan.base not in self._torn:
+                return plan
+            torn = plan
+        raise LogCorruptError(
+            f"no checkpoint can be read, among them that of version {torn.base if torn else -1}",
+            version=self._version,
+            suggestion="restore the checkpoint or the commits before it from a copy",
+        )
+
+    def _digest(self, plan: Plan, tick: Callable[[], None]) -> FileDigest:
+        from deltalakedb.transfer.importing.encoding.vectors import hashed_files  # imports Arrow's functions
+
+        made, passes = FileDigest(), self._passes(plan)
+        for number in range(passes):
+            wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
+            tail = self._tail(plan, wanted)
+            changed = tail.files.keys() | tail.tombstones.keys()
+            for part in self._checkpoint(plan):
+                tick()
+                if isinstance(part, Piece) and (fast := hashed_files(part.batch, changed)) is not None:
+                    fast.add_to(made, wanted)
+                    continue
+                actions = part.actions() if isinstance(part, Piece) else part
+                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in changed)
+                made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
+            made.add_rows(digest_row(add) for add in tail.files.values())
+        return made
+
+    def _adds(self, plan: Plan, wanted: frozenset[int] | None) -> Iterator[Add]:
+        tail = self._tail(plan, wanted)
+        for part in self._checkpoint(plan):
+            for action in part.actions() if isinstance(part, Piece) else part:
+                if isinstance(action, Add) and _is_wanted(action, wanted):
+                    key = file_key(action)
+                    if key not in tail.files and key not in tail.tombstones:
+                        yield action
+        yield from tail.files.values()
+
+    def _checkpoint(self, plan: Plan) -> Iterator[Part]:
+        return iter(()) if plan.checkpoint is None else CheckpointScan(self._store, plan.checkpoint).parts()
+
+    def _tail(self, plan: Plan, wanted: frozenset[int] | None) -> Replay:
+        """What the commits after the checkpoint do to the files of some buckets."""
+        state = Replay()
+        for actions in self._commits(plan):
+            state.commit(a for a in actions if isinstance(a, Add | Remove) and _is_wanted(a, wanted))
+        return state
+
+    def _commits(self, plan: Plan) -> Iterator[Sequence[Action]]:
+        for meta in plan.files:
+            if is_large(meta):
+                yield from iter_pieces(self._store, meta.path, Remove)
+                yield from iter_pieces(self._store, meta.path, Add)
+            else:
+                yield decode_commit(self._store.get(meta.path), source=meta.path)
+
+
+def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:
+    return wanted is None or bucket_of(path_hash(action.path)) in wanted
+
+
+def digest_row(add: Add) -> tuple[int, str, str, int, int, str, str]:
+    """A file as a row of `FileDigest.add_rows`."""
+    values = encode_json(dict(add.partition_values))
+    return (
+        path_hash(add.path),
+        add.path,
+        add.dv_id,
+        add.size,
+        add.modification_time,
+        values,
+        add.stats or "",
+    )
