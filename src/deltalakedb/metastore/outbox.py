@@ -105,7 +105,7 @@ def behind(db: SessionSource) -> list[str]:
     """Names of tables with something to publish now, the longest waiting first."""
     with db.read() as session:
         rows = session.rows(session.sql("outbox", "behind"), (session.now_ms(),))
-    return [name for _, name, _ in rows]
+    return [name for _, name, *_ in rows]
 
 
 def group(db: SessionSource, txn_uuid: str) -> list[Member]:

@@ -26,4 +26,4 @@ def held(database: Database, location: str) -> AbstractContextManager[Lease]:
 def is_held(database: Database, location: str) -> bool:
     """Whether somebody is at work on what lies at a location."""
     holding = leases.holding(database, imports.lease_name(location))
-    return holding is not None and not holding.is_dead
+    return holding is not None and not holding.is_abandoned
