@@ -73,9 +73,9 @@ DIALECT = Dialect(
     indexed=False,
     side_table=False,
     lock_rows="",
-    hashes=True,
-    plans_anew=True,
-    # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
+    sql_md5=True,
+    no_plan_cache=True,
+    # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
     before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
@@ -329,7 +329,7 @@ class PriorityLock:
 class DuckdbEngine(Engine):
     """A catalog in a DuckDB file.
 
-    The file is opened for the first session and closed once nobody has used it for an idle second, so that
+    The file is opened for the first session and closed once it was idle for a second, so that
     several processes can take turns. Opening waits for another process up to a deadline.
     """
 
@@ -452,7 +452,7 @@ class DuckdbEngine(Engine):
                 self._release(cursor)
 
     def kept_open(self) -> AbstractContextManager[object]:
-        """Hold the file: whoever opens it anew gets DuckDB's own bounds of memory."""
+        """Hold the file open: a new connection would have DuckDB's default memory limit."""
         return self._cursor()
 
     @contextmanager
@@ -539,7 +539,7 @@ class DuckdbEngine(Engine):
         return session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
 
     def close(self) -> None:
-        """Let the file go now, unless somebody is using it."""
+        """Close the file now, unless a thread is using it."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -549,7 +549,7 @@ class DuckdbEngine(Engine):
             self._let_go()
 
     def translate(self, error: duckdb.Error) -> DeltaSqlError:
-        """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""
+        """The driver's error as ours. DuckDB has no error codes: file errors are recognised by their text."""
         text = " ".join(str(error).split())
         if "Could not set lock" in text or "Conflicting lock" in text:
             holder = _HOLDER.search(text[:2000])
@@ -564,7 +564,7 @@ class DuckdbEngine(Engine):
                 suggestion="close that connection, or open it with duckdb.connect(path, config="
                 f"{self._settings!r})",
             )
-        if "No space left" in text:  # told as an IOException or as a failed COMMIT
+        if "No space left" in text:  # an IOException or a failed COMMIT
             return CatalogFullError(
                 f"no space left for {self.path}", suggestion="free some space; nothing was lost"
             )

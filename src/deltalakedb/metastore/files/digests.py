@@ -1,4 +1,4 @@
-"""Digests of what the catalog holds: summed in the database where it can, else hashed here page by page."""
+"""Digests of the files in the catalog: summed by the database if it has md5, else hashed here in pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def holds(db: SessionSource, table_id: int, version: int, stretch: Stretch) -> b
     bounds = first + stretch.begin - 1, first + stretch.end
     row = db.row(db.sql("files", "stretch"), (*bounds, *bounds, version, version))
     files, found = row if row is not None else (0, b"")
-    if not db.dialect.hashes:
+    if not db.dialect.sql_md5:
         found = hashlib.md5(found or b"", usedforsecurity=False).hexdigest()
     return (int(files), found) == (stretch.files, stretch.md5)
 
@@ -84,7 +84,7 @@ def table_digest(db: SessionSource, table_id: int, version: int, *, since: int =
     """
     made = FileDigest()
     after, last = (table_id << FILE_ID_BITS) + since - 1, (table_id + 1) << FILE_ID_BITS
-    if db.dialect.hashes:
+    if db.dialect.sql_md5:
         for row in db.rows(db.sql("files", "bucket digests"), (after, last, version, version)):
             made.add_sums(*(int(v) for v in row))
         return made
