@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
     from deltalakedb.uri import Address
 
 Row: TypeAlias = tuple[Any, ...]
+
+
+#: tokens of the schema for keys, for engines that have them
+KEYS: Final = {
+    "pk": " PRIMARY KEY",
+    "unique": " UNIQUE",
+    "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
+    "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
+    "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
+    "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
+    "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
+    "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+    "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import Dialect, Engine, Session, is_there, literal, prepare_file
+from deltalakedb.metastore.engines.base import KEYS, Dialect, Engine, Session, is_there, literal, prepare_file
 from deltalakedb.metastore.engines.batching import BatchingSession
 from deltalakedb.metastore.engines.fork_gate import ForkGate
 from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
@@ -47,18 +47,10 @@ DIALECT = Dialect(
         "small": "SMALLINT",
         "bool": "BOOLEAN",
         "blob": "BLOB",
-        "pk": "",
-        "unique": "",
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
         "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
-        "pk_commits": "",
-        "pk_interval": "",
-        "pk_txns": "",
-        "pk_domains": "",
-        "pk_slots": "",
-        "pk_levels": "",
-        "pk_batches": "",
+        **dict.fromkeys(KEYS, ""),
         "files_side_columns": """,
   stats VARCHAR,
   partition_values VARCHAR NOT NULL,

@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     TableExistsError,
 )
-from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, Session
+from deltalakedb.metastore.engines.base import KEYS, Dialect, Durability, Engine, Row, Session
 from deltalakedb.metastore.engines.pool import Pool
 from deltalakedb.metastore.engines.postgres_session import PostgresSession
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.uri import Address
 
-_KEY = " PRIMARY KEY"
-
 DIALECT = Dialect(
     name="postgres",
     tokens={
@@ -44,19 +42,11 @@ DIALECT = Dialect(
         "small": "SMALLINT",
         "bool": "BOOLEAN",
         "blob": "BYTEA",
-        "pk": _KEY,
-        "unique": " UNIQUE",
         "file_id": "BIGINT PRIMARY KEY",
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "auto_audit_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
-        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
-        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
-        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
-        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
-        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
-        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
-        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
+        **KEYS,
     },
     indexed=True,
     side_table=True,

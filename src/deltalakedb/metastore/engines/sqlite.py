@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.metastore.engines.base import (
+    KEYS,
     Dialect,
     Durability,
     Engine,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.uri import Address
 
-_KEY = " PRIMARY KEY"
-
 DIALECT = Dialect(
     name="sqlite",
     tokens={
@@ -58,19 +57,11 @@ DIALECT = Dialect(
         "small": "INTEGER",
         "bool": "INTEGER",
         "blob": "BLOB",
-        "pk": _KEY,
-        "unique": " UNIQUE",
         "file_id": "INTEGER PRIMARY KEY",
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "auto_audit_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
-        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
-        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
-        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
-        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
-        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
-        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
+        **KEYS,
     },
     indexed=True,
     side_table=True,
