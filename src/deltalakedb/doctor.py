@@ -24,10 +24,10 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.values import Table
+    from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
-    from deltalakedb.uri import Address
 
 #: data files of a table in a bucket that are looked for
 _REMOTE_FILES = 3

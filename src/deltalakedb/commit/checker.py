@@ -28,7 +28,7 @@ from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.paths import encode_path, file_below
-from deltalakedb.protocol.predicate_text import predicate_text
+from deltalakedb.protocol.predicate import predicate_text
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.info import own_transaction
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_pieces, iter_state
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import last_checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.checker import data_conflict
 from deltalakedb.commit.versions import ratify_change
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader

@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.config import get_config, use_config
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.checkpoint import CheckpointScan
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.failpoints import failpoint

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from deltalakedb.delta_log.listing import newest_at
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.delta_log.times import newest_at
 from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, snapshots
 from deltalakedb.protocol.codec import encode_json

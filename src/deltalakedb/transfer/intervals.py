@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions, iter_state
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import StorageMissingError

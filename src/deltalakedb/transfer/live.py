@@ -6,8 +6,8 @@ from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Window
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError

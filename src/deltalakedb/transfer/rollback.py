@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
-    AddressError,
     InvalidArgumentError,
     TableFrozenError,
     TableMissingError,
@@ -100,11 +99,8 @@ def rollback_import(
     began = time.perf_counter()
     check_level(verify)
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
-    database, name = Database.open(address), address.table
+    name = address.require_table()
+    database = Database.open(address)
     try:
         table = registry.find(database, name)
     except TableMissingError:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deltalakedb import extras
-from deltalakedb.address_options import is_local
+from deltalakedb.address import is_local
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,

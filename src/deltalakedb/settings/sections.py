@@ -1,4 +1,4 @@
-"""The sections of the settings: what can be set, what it is without being set, and what it means."""
+"""The sections of the settings: every key with its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, SecretStr, model_validator
 
-from deltalakedb.uri import Address, parse_uri
+from deltalakedb.address import Address, parse_uri
 
 
 def _as_option(value: Any) -> Any:
@@ -30,18 +30,18 @@ CatalogAddress = Annotated[InstanceOf[Address], BeforeValidator(_as_address)]
 
 
 class Section(BaseModel):
-    """What all sections are: fixed once made, and strict about keys."""
+    """The base of all sections: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
 class CatalogConfig(Section):
-    """The catalog that is meant where none is named, and what may happen to it."""
+    """The default catalog, and what new tables are like."""
 
-    uri: CatalogAddress | None = Field(default=None, description="the catalog that is meant by default")
+    uri: CatalogAddress | None = Field(default=None, description="default catalog address")
     create: bool = Field(default=True, description="create the catalog's tables on first use")
     auto_migrate: bool = Field(default=True, description="bring an older catalog up to date on first use")
-    root: str | None = Field(default=None, description="where new tables without a location lie")
+    root: str | None = Field(default=None, description="folder or URL of new tables without a location")
     in_commit_timestamps: Literal["off", "remote", "always"] = Field(
         default="off",
         description="new tables carry commit times in their commits: none, those on object stores, or all",
@@ -88,7 +88,7 @@ class DuckDBConfig(Section):
     """DuckDB as a catalog."""
 
     idle_release_s: Seconds = Field(default=1.0, description="idle seconds until the file is released")
-    wait_s: Seconds = Field(default=30.0, description="seconds to wait for who holds the file")
+    wait_s: Seconds = Field(default=30.0, description="seconds to wait for the file lock")
     memory_limit: str | None = Field(default=None, description="DuckDB's memory_limit, such as 1GB")
     threads: int | None = Field(default=None, ge=1, description="DuckDB's threads")
 
@@ -162,7 +162,7 @@ class RemoteConfig(Section):
     fetch_limit_bytes: int = Field(
         default=4 * 1024**3, ge=0, description="bytes that one operation may fetch to this machine"
     )
-    folder: str | None = Field(default=None, description="where fetched files lie for the time being")
+    folder: str | None = Field(default=None, description="folder of fetched files")
     parallel: int = Field(default=8, ge=1, description="files fetched or sent at a time")
 
 
@@ -173,7 +173,7 @@ class CacheConfig(Section):
 
 
 class SparkConfig(Section):
-    """Spark, where it is used."""
+    """Spark."""
 
     jars: str | None = Field(default=None, description="a folder with Delta's jars, instead of the cache")
     download: bool = Field(default=True, description="fetch Delta's jars when they are missing")
@@ -190,7 +190,7 @@ class ServiceConfig(Section):
 
     host: str = Field(default="127.0.0.1", description="the address that the service listens at")
     port: int = Field(default=8640, ge=0, le=65535, description="its port; 0: any that is free")
-    token: SecretStr | None = Field(default=None, description="the token that callers have to know")
+    token: SecretStr | None = Field(default=None, description="the token that callers must send")
     token_file: str | None = Field(default=None, description="a file with the token")
     max_bytes: int = Field(default=256 * 1024**2, ge=1, description="bytes of the longest commit it takes")
     max_connections: int = Field(default=128, ge=1, description="connections to it at a time")

@@ -10,19 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltalakedb.exceptions import AddressError, DeltaError
-from deltalakedb.uri import (
+from deltalakedb.address import (
     ENGINES,
     OPTIONS,
     Address,
     Engine,
-    Options,
-    Secret,
     is_deltasql,
     parse_uri,
-    redact,
     validate_table_name,
 )
+from deltalakedb.exceptions import AddressError, DeltaError
+from deltalakedb.redaction import Secret, redact
 
 PG = "deltasql://postgres/"
 LITE = "deltasql://sqlite/"
@@ -68,7 +66,7 @@ def test_two_ways_to_one_file_resolve_to_one_address(tmp_path: Path) -> None:
 def test_a_file_address_names_its_table_in_the_query() -> None:
     address = parse_uri(LITE + "/meta.db?table=sales.orders&location=s3://bucket/orders&busy_timeout=2.5")
     assert (address.table, address.location) == ("sales.orders", "s3://bucket/orders")
-    assert address.options == {"busy_timeout": "2.5"}
+    assert address.options == (("busy_timeout", "2.5"),)
     assert address.is_table
     assert address.catalog == parse_uri(LITE + "/meta.db?busy_timeout=2.5")
     assert not address.catalog.is_table
@@ -226,15 +224,15 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "not empty"),
-        ("/data/table", "does not begin"),
-        ("s3://bucket/table", "not s3:"),
-        ("postgresql://u:hunter2@h/db", "not postgresql:"),
-        ("deltasql:/sqlite/x.db", "does not begin"),
-        ("deltasql://", "engine is missing"),
-        ("deltasql:///x.db", "engine is missing"),
-        ("deltasql://mysql/x", "'mysql' is no engine"),
-        ("deltasql://u:hunter2@h/db/s", "engine is missing"),
+        ("", "empty"),
+        ("/data/table", "starts with deltasql://"),
+        ("s3://bucket/table", "got 's3:…'"),
+        ("postgresql://u:hunter2@h/db", "got 'postgresql:…'"),
+        ("deltasql:/sqlite/x.db", "pass a str"),
+        ("deltasql://", "engine must be"),
+        ("deltasql:///x.db", "engine must be"),
+        ("deltasql://mysql/x", "engine must be .*, not 'mysql'"),
+        ("deltasql://u:hunter2@h/db/s", "engine must be"),
         ("deltasql://sqlite", "no slash"),
         ("deltasql://sqlite?table=x", "no slash"),
         (LITE, "missing or ends"),
@@ -247,8 +245,8 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
         (LITE + ":memory:", "memory"),
         (LITE + "~/meta.db", "HOME"),
         (LITE + "/lake/ meta.db", "space"),
-        (" " + LITE + "/x.db", "begins or ends with a space"),
-        (LITE + "/x.db ", "begins or ends with a space"),
+        (" " + LITE + "/x.db", "starts or ends with a space"),
+        (LITE + "/x.db ", "starts or ends with a space"),
         (LITE + "/x.db#top", "fragment"),
         (LITE + "/x%zz.db", "hexadecimal"),
         (LITE + "/x%", "hexadecimal"),
@@ -266,10 +264,10 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
         (LITE + "/x.db?=t", "parameter 1"),
         (LITE + "/x.db?table=t&", "parameter 2"),
         (LITE + "/x.db?table=", "name is missing"),
-        (LITE + "/x.db?table=a&table=b", "twice"),
-        (LITE + "/x.db?table=a&table=a", "twice"),
+        (LITE + "/x.db?table=a&table=b", "parameter 2 is given twice"),
+        (LITE + "/x.db?table=a&table=a", "parameter 2 is given twice"),
         (LITE + "/x.db?table=a?location=/x", "more than one \\?"),
-        (LITE + "/x.db?table=a/b", "separator"),
+        (LITE + "/x.db?table=a/b", "path separator"),
         (LITE + "/x.db?table=..", "empty part"),
         (LITE + "/x.db?table=a..b", "empty part"),
         (LITE + "/x.db?table=%20a", "space"),
@@ -282,22 +280,22 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
         (LITE + "/x.db?sslmode=require", "no option 'sslmode'"),
         (LITE + "/x.db?synchronous=OFF", "synchronous"),
         (LITE + "/x.db?busy_timeout=soon", "busy_timeout"),
-        (PG, "0|1 path parts"),
-        (PG + "lake", "1 path parts"),
+        (PG, "got 1 parts"),
+        (PG + "lake", "got 1 parts"),
         (PG + "lake/", "schema is empty"),
         (PG + "/meta", "database is empty"),
         (PG + "lake/meta/", "name is missing"),
-        (PG + "lake/meta/t/u", "4 path parts"),
-        (PG + "u:hunter2@db/lake", "1 path parts"),
-        (PG + "@/lake/meta", "neither user nor host"),
+        (PG + "lake/meta/t/u", "got 4 parts"),
+        (PG + "u:hunter2@db/lake", "got 1 parts"),
+        (PG + "@/lake/meta", "host is empty"),
         (PG + ":/lake/meta", "port"),
         (PG + "u:@db/lake/meta", "empty"),
         (PG + ":hunter2@db/lake/meta", "empty"),
         (PG + "u:***@db/lake/meta", "redacted"),
         (PG + "u:hunter2@x@db/lake/meta", "more than one @"),
-        (PG + "u:hunter2/x@db/lake/meta", "behind the first part"),
-        (PG + "u:1/hunter2@db/lake/t", "behind the first part"),
-        (PG + "u:hunter2?x@db/lake/meta", "path parts"),
+        (PG + "u:hunter2/x@db/lake/meta", "percent-encode '@'"),
+        (PG + "u:1/hunter2@db/lake/t", "percent-encode '@'"),
+        (PG + "u:hunter2?x@db/lake/meta", "got 0 parts"),
         (PG + "u:hunter2#x@db/lake/meta", "fragment"),
         (PG + "u:hunter2%@db/lake/meta", "hexadecimal"),
         (PG + "db:hunter2/lake/meta", "port"),
@@ -309,11 +307,11 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
         (PG + "@d b/lake/meta", "host name"),
         (PG + "l" * 64 + "/meta", "63 bytes"),
         (PG + "lake/" + "é" * 32, "63 bytes"),
-        (PG + "lake/meta?password=hunter2", "password= does not belong"),
-        (PG + "lake/meta?sslpassword=hunter2", "does not belong"),
-        (PG + "lake/meta?host=db", "does not belong"),
+        (PG + "lake/meta?password=hunter2", "password= is not a query option"),
+        (PG + "lake/meta?sslpassword=hunter2", "is not a query option"),
+        (PG + "lake/meta?host=db", "is not a query option"),
         (PG + "lake/meta?sslmodes=require", "no option 'sslmodes'"),
-        (PG + "lake/meta?sslmode=hunter2", "sslmode is wrong"),
+        (PG + "lake/meta?sslmode=hunter2", "invalid value of the option sslmode"),
     ],
 )
 def test_a_wrong_address_gives_a_typed_error_that_shows_the_right_form(text: str, fault: str) -> None:
@@ -334,7 +332,7 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
 def test_a_path_object_that_lost_a_slash_is_still_ours_and_refused() -> None:
     path = Path(LITE + "/srv/x.db")
     assert is_deltasql(path)
-    with pytest.raises(AddressError, match="does not begin"):
+    with pytest.raises(AddressError, match="starts with deltasql://"):
         parse_uri(path)
 
 
@@ -404,12 +402,21 @@ def test_with_table_checks_the_name() -> None:
         catalog.with_table("t", location="https://u:pw@h/t")
 
 
-def test_options_cannot_be_changed() -> None:
-    options = parse_uri(LITE + "/x.db?synchronous=FULL&busy_timeout=1").options
-    with pytest.raises(TypeError):
-        options["synchronous"] = "NORMAL"  # type: ignore[index]
-    assert options == Options({"busy_timeout": "1", "synchronous": "FULL"})
-    assert hash(options) == hash(parse_uri(LITE + "/x.db?busy_timeout=1&synchronous=FULL").options)
+def test_the_order_of_options_does_not_matter() -> None:
+    one, two = (
+        parse_uri(f"{LITE}/x.db?{query}")
+        for query in ("synchronous=FULL&busy_timeout=1", "busy_timeout=1&synchronous=FULL")
+    )
+    assert one.options == (("busy_timeout", "1"), ("synchronous", "FULL"))
+    assert (one, hash(one)) == (two, hash(two))
+
+
+def test_a_table_is_required_by_name() -> None:
+    assert parse_uri(PG + "lake/meta/t").require_table() == "t"
+    for text, hint in ((LITE + "/x.db", "[?]table=NAME"), (PG + "u:hunter2@db/lake/meta", "/NAME")):
+        with pytest.raises(AddressError, match=f"got that of a catalog: (.|\n)*{hint}") as caught:
+            parse_uri(text).require_table()
+        assert "hunter2" not in shown(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -464,7 +471,9 @@ def addresses(draw: st.DrawFn) -> Address:
     if engine != "postgres":
         options = draw(st.sampled_from([{}, {"busy_timeout": "3"}])) if engine == "sqlite" else {}
         path = draw(st.sampled_from(["", "/"])) + draw(paths)
-        return Address(engine=engine, path=path, table=table, location=location, options=Options(options))
+        return Address(
+            engine=engine, path=path, table=table, location=location, options=tuple(options.items())
+        )
     user = draw(st.none() | texts)
     return Address(
         engine=engine,
@@ -476,7 +485,7 @@ def addresses(draw: st.DrawFn) -> Address:
         schema=draw(identifiers),
         table=table,
         location=location,
-        options=Options(draw(st.sampled_from([{}, {"sslmode": "require", "options": "-c a=b&c"}]))),
+        options=draw(st.sampled_from([(), (("options", "-c a=b&c"), ("sslmode", "require"))])),
     )
 
 

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import stock_getattr
 
 if TYPE_CHECKING:
     from deltalakedb.table.storage_handler import DeltaStorageHandler as DeltaStorageHandler
 else:
-    __getattr__ = names_of(
+    __getattr__ = stock_getattr(
         __name__, "deltalake.fs", {"DeltaStorageHandler": "deltalakedb.table.storage_handler"}
     )
