@@ -22,7 +22,16 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import KEYS, Dialect, Engine, Session, is_there, literal, prepare_file
+from deltalakedb.metastore.engines.base import (
+    KEYS,
+    Dialect,
+    Engine,
+    Row,
+    Session,
+    is_there,
+    literal,
+    prepare_file,
+)
 from deltalakedb.metastore.engines.batching import BatchingSession
 from deltalakedb.metastore.engines.fork_gate import ForkGate
 from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
@@ -216,6 +225,11 @@ class DuckdbSession(BatchingSession):
             return super().run(statement, params)
         found = self._call(statement, params).fetchall()
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query; all are fetched, since DuckDB refuses `sql` beside an open result."""
+        found = self.rows(statement, params)
+        return found[0] if found else None
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Arrow straight from the engine."""
