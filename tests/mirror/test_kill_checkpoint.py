@@ -71,7 +71,9 @@ def test_a_checkpointer_killed_anywhere_harms_no_reader(
 ) -> None:
     append(catalog, 1, 2)
     catalog.close()
-    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died()
+    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died(
+        leases_end=False
+    )
     readers_are_unaffected(root, [0, 1, 2])
     assert hint_version(root) is None
     assert catalog.mirror.status("t")[0].checkpoint_version == -1
@@ -92,7 +94,9 @@ def test_the_same_version_is_checkpointed_again_after_a_death(
     catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, point: str
 ) -> None:
     append(catalog, 1, 2, 3)
-    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"checkpoint.{point}=kill").died()
+    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"checkpoint.{point}=kill").died(
+        leases_end=False
+    )
     run_out(catalog)
     assert Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path).result() == 3
     assert hint_version(root) == 3
@@ -123,7 +127,9 @@ def test_a_death_around_the_hint_leaves_it_behind_or_right_but_never_ahead(
     catalog.mirror.checkpoint("t")
     append(catalog, 2)
     catalog.close()
-    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died()
+    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died(
+        leases_end=False
+    )
     assert hint_version(root) == hint
     readers_are_unaffected(root, [0, 1, 2])
     assert catalog.mirror.status("t")[0].checkpoint_version == note, "the note comes after the hint"
@@ -149,7 +155,7 @@ def test_a_v2_checkpoint_is_there_with_its_manifest_only(
     catalog.mirror.run()
     name, at, count = point.partition("@")
     points = f"checkpoint.{name}=kill{at}{count}"
-    Child(write_checkpoint, catalog_uri, "v2", folder=tmp_path, points=points).died()
+    Child(write_checkpoint, catalog_uri, "v2", folder=tmp_path, points=points).died(leases_end=False)
     found = list_log(open_store(str(root))).checkpoints
     assert list(found) == ([0] if point == "after_put" else [])
     assert hint_version(root) is None
@@ -161,23 +167,26 @@ def test_a_v2_checkpoint_is_there_with_its_manifest_only(
 
 
 def move_away(catalog: Catalog) -> None:
-    """Let the holder of the lease be a process of another machine: nobody here can know that it died."""
+    """Let the holder of the lease be a process of another machine."""
     with catalog.log("t").database.write() as session:
         session.run("UPDATE dl_leases SET holder = 'elsewhere:7:abc'")
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-def test_a_holder_of_this_machine_that_died_is_not_waited_for(
+def test_the_lease_of_a_crashed_holder_can_be_taken_over(
     catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path
 ) -> None:
     append(catalog, 1)
     child = Child(
         write_checkpoint, catalog_uri, "classic", folder=tmp_path, points="checkpoint.after_put=kill"
     )
-    child.died()
+    child.died(leases_end=False)
     (status,) = catalog.mirror.status("t")
     assert status.checkpoint_holder == f"{socket.gethostname()}:{child.pid}"
-    assert catalog.mirror.checkpoint("t").version == 1
+    with pytest.raises(CatalogBusyError):
+        catalog.mirror.checkpoint("t")
+    with leases.taking_over():
+        assert catalog.mirror.checkpoint("t").version == 1
     assert hint_version(root) == 1
     assert catalog.mirror.status("t")[0].checkpoint_holder is None
 
@@ -190,10 +199,10 @@ def test_a_dead_holder_elsewhere_is_waited_for_until_its_lease_ends_and_no_longe
     catalog.write("t", ids(0), location=root, configuration={"delta.checkpointInterval": "2"})
     append(catalog, 1)
     points = "checkpoint.before_put=kill"
-    Child(append_one, catalog_uri, 2, folder=tmp_path, points=points).died()
+    Child(append_one, catalog_uri, 2, folder=tmp_path, points=points).died(leases_end=False)
     move_away(catalog)
     with pytest.raises(
-        CatalogBusyError, match=r"\(elsewhere:7\) is at work on a checkpoint .* of t"
+        CatalogBusyError, match=r"a checkpoint .* of t is already in progress on elsewhere:7"
     ) as caught:
         catalog.mirror.checkpoint("t")
     assert caught.value.transient
@@ -209,7 +218,7 @@ def test_a_dead_holder_elsewhere_is_waited_for_until_its_lease_ends_and_no_longe
     assert (status.checkpoint_holder, status.checkpoint_lease, status.checkpoint_version) == (None, None, 2)
     # the next writer that passes a multiple does it too, when the lease has ended by itself
     append(catalog, 3)
-    Child(append_one, catalog_uri, 4, folder=tmp_path, points=points).died()
+    Child(append_one, catalog_uri, 4, folder=tmp_path, points=points).died(leases_end=False)
     move_away(catalog)
     run_out(catalog)
     append(catalog, 5)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 from deltalakedb.metastore import leases
-from deltalakedb.metastore.holders import Holder
 from deltalakedb.mirror.checkpointer import tending
 from support.mirrors import append
 from support.processes import Child, until
@@ -112,29 +112,25 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(database: Database) ->
     assert deadline() <= 1
 
 
-def die(name: str, database: Database) -> None:
-    """Let the holder be a process that ended: one of our own number that began at another moment."""
-    me = Holder.me()
-    with database.write() as session:
-        session.run(
-            "UPDATE dl_leases SET holder = ? WHERE name = ?",
-            (str(replace(me, started=f"{int(me.started) - 1}")), name),
-        )
-
-
-def test_what_is_taken_from_the_dead_is_ours_and_nobody_elses(database: Database) -> None:
+def test_a_lease_of_a_crashed_process_can_be_taken_over(database: Database) -> None:
     old = leases.acquire(database, "x")
     assert old is not None
-    assert leases.acquire_from_dead(database, "x") is None, "its holder lives"
-    die("x", database)
-    assert leases.acquire(database, "x") is None
-    mine = leases.acquire_from_dead(database, "x")
-    assert mine is not None
-    assert (mine.token, held(database, mine)) == (old.token + 1, True)
-    assert mine.holder.split(":")[2] != old.holder.split(":")[2]
-    assert leases.acquire_from_dead(database, "x") is None, "we live"
-    assert leases.acquire(database, "x", over=old.token) is None, "a rival who saw the dead one comes late"
-    assert held(database, mine)
+    assert old.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:")
+    with pytest.raises(CatalogBusyError) as caught, leases.leased(database, "x", work="the work"):
+        pass
+    assert caught.value.message == f"the work is already in progress on {socket.gethostname()}:{os.getpid()}"
+    assert "--take-over" in (caught.value.suggestion or "")
+    with leases.taking_over(), leases.leased(database, "x", work="the work") as mine:
+        assert (mine.token, held(database, mine), held(database, old)) == (old.token + 1, True, False)
+        assert mine.holder != old.holder
+        assert leases.acquire(database, "x") is None, "this process is at work under it"
+        late = leases._acquire(database, "x", "a:1:b", 1000, over=old.token)
+        assert late is None, "a rival that saw the crashed one comes late"
+        assert held(database, mine)
+    assert leases.holding(database, "x") is None
+    rival = leases.acquire(database, "x")
+    assert rival is not None
+    assert leases.acquire(database, "x") is None, "taking over has ended"
 
 
 def rename(database: Database, old: str, new: str) -> None:
@@ -177,9 +173,11 @@ def test_an_interrupt_while_a_lease_is_taken_blocks_nobody_here(
         patch.setattr(type(database), "write", answered_by_an_interrupt(type(database).write))
         with pytest.raises(KeyboardInterrupt):
             leases.acquire(database, "x")
-    assert leases.holding(database, "x") is not None
+    lost = leases.holding(database, "x")
+    assert lost is not None
+    assert lost.is_abandoned
+    assert leases.acquire(database, "x") is not None
     assert leases.acquire(database, "x") is None
-    assert leases.acquire_from_dead(database, "x") is not None
 
 
 def answered_by_an_interrupt(write: Any) -> Any:

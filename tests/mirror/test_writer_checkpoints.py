@@ -171,7 +171,7 @@ def test_trouble_with_a_checkpoint_never_fails_the_commit(
     assert lease is not None
     with caplog.at_level(logging.INFO):
         append(catalog, 4, 5, 6)
-    assert "is at work on a checkpoint or the clean-up of t" in caplog.text
+    assert "a checkpoint or the clean-up of t is already in progress" in caplog.text
     assert hint(thrice) is None
     leases.release(catalog.log("t").database, lease)
     assert catalog.mirror.run().checkpoints == 1

@@ -10,12 +10,17 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import failpoints
+from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.metastore.database import Database
+from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +62,7 @@ class Child:
         **settings: str,
     ) -> None:
         self._patience = patience
+        self._catalogs = [a for a in arguments if isinstance(a, str) and a.startswith("deltasql://")]
         self._answer = folder / f"{os.getpid()}-{id(self)}.answer"
         environment = {failpoints.VARIABLE: points, **settings}
         self.process: BaseProcess = _context.Process(
@@ -73,13 +79,29 @@ class Child:
         """Kill it, as a crash would."""
         os.kill(self.pid, signal.SIGKILL)
         self.process.join(self._patience)
+        self._end_leases()
 
-    def died(self) -> None:
-        """Wait until it was killed by its failpoint; assert that it was."""
+    def died(self, *, leases_end: bool = True) -> None:
+        """Wait until it was killed by its failpoint; assert that it was.
+
+        Args:
+            leases_end: Let the time of its leases pass, as if this happened later.
+        """
         self.process.join(self._patience)
         assert self.process.exitcode == -signal.SIGKILL, (
             f"the child ended with {self.process.exitcode}: {self._told()}"
         )
+        if leases_end:
+            self._end_leases()
+
+    def _end_leases(self) -> None:
+        holder = f"{socket.gethostname()}:{self.pid}:%"
+        for uri in self._catalogs:
+            address = parse_uri(uri)
+            database = Database.open(address.catalog)
+            with suppress(CatalogNotFoundError), database.write() as session:
+                session.run("UPDATE dl_leases SET expires_at = 0 WHERE holder LIKE ?", (holder,))
+            database.close()
 
     def result(self) -> Any:
         """Wait for what its function returned."""

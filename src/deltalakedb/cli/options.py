@@ -72,6 +72,22 @@ def changing(command: F) -> F:
     return _option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(previewing(command))
 
 
+def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        from deltalakedb.metastore.leases import taking_over
+
+        ctx.with_resource(taking_over())
+
+
+leasing = click.option(
+    "--take-over",
+    is_flag=True,
+    expose_value=False,
+    callback=_take_over,
+    help="Take over from a process that has crashed, before its lease ends.",
+)
+
+
 LEVEL = click.Choice(["counts", "digest", "full", "data"])
 
 

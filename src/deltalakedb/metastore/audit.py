@@ -18,7 +18,7 @@ _COLUMNS = ("recorded_at", "actor", "action", "table_id", "table_name", "version
 
 @cache
 def actor() -> str:
-    """Who acts: ``DELTASQL_ACTOR`` where it is set, else user and host."""
+    """Who acts: ``DELTASQL_ACTOR`` if it is set, else user and host."""
     if named := os.environ.get("DELTASQL_ACTOR"):
         return named
     try:

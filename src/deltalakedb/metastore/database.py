@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 from contextlib import contextmanager, suppress
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Dialect, Engine, Row, Session
     from deltalakedb.uri import Address
 
-logger = logging.getLogger(__name__)
-
 
 class Database:
     """Sessions on a catalog whose schema is known to fit.
@@ -37,11 +34,10 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._checked = False
-        #: no import that was given up left the files without indexes
+        #: no interrupted import left the files without indexes
         self._indexed = False
         self._identity: object = None
-        #: how often another file was found in the place of the one that was open; what was read before says
-        #: nothing of it
+        #: how often the file was replaced by another one: what was read before says nothing about it
         self.exchanges = 0
         self._lock = threading.Lock()
 
@@ -71,7 +67,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session for reading; CatalogNotFoundError where there is nothing yet."""
+        """A session for reading; CatalogNotFoundError if there is no catalog yet."""
         self.ensure(create=False)
         with self.watched(), self.engine.read() as session:
             yield session
@@ -100,36 +96,36 @@ class Database:
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a question in the same round trip."""
+        """Run a statement that is a transaction by itself, and a query in the same round trip."""
         self.ensure()
         with self.watched():
             return self.engine.change(statement, params, then)
 
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
-        """A transaction for notes that can be found out again after a power cut."""
+        """A transaction for notes that a power cut may lose: they can be found out again."""
         self.ensure()
         with self.watched(), self.engine.relaxed_write() as session:
             yield session
 
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A session in which nothing can be changed, for questions that users write.
+        """A session in which nothing can be changed, for users' queries.
 
         Args:
-            asking: The caller asks something at once, which fixes the moment that the session sees.
+            asking: The caller runs a query at once, which fixes the moment that the session sees.
         """
         self.ensure(create=False)
         with self.watched(), self.engine.read_only(asking=asking) as session:
             yield session
 
     def ensure(self, *, create: bool = True) -> None:
-        """Check the schema once, creating or upgrading it where the settings allow.
+        """Check the schema once, creating or upgrading it if the settings allow.
 
-        A file that was deleted or exchanged since is opened anew: what is written to the old one is lost.
+        A file that was deleted or replaced since is opened again: writes to the old one would be lost.
 
         Args:
-            create: False for those who only read: CatalogNotFoundError instead of an empty catalog.
+            create: False for readers: CatalogNotFoundError instead of an empty catalog.
         """
         if self._checked and self.engine.identity() == self._identity:
             return
@@ -145,9 +141,9 @@ class Database:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Tell it as such where the catalog is gone: its schema or its tables were dropped meanwhile.
+        """Report a catalog whose schema or tables were dropped meanwhile as CatalogNotFoundError.
 
-        Asked only after the database refused something.
+        Checked only after the database refused something.
         """
         try:
             yield
@@ -155,8 +151,8 @@ class Database:
             if type(error) is CatalogError and self._is_gone():
                 raise CatalogNotFoundError(
                     f"the catalog at {self.address.to_uri()} was dropped while this process had it open",
-                    suggestion="restore the database from a backup, or take the tables over anew from their "
-                    "_delta_log with `deltasql import`; what is written first begins an empty catalog",
+                    suggestion="restore the database from a backup, or import the tables again from their "
+                    "_delta_log with `deltasql import`; the next write creates an empty catalog",
                     dropped=True,
                 ) from error
             raise
@@ -171,15 +167,15 @@ class Database:
         return False
 
     def may_be_created(self, error: CatalogNotFoundError) -> bool:
-        """Whether the first write would make what was not found; not where the database itself is missing."""
+        """Whether the first write would create the missing catalog; not if the database itself is missing."""
         return self.engine.config.catalog.create and error.__cause__ is None
 
     def leave_indexes(self) -> None:
-        """Build no indexes before a write: whoever calls this goes on with the load that does without."""
+        """Build no indexes before a write: the caller resumes the load that deferred them."""
         self._indexed = True
 
     def close(self) -> None:
-        """Give back every connection; the next use opens them again and checks the schema anew."""
+        """Close every connection; the next use opens them again and checks the schema again."""
         self.engine.close()
         self._checked = self._indexed = False
 
@@ -205,7 +201,7 @@ def close_all() -> None:
 
 
 def _after_fork() -> None:
-    # another thread of the parent may have held the lock, and nobody here would ever release it
+    # another thread of the parent may have held the lock, and no thread here would ever release it
     global _open_lock
     _open_lock = threading.Lock()
 

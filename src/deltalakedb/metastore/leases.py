@@ -1,30 +1,41 @@
-"""Leases: a named right that one holder has for a while; its token grows whenever it changes hands."""
+"""Leases: a named right that one holder has for a while; its token grows whenever it changes hands.
+
+A holder renews its lease while it works. If it crashes, the lease ends when its time has passed, or when
+another process takes it over (`taking_over`). What a holder changes is guarded by `require` inside the same
+transaction, so that one that was paused past its deadline changes nothing.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
+import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 from deltalakedb.metastore import audit
-from deltalakedb.metastore.holders import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.engines.base import Session, SessionSource
 
 logger = logging.getLogger(__name__)
 
 #: the part of a lease's time after which it is renewed: two renewals may fail
 _RENEWED_AT = 0.3
 
+#: holders of this process at work
+_working: set[str] = set()
 #: holders of this process whose work has ended, and whose lease the database may still have
 _abandoned: set[str] = set()
+#: how many callers want leases of other processes to be taken over
+_taking_over = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,54 +48,6 @@ class Lease:
     expires_at: int
 
 
-def acquire(database: Database, name: str, *, ttl_ms: int = 60_000, over: int | None = None) -> Lease | None:
-    """Take a lease that is free or expired; None where somebody else holds it.
-
-    Args:
-        database: The catalog.
-        name: The lease.
-        ttl_ms: How long it lasts.
-        over: The token of a holder that is no more: the lease is taken from it, and from nobody else.
-    """
-    me = str(Holder.me())
-    try:
-        return _acquire(database, name, me, ttl_ms, over)
-    except BaseException:
-        _abandoned.add(me)  # it may have been taken all the same
-        raise
-
-
-def _acquire(database: Database, name: str, me: str, ttl_ms: int, over: int | None) -> Lease | None:
-    with database.write() as session:
-        now = session.now_ms()
-        row = session.row(database.sql("leases", "one"), (name,))
-        token = 1 if row is None else row[1] + 1
-        lease = Lease(name, me, token, now + ttl_ms)
-        if row is None:
-            session.run(database.sql("leases", "insert"), (name, me, token, lease.expires_at))
-        elif row[2] > now and row[1] != over:
-            return None
-        else:
-            session.run(database.sql("leases", "take"), (me, token, lease.expires_at, name, row[1]))
-        # a rival may have been faster where several write at a time
-        if session.row(database.sql("leases", "one"), (name,)) != (me, token, lease.expires_at):
-            return None
-        audit.record(session, "take lease", at=now, lease=name, token=lease.token)
-    return lease
-
-
-def acquire_from_dead(database: Database, name: str, *, ttl_ms: int = 60_000) -> Lease | None:
-    """Take a lease that is free or expired, or that nobody relies on any more.
-
-    Its holder was a process of this machine that has ended, or this process, which could not release it.
-    """
-    lease = acquire(database, name, ttl_ms=ttl_ms)
-    if lease is None and (held := holding(database, name)) is not None and held.is_dead:
-        # under a name of our own: whoever comes next sees that we live
-        lease = acquire(database, name, ttl_ms=ttl_ms, over=held.token)
-    return lease
-
-
 @dataclass(frozen=True, slots=True)
 class Holding:
     """How a lease is held, for those who do not hold it.
@@ -92,7 +55,7 @@ class Holding:
     Attributes:
         holder: Who has it.
         seconds: How long it lasts, unless it is renewed.
-        token: What tells this holding from those before and after.
+        token: Distinguishes this holding from those before and after.
     """
 
     holder: str
@@ -105,25 +68,72 @@ class Holding:
         return self.holder.rpartition(":")[0]
 
     @property
-    def is_dead(self) -> bool:
-        """Whether nobody relies on it: its process has ended, or is this one and could not release it."""
-        if self.holder in _abandoned:
-            return True
-        holder = Holder.parse(self.holder)
-        return holder is not None and holder.is_dead
+    def is_abandoned(self) -> bool:
+        """Whether this process held it and could not release it when its work ended."""
+        return self.holder in _abandoned
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether it is abandoned, or is to be taken over from another process."""
+        return self.is_abandoned or (_taking_over > 0 and self.holder not in _working)
 
 
-def holding(database: Database, name: str) -> Holding | None:
-    """How a lease is held; None where it is free."""
-    with database.read() as session:
-        row = session.row(database.sql("leases", "one"), (name,))
+@contextmanager
+def taking_over() -> Iterator[None]:
+    """Take leases over from other processes, in all threads of this one: for a holder that has crashed.
+
+    A holder that is still alive loses its lease, and its work ends with an error.
+    """
+    global _taking_over
+    _taking_over += 1
+    try:
+        yield
+    finally:
+        _taking_over -= 1
+
+
+def acquire(db: SessionSource, name: str, *, ttl_ms: int = 60_000) -> Lease | None:
+    """Take a lease that is free, expired, or may be taken over; None if another holder has it."""
+    me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+    try:
+        lease = _acquire(db, name, me, ttl_ms)
+        if lease is None and (held := holding(db, name)) is not None and held.may_be_taken:
+            lease = _acquire(db, name, me, ttl_ms, over=held.token)
+    except BaseException:
+        _abandoned.add(me)  # it may have been taken all the same
+        raise
+    return lease
+
+
+def _acquire(db: SessionSource, name: str, me: str, ttl_ms: int, over: int = 0) -> Lease | None:
+    """Take a lease that is free or expired, or whose token is ``over``."""
+    with db.write() as session:
         now = session.now_ms()
-    return None if row is None or row[2] <= now else Holding(row[0], (row[2] - now) / 1000, row[1])
+        until = now + ttl_ms
+        row = session.row(session.sql("leases", "take"), (me, until, name, now, over)) or session.row(
+            session.sql("leases", "insert"), (name, me, until, name)
+        )
+        if row is None:
+            return None
+        lease = Lease(name, me, int(row[0]), until)
+        audit.record(session, "take lease", at=now, lease=name, token=lease.token)
+    return lease
 
 
-def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
-    """Hold a lease for longer; None where it was lost."""
-    with database.write() as session:
+def holding(db: SessionSource, name: str) -> Holding | None:
+    """How a lease is held; None if it is free."""
+    with db.read() as session:
+        row = session.row(session.sql("leases", "one"), (name,))
+        now = session.now_ms()
+    if row is None:
+        return None
+    holder, token, expires_at = row
+    return None if expires_at <= now else Holding(holder, (expires_at - now) / 1000, token)
+
+
+def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
+    """Hold a lease for longer; None if it was lost."""
+    with db.write() as session:
         if not still_held(session, lease):
             return None
         return replace(lease, expires_at=extend_lease(session, lease, ttl_ms))
@@ -136,10 +146,10 @@ def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
     return until
 
 
-def release(database: Database, lease: Lease) -> None:
-    """Give a lease back; nothing happens where it was lost already."""
-    with database.write() as session:
-        session.run(database.sql("leases", "extend"), (0, lease.name, lease.token, lease.holder))
+def release(db: SessionSource, lease: Lease) -> None:
+    """Give a lease back; nothing happens if it was lost already."""
+    with db.write() as session:
+        session.run(session.sql("leases", "extend"), (0, lease.name, lease.token, lease.holder))
     _abandoned.discard(lease.holder)
 
 
@@ -153,7 +163,7 @@ def still_held(session: Session, lease: Lease) -> bool:
 
 
 def require(session: Session, lease: Lease, *, work: str, table: str) -> None:
-    """Refuse to go on where a lease was lost; asked inside the transaction that relies on it.
+    """Refuse to go on if a lease was lost; asked inside the transaction that relies on it.
 
     Args:
         session: The transaction.
@@ -165,7 +175,7 @@ def require(session: Session, lease: Lease, *, work: str, table: str) -> None:
         raise CatalogBusyError(
             f"the lease was lost before {work} was done",
             table=table,
-            suggestion="look whether somebody else is at it, then repeat it: what was done stays",
+            suggestion="another process may have taken it over; rerun the command to continue",
         )
 
 
@@ -173,10 +183,7 @@ def require(session: Session, lease: Lease, *, work: str, table: str) -> None:
 def leased(
     database: Database, name: str, *, work: str, table: str | None = None, ttl_ms: int = 60_000
 ) -> Iterator[Lease]:
-    """Hold a lease for a piece of work; CatalogBusyError where somebody else has it.
-
-    It is renewed for as long as the process runs and the work takes. A lease whose holder was a process of
-    this machine that is no more is taken over at once, and so is one that this process could not release.
+    """Hold a lease for a piece of work, renewed for as long as the process runs and the work takes.
 
     Args:
         database: The catalog.
@@ -184,27 +191,33 @@ def leased(
         work: What it is for, for the message.
         table: The table's name, for the message.
         ttl_ms: How long others wait for a holder that has stopped.
+
+    Raises:
+        CatalogBusyError: Another holder has it.
     """
-    lease = acquire_from_dead(database, name, ttl_ms=ttl_ms)
+    lease = acquire(database, name, ttl_ms=ttl_ms)
     if lease is None:
         held = holding(database, name)
-        who = "" if held is None else f" ({held.who})"
-        until = "" if held is None else f", at the latest in {held.seconds:.0f} s"
+        who = "" if held is None else f" on {held.who}"
+        until = "" if held is None else f" in {held.seconds:.0f} s at the latest"
         raise CatalogBusyError(
-            f"somebody else{who} is at work on {work}",
+            f"{work} is already in progress{who}",
             table=table,
-            suggestion=f"wait until it is done, or its lease runs out{until}",
+            suggestion=f"wait until it is done or its lease ends{until}; if that process has crashed, "
+            "pass --take-over",
         )
     done = threading.Event()
     beat = threading.Thread(
         target=_renew_until, args=(done, database, lease, ttl_ms), name="deltasql-lease", daemon=True
     )
+    _working.add(lease.holder)
     try:
         beat.start()
         yield lease
     finally:
-        # first of all: from here on nobody relies on it, whatever interrupts its release
+        # first of all: from here on nothing relies on it, whatever interrupts its release
         _abandoned.add(lease.holder)
+        _working.discard(lease.holder)
         done.set()
         if beat.ident is not None:
             beat.join()
@@ -219,6 +232,6 @@ def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms
     while not done.wait(ttl_ms / 1000 * _RENEWED_AT):
         try:
             if renew(database, lease, ttl_ms=ttl_ms) is None:
-                return  # it was lost, which whoever relies on it finds out
+                return  # it was lost, which the work finds out
         except DeltaSqlError as error:
             logger.info("the lease %s was not renewed: %s", lease.name, error.message)

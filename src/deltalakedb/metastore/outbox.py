@@ -138,7 +138,7 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     now = time.time_ns() // 1_000_000
     ranges = {table_id: (min(some), max(some)) for table_id, some in sorted(versions.items())}
     with database.relaxed_write() as session:
-        if session.dialect.plans_anew and len(ranges) > 1:
+        if session.dialect.no_plan_cache and len(ranges) > 1:
             values = [v for table_id, some in ranges.items() for v in (table_id, *some, now)]
             for name in ("published of tables", "advance tables"):
                 session.run(session.sql("outbox", name).rows(len(ranges), 4), values)

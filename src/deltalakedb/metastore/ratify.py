@@ -81,7 +81,7 @@ class Streamed:
     """A commit that is too large to be held in memory; its bytes stay in the log alone.
 
     Attributes:
-        pieces: Reads its removes or its adds anew, in lists of a bounded length.
+        pieces: Reads its removes or its adds, in lists of a bounded length.
         sha256: The digest of its bytes.
         size: How many there are.
     """
@@ -104,18 +104,18 @@ class Ratification:
     is_blind_append: bool = False
     origin: str = "sql"
     published: bool = False
-    #: the adds are new names made for this commit: no live file can have them
+    #: the adds have new names made for this commit: no live file can have them
     fresh: bool = False
-    #: the files, where they are not among the actions
+    #: the files, if they are not among the actions
     streamed: Streamed | None = None
-    #: what is known of files and bytes that are not held here
+    #: counts of its files, if they are not among the actions, and of bytes that are not kept
     facts: CommitFacts | None = None
-    #: what it was made from, as JSON; kept until it is published
+    #: what it depends on, as JSON; kept until it is published
     reads: str | None = None
 
     @property
     def sha256(self) -> str | None:
-        """The digest of its bytes, where they are known."""
+        """The digest of its bytes, if they are known."""
         if self.data is not None:
             return commits.digest(self.data)
         return None if self.facts is None else self.facts.sha256
@@ -198,10 +198,10 @@ def state_versions(locked: LockedTable, version: int, actions: Sequence[Action])
 def apply_state(
     session: Session, table_id: int, version: int, actions: Sequence[Action]
 ) -> SlotEncoder | None:
-    """Write metadata, protocol, txns and domains as intervals; the new encoder where the schema changed.
+    """Write metadata, protocol, txns and domains as intervals; the new encoder if the schema changed.
 
     Raises:
-        ProtocolError: A commit may say each of these once, and this one does not.
+        ProtocolError: Two actions of one kind that a commit may have once.
     """
     encoder = None
     for action in _unique_state_actions(actions, version):

@@ -1,4 +1,4 @@
-"""Statements and queries that users run beside ours: what they may be, by their text.
+"""Statements and queries that users write: what is allowed, by their text.
 
 The text is only looked at to refuse the obvious early. What may happen is enforced by the database itself:
 see ``run_own`` and ``query`` of each engine's session.
@@ -66,7 +66,7 @@ def is_ours(name: str | None) -> bool:
 def no_question() -> CatalogError:
     """What to raise if a user's query is something else."""
     return CatalogError(
-        "only queries can be asked here: they cannot change data or settings, or read files",
+        "only queries are allowed: they cannot change data or settings, or read files",
         suggestion=f"begin with one of {', '.join(sorted(QUESTIONS)).upper()}; change tables of your own "
         "with execute() in a transaction",
     )
@@ -105,7 +105,7 @@ def checked_statement(sql: str) -> str:
 
 
 def _plain(found: re.Match[str]) -> str:
-    """What stands for a literal, a quoted name or a comment where statements are looked at."""
+    """The replacement of a literal, a quoted name or a comment, for a statement that is inspected."""
     text = found[0]
     if text.startswith('"'):
         return text.replace(";", "")  # which table it is counts

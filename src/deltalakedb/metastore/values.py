@@ -1,4 +1,4 @@
-"""What the catalog knows of a table, as frozen values."""
+"""Rows of the catalog as values: tables, their heads and their files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Head:
 
     @property
     def rows(self) -> int | None:
-        """The number of rows, where every file tells its own."""
+        """The number of rows; None if some file has no row count."""
         return None if self.files_without_count else self.num_records
 
 
@@ -153,7 +153,7 @@ class File(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table opened at a version: what one query tells."""
+    """A table opened at a version, by one query."""
 
     table: Table
     snapshot: Snapshot
@@ -175,10 +175,10 @@ class LockedTable:
         protocol_version: The version that brought the live protocol.
         frozen: Every commit is refused.
         shape: An id of the assignment of slots; no other assignment ever has the same.
-        digest: The sha256 of the newest commit's bytes, where they are known.
-        published_version: The newest version that was known to be published when the lock was asked for; -1
-            where one before it was not.
-        paused: Publishing stood still then.
+        digest: The sha256 of the newest commit's bytes, if they are known.
+        published_version: The newest version that was known to be published when the lock was taken; -1 if
+            an earlier one was not.
+        paused: Publishing was paused then.
     """
 
     table: Table

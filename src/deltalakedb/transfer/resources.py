@@ -32,7 +32,7 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
 def is_leased(database: Database, location: str) -> bool:
     """Whether a live process imports, undoes or exports the table at a location."""
     holding = leases.holding(database, imports.lease_name(location))
-    return holding is not None and not holding.is_dead
+    return holding is not None and not holding.is_abandoned
 
 
 def peak_bytes() -> int:

@@ -8,7 +8,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import changing, command, spark_engine
+from deltalakedb.cli.options import changing, command, leasing, spark_engine
 from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.table.filters import predicate_of
@@ -254,7 +254,7 @@ def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bo
     return ExitCode.OK
 
 
-@command("checkpoint", spark_engine)
+@command("checkpoint", leasing, spark_engine)
 @click.argument("table")
 @click.option(
     "--kind",

@@ -10,7 +10,7 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import changing, command, common, previewing
+from deltalakedb.cli.options import changing, command, common, leasing, previewing
 from deltalakedb.mirror.reconciler import checked_interval
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def resume(invocation: Invocation, table: str | None) -> int:
     return _tell_pass(invocation, done, table=name, paused=False)
 
 
-@command("repair", previewing, short_help="Rewrite lost or damaged log files.")
+@command("repair", previewing, leasing, short_help="Rewrite lost or damaged log files.")
 @click.argument("table")
 @click.option(
     "--create-folder",
@@ -352,7 +352,7 @@ def repair(invocation: Invocation, table: str, dry_run: bool, create_folder: boo
     return code_of(done.left)
 
 
-@command("rebuild", short_help="Make the whole log in an empty place.")
+@command("rebuild", leasing, short_help="Make the whole log in an empty place.")
 @click.argument("table")
 @click.argument("location")
 def rebuild(invocation: Invocation, table: str, location: str) -> None:
@@ -402,7 +402,7 @@ def recover(invocation: Invocation, table: str) -> None:
     )
 
 
-@command("resolve", changing, short_help="Resolve a diverged log.")
+@command("resolve", changing, leasing, short_help="Resolve a diverged log.")
 @click.argument("table")
 @click.option(
     "--keep-theirs", is_flag=True, required=True, help="Their commits stay; ours go on top with new versions."
@@ -558,7 +558,7 @@ def prune(invocation: Invocation, table: str, dry_run: bool) -> None:
     )
 
 
-@command("clean", previewing, short_help="Delete log files that are old and covered.")
+@command("clean", previewing, leasing, short_help="Delete log files that are old and covered.")
 @click.argument("table")
 def clean(invocation: Invocation, table: str, dry_run: bool) -> None:
     """Delete log files whose retention has ended and that a published checkpoint covers.
@@ -587,7 +587,7 @@ def clean(invocation: Invocation, table: str, dry_run: bool) -> None:
     invocation.output.result({**document, "dry_run": dry_run}, view, brief=deleted)
 
 
-@command("compact", previewing, short_help="Write one file for a range of versions.")
+@command("compact", previewing, leasing, short_help="Write one file for a range of versions.")
 @click.argument("table")
 @click.argument("start", type=click.IntRange(min=0))
 @click.argument("end", type=click.IntRange(min=1))

@@ -11,7 +11,7 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode, exit_code
-from deltalakedb.cli.options import LEVEL, changing, command, engines, importing
+from deltalakedb.cli.options import LEVEL, changing, command, engines, importing, leasing
 from deltalakedb.config import use_config
 from deltalakedb.transfer.exporting.export import export_table
 from deltalakedb.transfer.following import follow_table
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 
-@command("import", importing, changing)
+@command("import", importing, changing, leasing)
 @click.argument("path")
 @click.argument("table")
 @click.option(
@@ -244,7 +244,7 @@ def _phases(phases: Any, seconds: float) -> str:
     return f"{seconds:g} s" + (f" ({parts})" if parts else "")
 
 
-@command("import-all", importing, changing)
+@command("import-all", importing, changing, leasing)
 @click.argument("root", required=False)
 @click.option(
     "--list",
@@ -410,7 +410,7 @@ def import_status(invocation: Invocation, table: str | None) -> None:
     invocation.output.result(document, view, brief=[f"{s.table} {s.phase}" for s in found])
 
 
-@command("rollback", changing)
+@command("rollback", changing, leasing)
 @click.argument("table")
 @click.option(
     "--keep-batches",
@@ -471,7 +471,7 @@ def rollback(invocation: Invocation, table: str, keep_batches: int | None, verif
     return ExitCode.OK
 
 
-@command("export", changing)
+@command("export", changing, leasing)
 @click.argument("table")
 @click.argument("path", required=False)
 @click.option(

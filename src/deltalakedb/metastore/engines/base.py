@@ -1,4 +1,4 @@
-"""What every engine offers: sessions for reading and writing, bulk inserts, Arrow, and its facts."""
+"""Interface of an engine: sessions for reading and writing, bulk inserts, Arrow, and its facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
@@ -31,6 +31,20 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[Any, ...]
 
 
+#: tokens of the schema for keys, for engines that have them
+KEYS: Final = {
+    "pk": " PRIMARY KEY",
+    "unique": " UNIQUE",
+    "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
+    "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
+    "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
+    "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
+    "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
+    "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
+    "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """An engine's facts, read as attributes and never asked by name."""
@@ -40,16 +54,16 @@ class Dialect:
     tokens: Mapping[str, str]
     #: B-tree indexes exist and planning should drive them
     indexed: bool
-    #: raw JSON of files lies in ``dl_file_json`` rather than in ``dl_files``
+    #: raw JSON of files is in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
     #: appended to the query that locks heads
     lock_rows: str
-    #: md5 is a function of SQL, so that digests need not be fetched
-    hashes: bool
-    #: an append is ratified by one statement, since a head must not be held while a client is waited for
+    #: SQL has md5, so that digests are computed by the database
+    sql_md5: bool
+    #: a blind append is one statement, since a head must not be locked while a client is waited for
     at_once: bool = False
-    #: every execution is planned anew: one statement for many rows beats one run for each
-    plans_anew: bool = False
+    #: every execution is planned again: one statement for many rows beats one run for each
+    no_plan_cache: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
@@ -140,7 +154,7 @@ class Session(abc.ABC):
         """Insert many rows that come as columns, and columns that are the same for all of them."""
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement; the number of rows it touched, or -1 where the driver does not say."""
+        """Run a statement; the number of rows it touched, or -1 if the driver does not report it."""
         return int(self._call(statement, params).rowcount)
 
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
@@ -153,7 +167,7 @@ class Session(abc.ABC):
         return None if found is None else tuple(found)
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        """The result of a user's own query, with the columns' names and inferred types."""
+        """The result of a user's query, with the columns' names and inferred types."""
         self._check_query(sql)
         cursor = self._call(sql, params)
         names = [d[0] for d in cursor.description or ()]
@@ -169,7 +183,7 @@ class Session(abc.ABC):
         self.run(sql, params)
 
     def _check_query(self, sql: str) -> None:
-        """Refuse what is no question: a COMMIT or a setting would lead out of the read-only session."""
+        """Refuse what is no query: a COMMIT or a setting would lead out of the read-only session."""
         if first_word(sql) not in QUESTIONS:
             raise no_question()
 
@@ -185,14 +199,14 @@ class Session(abc.ABC):
         self.update_many(update_by_key(table, columns, key), rows)
 
     def batch(self, rows: int) -> AbstractContextManager[None]:  # noqa: ARG002 - engines with a wire care
-        """Statements whose answers nobody waits for: sent together where that saves round trips.
+        """Statements whose results are not needed: sent together if that saves round trips.
 
         Args:
             rows: How many rows will be written at the most.
         """
         return nullcontext()
 
-    def barrier(self) -> None:  # noqa: B027 - only those who put changes by care
+    def barrier(self) -> None:  # noqa: B027 - only sessions that collect changes care
         """What follows in a batch may change rows that what came before in it has changed."""
 
     def now_ms(self) -> int:
@@ -213,7 +227,7 @@ class Session(abc.ABC):
 
 
 class Engine(abc.ABC):
-    """A database that can hold a catalog. Thread-safe; survives a fork by opening connections anew."""
+    """A database that can hold a catalog. Thread-safe; survives a fork by opening new connections."""
 
     dialect: ClassVar[Dialect]
 
@@ -234,7 +248,7 @@ class Engine(abc.ABC):
         """A session that sees one moment, and in which the database itself refuses every change.
 
         Args:
-            asking: The caller asks something at once: the moment need not be fixed by a question of its own.
+            asking: The caller runs a query at once: the moment need not be fixed by another one.
         """
 
     @abc.abstractmethod
@@ -252,12 +266,12 @@ class Engine(abc.ABC):
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a question in the same round trip.
+        """Run a statement that is a transaction by itself, and a query in the same round trip.
 
         Args:
             statement: The change.
             params: Its parameters.
-            then: A question and its parameters: asked once the change has the locks that it waits for.
+            then: A query and its parameters: run once the change has the locks that it waits for.
 
         Returns:
             The rows of both.
@@ -268,19 +282,19 @@ class Engine(abc.ABC):
         raise NotImplementedError(f"{self.dialect.name} does nothing at once")
 
     def is_absent(self) -> bool:
-        """Whether connecting would create the database, which only those who write may do."""
+        """Whether connecting would create the database, which only writers may do."""
         return False
 
     def kept_open(self) -> AbstractContextManager[object]:
-        """Keep what the settings of a long piece of work are made on, where it would be closed when idle."""
+        """Keep the connection open whose settings a long piece of work relies on."""
         return nullcontext()
 
     def identity(self) -> object:
-        """What the database is, where it could be deleted or exchanged under a process that has it open."""
+        """What identifies the database, if it could be deleted or replaced while a process has it open."""
         return None
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A transaction that may be lost in a power cut, for notes that can be found out again."""
+        """A transaction that a power cut may lose, for notes that can be found out again."""
         return self.write()
 
     def durability(self) -> Durability:
@@ -288,7 +302,7 @@ class Engine(abc.ABC):
         return Durability(True, "every commit is flushed to disk")
 
     def encoding_trouble(self) -> CatalogEncodingError | None:
-        """What is wrong with how the database keeps text, where anything is."""
+        """Why the database cannot store all text; None if it can."""
         return None
 
 

@@ -22,7 +22,16 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import Dialect, Engine, Session, is_there, literal, prepare_file
+from deltalakedb.metastore.engines.base import (
+    KEYS,
+    Dialect,
+    Engine,
+    Row,
+    Session,
+    is_there,
+    literal,
+    prepare_file,
+)
 from deltalakedb.metastore.engines.batching import BatchingSession
 from deltalakedb.metastore.engines.fork_gate import ForkGate
 from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
@@ -47,18 +56,10 @@ DIALECT = Dialect(
         "small": "SMALLINT",
         "bool": "BOOLEAN",
         "blob": "BLOB",
-        "pk": "",
-        "unique": "",
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
         "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
-        "pk_commits": "",
-        "pk_interval": "",
-        "pk_txns": "",
-        "pk_domains": "",
-        "pk_slots": "",
-        "pk_levels": "",
-        "pk_batches": "",
+        **dict.fromkeys(KEYS, ""),
         "files_side_columns": """,
   stats VARCHAR,
   partition_values VARCHAR NOT NULL,
@@ -73,9 +74,9 @@ DIALECT = Dialect(
     indexed=False,
     side_table=False,
     lock_rows="",
-    hashes=True,
-    plans_anew=True,
-    # DuckDB would take what memory the machine has, and write its file anew for every 16 MB
+    sql_md5=True,
+    no_plan_cache=True,
+    # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
     before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
@@ -225,6 +226,11 @@ class DuckdbSession(BatchingSession):
         found = self._call(statement, params).fetchall()
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
 
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query; all are fetched, since DuckDB refuses `sql` beside an open result."""
+        found = self.rows(statement, params)
+        return found[0] if found else None
+
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """Arrow straight from the engine."""
         self._count(statement)
@@ -329,7 +335,7 @@ class PriorityLock:
 class DuckdbEngine(Engine):
     """A catalog in a DuckDB file.
 
-    The file is opened for the first session and closed once nobody has used it for an idle second, so that
+    The file is opened for the first session and closed once it was idle for a second, so that
     several processes can take turns. Opening waits for another process up to a deadline.
     """
 
@@ -452,7 +458,7 @@ class DuckdbEngine(Engine):
                 self._release(cursor)
 
     def kept_open(self) -> AbstractContextManager[object]:
-        """Hold the file: whoever opens it anew gets DuckDB's own bounds of memory."""
+        """Hold the file open: a new connection would have DuckDB's default memory limit."""
         return self._cursor()
 
     @contextmanager
@@ -539,7 +545,7 @@ class DuckdbEngine(Engine):
         return session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
 
     def close(self) -> None:
-        """Let the file go now, unless somebody is using it."""
+        """Close the file now, unless a thread is using it."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -549,7 +555,7 @@ class DuckdbEngine(Engine):
             self._let_go()
 
     def translate(self, error: duckdb.Error) -> DeltaSqlError:
-        """The driver's error as ours. DuckDB has no error codes: a file's trouble is told by its words."""
+        """The driver's error as ours. DuckDB has no error codes: file errors are recognised by their text."""
         text = " ".join(str(error).split())
         if "Could not set lock" in text or "Conflicting lock" in text:
             holder = _HOLDER.search(text[:2000])
@@ -564,7 +570,7 @@ class DuckdbEngine(Engine):
                 suggestion="close that connection, or open it with duckdb.connect(path, config="
                 f"{self._settings!r})",
             )
-        if "No space left" in text:  # told as an IOException or as a failed COMMIT
+        if "No space left" in text:  # an IOException or a failed COMMIT
             return CatalogFullError(
                 f"no space left for {self.path}", suggestion="free some space; nothing was lost"
             )

@@ -34,7 +34,7 @@ class Pool(Generic[C]):
         size: The most connections open at once.
         timeout: How long to wait for one, in seconds.
         check_after: Idle seconds after which a connection is checked before it is lent.
-        idle: Idle seconds after which a connection is closed, whether somebody asks for one or not.
+        idle: Idle seconds after which a connection is closed, even if no other is wanted.
         keep: So many stay open even if they are idle.
     """
 
@@ -112,7 +112,7 @@ class Pool(Generic[C]):
         self._timer.start()
 
     def _look(self) -> None:
-        """Close connections that nobody has used for too long, the oldest first."""
+        """Close connections that were idle for too long, the oldest first."""
         with _closing:
             with self._ready:
                 self._timer = None

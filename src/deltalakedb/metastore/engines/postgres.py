@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     TableExistsError,
 )
-from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, Session
+from deltalakedb.metastore.engines.base import KEYS, Dialect, Durability, Engine, Row, Session
 from deltalakedb.metastore.engines.pool import Pool
 from deltalakedb.metastore.engines.postgres_session import PostgresSession
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.uri import Address
 
-_KEY = " PRIMARY KEY"
-
 DIALECT = Dialect(
     name="postgres",
     tokens={
@@ -44,24 +42,16 @@ DIALECT = Dialect(
         "small": "SMALLINT",
         "bool": "BOOLEAN",
         "blob": "BYTEA",
-        "pk": _KEY,
-        "unique": " UNIQUE",
         "file_id": "BIGINT PRIMARY KEY",
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "auto_audit_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
-        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
-        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
-        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
-        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
-        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
-        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
-        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
+        **KEYS,
     },
     indexed=True,
     side_table=True,
     lock_rows=" FOR UPDATE OF h",
-    hashes=True,
+    sql_md5=True,
     at_once=True,
     before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
     after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
@@ -92,7 +82,7 @@ class ServerSettings(NamedTuple):
     encoding: str
 
 
-#: how often a connection that dies at once is made anew
+#: how often a connection that dies at once is made again
 _FRESH_ATTEMPTS = 3
 
 
@@ -105,7 +95,7 @@ class PostgresEngine(Engine):
         super().__init__(address, config)
         self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
         self.schema = address.schema or "public"
-        #: where our own statements look: nobody else's functions or tables can stand in front of ours
+        #: where our own statements look: other schemas cannot shadow our functions and tables
         self.search_path = quote_name(self.schema)
         self._server: weakref.WeakKeyDictionary[psycopg.Connection[Row], ServerSettings] = (
             weakref.WeakKeyDictionary()
@@ -196,7 +186,7 @@ class PostgresEngine(Engine):
         return connection
 
     def _set_up(self, given: Mapping[str, Any], *, last: bool = False) -> psycopg.Connection[Row] | None:
-        """A connection that is ready; None where it was ended as soon as it was made: another may live."""
+        """A connection that is ready; None if the server ended it at once, so that another may succeed."""
         connection: psycopg.Connection[Row] = self.driver.connect(
             autocommit=True, cursor_factory=self.driver.RawCursor, **given
         )
@@ -387,7 +377,7 @@ class PostgresEngine(Engine):
         if state == "23505" and error.diag.table_name == "dl_transactions":
             return CatalogBusyError(
                 "a transaction with the same id was committed a moment ago",
-                suggestion="try again: it tells what that one became",
+                suggestion="try again: it returns the outcome of that one",
                 again=True,
             )
         if state == "23505" and error.diag.table_name == "dl_tables":

@@ -77,7 +77,7 @@ class PostgresSession(Session):
         self.connection = connection
         self._retry = retry
         self._now: int | None = None
-        #: statements whose answers nobody waits for, in groups that touch no row twice
+        #: statements whose results are not needed, in groups that touch no row twice
         self._waiting: list[list[tuple[str, Sequence[Any]]]] = []
         self._depth = 0
         #: how the transaction begins: sent along with its first statement
@@ -118,7 +118,7 @@ class PostgresSession(Session):
             raise self.engine.translate(error) from error
 
     def begin(self, text: str | None = None, values: Sequence[Any] | None = None) -> Any:
-        """Begin the transaction, with a first statement in the same round trip where one is given.
+        """Begin the transaction, with a first statement in the same round trip if one is given.
 
         A connection that died while it rested is replaced: nothing has happened yet.
         """
@@ -317,7 +317,7 @@ class PostgresSession(Session):
         self._waiting[-1].append((sql, params))
 
     def send(self, end: str | None = None) -> None:
-        """Send what was put by, and the transaction's end where it is given, in one round trip.
+        """Send the collected statements, and the transaction's end if it is given, in one round trip.
 
         Raises:
             CommitUnknownError: The connection broke, and the end may have been reached.
@@ -384,7 +384,7 @@ class PostgresSession(Session):
             with self.connection.pipeline():
                 cursor.execute(_placeholders(str(statement)), params, prepare=True)
                 asked = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
-            # only now it is committed, and its rows tell what happened
+            # only now it is committed, and its rows say what happened
             return cursor.fetchall(), asked.fetchall()
         except self.engine.driver.Error as failure:
             self._refuse_interrupted(failure, handled)
@@ -415,7 +415,7 @@ class PostgresSession(Session):
             cause = cause.__context__
 
     def take_time(self, now_ms: int) -> None:
-        """The server's clock, told by another answer."""
+        """The server's clock, from another result."""
         if self._now is None:
             self._now = now_ms
 
@@ -452,7 +452,7 @@ def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
 def _unknown() -> CommitUnknownError:
     return CommitUnknownError(
         "the connection broke while the transaction was being committed",
-        suggestion="ask again with the same commit id: it tells whether it happened",
+        suggestion="try again with the same commit id: it returns whether it happened",
     )
 
 

@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.metastore.engines.base import (
+    KEYS,
     Dialect,
     Durability,
     Engine,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.uri import Address
 
-_KEY = " PRIMARY KEY"
-
 DIALECT = Dialect(
     name="sqlite",
     tokens={
@@ -58,24 +57,16 @@ DIALECT = Dialect(
         "small": "INTEGER",
         "bool": "INTEGER",
         "blob": "BLOB",
-        "pk": _KEY,
-        "unique": " UNIQUE",
         "file_id": "INTEGER PRIMARY KEY",
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "auto_audit_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
-        "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
-        "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
-        "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
-        "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
-        "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
-        "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
         "files_side_columns": "",
+        **KEYS,
     },
     indexed=True,
     side_table=True,
     lock_rows="",
-    hashes=False,
+    sql_md5=False,
     # a small cache makes small sorted runs, which fit the processor's and are merged by a second thread
     before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -2048"),
     after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
@@ -100,7 +91,7 @@ _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sq
 
 #: what a statement may do to read
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-#: pragmas that only tell something; they are tables too, as pragma_table_info('t')
+#: pragmas that only report something; they are tables too, as pragma_table_info('t')
 _TELLING = {
     "foreign_key_list", "function_list", "index_info", "index_list", "index_xinfo", "table_info",
     "table_list", "table_xinfo",
@@ -197,7 +188,7 @@ class SqliteSession(BatchingSession):
         with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
-            raise not_theirs()  # the authorizer is not told what a table is renamed to
+            raise not_theirs()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
     def _watched(self, rules: _Reading, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
@@ -229,7 +220,7 @@ class SqliteSession(BatchingSession):
         self._run_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
 
     def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
-        """Insert rows from an image; False where none can be made of them."""
+        """Insert rows from an image; False if none can be made of them."""
         from deltalakedb.metastore.engines.sqlite_pages import page_maker  # only bulk loads need it
 
         try:
@@ -293,7 +284,7 @@ class SqliteEngine(Engine):
         return not is_there(self.path)
 
     def identity(self) -> object:
-        """The file, whatever its name; None where there is none."""
+        """The file, whatever its name; None if there is none."""
         try:
             found = os.stat(self.path)  # noqa: PTH116 - asked before every use
         except OSError:

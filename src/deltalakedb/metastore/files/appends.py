@@ -74,7 +74,7 @@ class Ratified(NamedTuple):
     Attributes:
         version: Its version.
         timestamp: Its time.
-        after: The sha256 of the version before, where that is known.
+        after: The sha256 of the version before, if it is known.
         clear: Every version before was noted as published.
         paused: Publishing stands still by now.
     """
@@ -87,7 +87,7 @@ class Ratified(NamedTuple):
 
 
 def known_shape(database: Database, table_id: int) -> str | None:
-    """The assignment of slots that this process last saw of a table, where its encoder is at hand."""
+    """The assignment of slots that this process last saw of a table, if its encoder is cached."""
     return slots.known_shape(database.engine, table_id)
 
 
@@ -95,7 +95,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     """Ratify appends to several tables, all or none, by one statement.
 
     Returns:
-        What they became, in the order given; None where a table is not as its writer saw it, and nothing
+        What they became, in the order given; None if a table is not as its writer saw it, and nothing
         happened.
     """
     asked: list[Any] = []
@@ -143,7 +143,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     actor = audit.actor()
     values = [*asked, *mains_used, *sides_used, *levels, txn, actor, actor, txn, txn, actor]
     ids = [append.table.table_id for append in appends]
-    # asked last: whoever waited for a head would not see a pause that came in the meantime
+    # asked last: an append that waited for a head would not see a pause that came in the meantime
     asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
     rows, paused = database.change(sql, values, asking)
     held = {row[0] for row in paused}

@@ -1,4 +1,4 @@
-"""Digests of what the catalog holds: summed in the database where it can, else hashed here page by page."""
+"""Digests of the files in the catalog: summed by the database if it has md5, else hashed here in pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
     """The digest of the files that live at a version; the table need not be visible yet."""
     made = FileDigest()
     after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
-    if db.dialect.hashes:
+    if db.dialect.sql_md5:
         for row in db.rows(db.sql("files", "bucket digests"), (after, last, version, version)):
             made.add_sums(*(int(v) for v in row))
         return made

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import StructType
 
-#: columns that can be asked for, with their Arrow types
+#: columns that can be read, with their Arrow types
 FILE_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
@@ -69,7 +69,7 @@ ADD_COLUMNS = tuple(
     n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
 
-#: ids asked about at once
+#: ids in one statement
 _AT_ONCE = 500
 _RECHECK = ("stats", "partition_values")
 
@@ -101,7 +101,7 @@ def scan_files(
 def _plan(
     session: Session, opened: OpenTable, wanted: list[str], where: Expr | None
 ) -> tuple[Plan, list[str]]:
-    """The statement to run, and the columns it yields: more than wanted where survivors are rechecked."""
+    """The statement to run, and the columns it yields: more than wanted if survivors are rechecked."""
     table_id = opened.table.table_id
     known, levels = slots.read_plan_facts(session, table_id) if where else ([], [])
 
@@ -189,7 +189,7 @@ def stream_files(
         opened: The table at the version.
         columns: What to read of each.
         page: Rows of a batch.
-        between: Only files whose sequence numbers lie in a range, its end left out.
+        between: Only files whose sequence numbers are in a range, its end left out.
     """
     wanted = list(columns)
     columns = [*wanted, "file_id"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Remove
     from deltalakedb.protocol.slots import SlotRow
 
-#: file ids are (table id << FILE_ID_BITS) | sequence number, so that a table's files lie together
+#: file ids are (table id << FILE_ID_BITS) | sequence number, so that a table's files are stored together
 FILE_ID_BITS = 40
 
 #: columns of `dl_files`, and what `dl_file_json` holds beside the id, in the tables' own order
@@ -188,7 +188,7 @@ class FileRows:
         self._put(file_id, main, side)
 
     def live(self, paths: Iterable[str]) -> Mapping[tuple[str, str], tuple[int, int, int | None]]:
-        """Live files of the table among some paths, as `live_files` tells them; nothing may wait."""
+        """Live files of the table among some paths, as `live_files` returns them; flush rows before."""
         return live_files(self._session, self._table_id, paths)
 
     def flush(self) -> None:

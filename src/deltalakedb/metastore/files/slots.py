@@ -41,7 +41,7 @@ def slot_encoder(session: Session, table_id: int, shape: str = "") -> SlotEncode
     Args:
         session: Any session that sees the table.
         table_id: The table.
-        shape: The id of its slots, where it is known: an encoder for the same is used again.
+        shape: The id of its slots, if it is known: an encoder for the same is used again.
     """
     if (known := _encoders.get(shape)) is not None:
         return known
@@ -82,13 +82,13 @@ def remember_shape(engine: Engine, table_id: int, shape: str) -> None:
 
 
 def known_shape(engine: Engine, table_id: int) -> str | None:
-    """The assignment that a table had last, where its encoder is at hand."""
+    """The assignment that a table had last, if its encoder is cached."""
     shape = _shapes.get(engine, {}).get(table_id)
     return shape if shape in _encoders else None
 
 
 def known_encoder(shape: str) -> SlotEncoder | None:
-    """The encoder of an assignment, where it is at hand."""
+    """The encoder of an assignment, if it is cached."""
     return _encoders.get(shape)
 
 
@@ -113,7 +113,7 @@ def assign_slots(session: Session, table_id: int, version: int, metadata: Metada
 
 
 def _schema(metadata: Metadata) -> StructType:
-    """The schema, or none where it cannot be read: such a table is kept whole but never pruned."""
+    """The schema, or an empty one if it cannot be read: such a table is never pruned."""
     try:
         return parse_schema(metadata.schema_string)
     except ProtocolError:

@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     TableExistsError,
