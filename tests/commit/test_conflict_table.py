@@ -228,6 +228,22 @@ def test_the_spelling_of_a_path_does_not_hide_a_removed_file(make_bench: Callabl
     assert_conflict(outcome, "concurrent_delete_delete", "day=a%20b/x.parquet")
 
 
+@pytest.mark.parametrize(
+    "path", ["day=a%20b/x.parquet", "day=a%2520b/x.parquet", "day=%25/x.parquet", "a%FF"]
+)
+def test_a_removed_file_with_an_encoded_path_conflicts_with_having_read_it(
+    make_bench: Callable[..., Bench], path: str
+) -> None:
+    bench = make_bench(adds=[file(path)])
+    assert_conflict(bench.race([gone(path)], [MINE], files(path)), "concurrent_delete_read", path)
+
+
+def test_paths_are_decoded_once(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(adds=[file("day=a%2520b/x.parquet"), file("day=a%20b/x.parquet")])
+    outcome = bench.race([gone("day=a%20b/x.parquet")], [MINE], files("day=a%2520b/x.parquet"))
+    assert isinstance(outcome, Committed)
+
+
 def test_removes_do_not_stop_a_blind_append(bench: Bench) -> None:
     assert isinstance(bench.race([gone("a1"), gone("a2")], [MINE], NOTHING), Committed)
 

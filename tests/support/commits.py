@@ -46,8 +46,8 @@ def where(predicate: str) -> ReadSet:
 
 
 def files(*paths: str) -> ReadSet:
-    """Files that were read, and nothing else."""
-    return ReadSet(files=frozenset((p, "") for p in paths))
+    """Files that were read, and nothing else; paths as the log spells them."""
+    return ReadSet(files=frozenset(add(p).key for p in paths))
 
 
 #: the files of a bench: (path, day, lowest id, highest id)

@@ -16,7 +16,6 @@ from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -282,10 +281,7 @@ def difference(database: Database, table: Table, older: int, newer: int) -> tupl
         gone = session.rows(database.sql("files", "gone between"), (table.table_id, older, older, newer))
         come = session.rows(database.sql("files", "come between"), (table.table_id, older, newer, newer))
     old, new = (
-        {
-            (canonical_path(a.path), a.dv_id): a
-            for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)
-        }
+        {a.key: a for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)}
         for rows in (gone, come)
     )
     # removed and brought back: both versions have it

@@ -24,7 +24,6 @@ from deltalakedb.protocol.actions import (
     kind_of,
 )
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -251,7 +250,7 @@ def _apply_files(
 ) -> None:
     left = dict(live)
     for remove in removes:
-        found = left.pop((canonical_path(remove.path), remove.dv_id), None)
+        found = left.pop(remove.key, None)
         if found is None:
             rows.bury(remove, version)
         else:
@@ -259,7 +258,7 @@ def _apply_files(
             rows.close(file_id, version, remove)
             counts.change(-1, size, records)
     for add in adds:
-        if (found := left.pop((canonical_path(add.path), add.dv_id), None)) is not None:
+        if (found := left.pop(add.key, None)) is not None:
             file_id, size, records = found
             rows.close(file_id, version, None)
             counts.change(-1, size, records)

@@ -10,7 +10,7 @@ from deltalakedb.metastore.file_rows import path_hash
 from deltalakedb.metastore.pruning import EngineFacts, plan_added
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import canonical_path, encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -40,18 +40,17 @@ class Found:
 def removed(
     session: Session, table_id: int, since: int, files: Collection[tuple[str, str]] | None = None
 ) -> Found | None:
-    """Files live at a version that somebody has removed or replaced since: any, or some of those given."""
+    """Files live at a version and removed or replaced since: any, or some of those given by key."""
     if files is None:
         rows = session.rows(_sql(session, "removed"), (table_id, since, since))
         return _first(rows)
-    wanted = {(canonical_path(path), dv_id) for path, dv_id in files}
-    hashes = sorted({path_hash(path) for path, _ in files})
+    hashes = sorted({path_hash(encode_path(path)) for path, _ in files})
     found: list[Row] = []
     for start in range(0, len(hashes), _AT_ONCE):
         part = hashes[start : start + _AT_ONCE]
         sql = _sql(session, "removed among").expand(len(part))
         found += session.rows(sql, (table_id, since, since, *part))
-    return _first(r for r in found if (canonical_path(r[0]), r[1]) in wanted)
+    return _first(r for r in found if (canonical_path(r[0]), r[1]) in files)
 
 
 def added(

@@ -24,7 +24,6 @@ from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, meaning
-from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ class _State:
 
 def _of_log(reader: TxnLogReader, version: int) -> _State:
     snapshot = reader.snapshot(version)
-    return _State(snapshot.metadata, snapshot.protocol, frozenset(_key(a) for a in reader.files(version)))
+    return _State(snapshot.metadata, snapshot.protocol, frozenset(a.key for a in reader.files(version)))
 
 
 def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
@@ -245,7 +244,7 @@ def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
         raise LogCorruptError("the checkpoint is torn")
     metadata, protocol, keys = None, None, set[tuple[str, str]]()
     for batch in iter_checkpoint(store, checkpoint, kinds=_COMPARED):
-        keys.update(_key(a) for a in batch if isinstance(a, Add))
+        keys.update(a.key for a in batch if isinstance(a, Add))
         metadata = next((a for a in batch if isinstance(a, Metadata)), metadata)
         protocol = next((a for a in batch if isinstance(a, Protocol)), protocol)
     return _State(metadata, protocol, frozenset(keys))
@@ -253,10 +252,6 @@ def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
 
 def _same(one: Metadata | Protocol | None, other: Metadata | Protocol | None) -> bool:
     return one == other or (one is not None and other is not None and meaning(one) == meaning(other))
-
-
-def _key(add: Add) -> tuple[str, str]:
-    return canonical_path(add.path), add.dv_id
 
 
 def _compared(

@@ -37,7 +37,7 @@ from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import SPARKS
 from deltalakedb.storage.store import open_store
@@ -503,14 +503,14 @@ def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
 
 def _live(session: Session, table_id: int, keys: frozenset[Key]) -> frozenset[Key]:
     """Those of some files that are there now."""
-    live = live_files(session, table_id, [path for path, _ in keys]) if keys else {}
-    return frozenset((path, dv_id) for path, dv_id in keys if (canonical_path(path), dv_id) in live)
+    live = live_files(session, table_id, [encode_path(path) for path, _ in keys]) if keys else {}
+    return frozenset(key for key in keys if key in live)
 
 
 def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
     """The files whose rows a part of ours would have added or removed."""
-    removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
-    keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
+    keys = part.removed
+    removed = live_files(session, table_id, [encode_path(path) for path, _ in keys]) if keys else {}
     ids = [file_id for key, (file_id, _, _) in removed.items() if key in keys]
     return [*(a for a in part.every if isinstance(a, Add)), *read_some_in(session, ids)]
 

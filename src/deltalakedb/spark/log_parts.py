@@ -15,7 +15,6 @@ from deltalakedb.metastore.file_rows import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.digest import FileDigest
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.spark.shares import windows_of
 from deltalakedb.transfer.live import hashed
 from deltalakedb.transfer.vectors import hashed_files, hashed_rows
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.exceptions import DeltaSqlError
-    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.spark.shares import Share
     from deltalakedb.storage import Store
 
@@ -116,7 +115,7 @@ class SummedRows:
                     fast.add_to(made, None)
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
+                adds = (a for a in actions if isinstance(a, Add) and a.key not in self.touched)
                 made.add_rows(hashed(a) for a in adds)
         some = np.flatnonzero(made.counts)
         sums = (some, *(getattr(made, name)[some] for name in ("counts", "sizes", "first", "second")))
@@ -171,7 +170,7 @@ class Commits:
         for _, path in self.files:
             actions = [a for some in self._actions(path) for a in some]
             for kind in (Remove, Add):
-                found.update((file_key(a), a) for a in actions if isinstance(a, kind))
+                found.update((a.key, a) for a in actions if isinstance(a, kind))
         return found
 
 

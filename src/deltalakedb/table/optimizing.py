@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.table.bins import Candidate, bins
 from deltalakedb.table.hooks import DEFAULT
@@ -160,7 +161,7 @@ def _whole(
 
 
 def _key(row: dict[str, Any]) -> tuple[str, str]:
-    return row["path"], row["dv_id"]
+    return canonical_path(row["path"]), row["dv_id"]
 
 
 def _between(neighbour: Add, number: int, target: int) -> Add:

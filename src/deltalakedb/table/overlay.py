@@ -69,11 +69,11 @@ class Overlay:
                 self._snapshot = replace(self.snapshot, protocol=action)
             elif isinstance(action, Txn):
                 self._txns[action.app_id] = action.version
-            elif isinstance(action, Remove) and self._added.pop(_key(action), None) is None:
-                self._removed.add(_key(action))
+            elif isinstance(action, Remove) and self._added.pop(action.key, None) is None:
+                self._removed.add(action.key)
         for action in actions:
             if isinstance(action, Add):
-                self._added[_key(action)] = action
+                self._added[action.key] = action
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         """Columns of the files that may hold what a predicate asks for."""
@@ -85,9 +85,9 @@ class Overlay:
         where = None if self.reshaped else where
         found = self._base.scan(wanted, where)
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
-        self._note(where, zip(paths, vectors, strict=True))
+        keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
+        self._note(where, iter(keys))
         if self._removed:
-            keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
         return pa.concat_tables([mine, found.select(list(columns))])
 
@@ -98,7 +98,7 @@ class Overlay:
             beneath = None if self.reshaped else where
             below = list(self._base.adds(beneath))
             self._note(beneath, (a.key for a in below))
-            yield from (a for a in below if _key(a) not in self._removed)
+            yield from (a for a in below if a.key not in self._removed)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
         """Commits up to the transaction's snapshot; its own are still to come."""
@@ -125,7 +125,7 @@ class Overlay:
         files = FileFilter(to_physical(where, schema), column_types(schema))
         return [a for a in self._added.values() if files.may_match(parse_stats(a.stats), a.partition_values)]
 
-    def _note(self, where: Expr | None, keys: Iterator[_Key] | zip[_Key]) -> None:
+    def _note(self, where: Expr | None, keys: Iterator[_Key]) -> None:
         if where is None:
             self.reads |= ReadSet(whole=True)
         else:
@@ -156,10 +156,6 @@ def unread(source: Source) -> Iterator[None]:
         yield
     finally:
         source.reads = noted
-
-
-def _key(action: Add | Remove) -> _Key:
-    return canonical_path(action.path), action.dv_id
 
 
 def created(actions: Sequence[Action]) -> Snapshot:

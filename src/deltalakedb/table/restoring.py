@@ -9,7 +9,7 @@ from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, Ve
 from deltalakedb.metastore import files, snapshots, vacuumed
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.paths import canonical_path, encode_path, file_below
+from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.reads import EVERYTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
@@ -152,13 +152,9 @@ def _difference(table: SqlDeltaTable, then: Source) -> tuple[list[Add], list[Add
     now = table._source
     if isinstance(now, SqlSource) and isinstance(then, SqlSource):
         return files.difference(table._database, table._row, then.snapshot.version, now.snapshot.version)
-    old = {_key(a): a for a in then.adds()}
-    new = {_key(a): a for a in now.adds()}
+    old = {a.key: a for a in then.adds()}
+    new = {a.key: a for a in now.adds()}
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
-
-
-def _key(add: Add) -> tuple[str, str]:
-    return canonical_path(add.path), add.dv_id
 
 
 def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:

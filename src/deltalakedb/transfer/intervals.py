@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.transfer.findings import Findings
 
 #: an interval in memory, and its add in JSON
@@ -241,7 +240,7 @@ class _Check:
         def apply(version: int, actions: list[Action], *, base: bool) -> None:
             for action in actions:
                 if isinstance(action, Remove) and bucket_of(path_hash(action.path)) in buckets:
-                    key = canonical_path(action.path), action.dv_id
+                    key = action.key
                     if (ended := live.pop(key, None)) is not None:
                         ended.until, ended.remove = version, action.to_dict()
                     elif not base or self.since == self._first:
@@ -249,7 +248,7 @@ class _Check:
                         found.setdefault(key, []).append(buried)
             for action in actions:
                 if isinstance(action, Add) and bucket_of(path_hash(action.path)) in buckets:
-                    key = canonical_path(action.path), action.dv_id
+                    key = action.key
                     if (replaced := live.pop(key, None)) is not None:
                         replaced.until = version
                     live[key] = _Interval(version, None, action, None)

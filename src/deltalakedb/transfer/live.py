@@ -14,7 +14,6 @@ from deltalakedb.metastore.file_rows import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.changes import pieces
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.protocol.paths import TablePaths
-    from deltalakedb.protocol.replay import FileKey
 
 #: rows of a checkpoint in memory at once
 WINDOW = 16_384
@@ -156,7 +155,7 @@ class LiveFiles:
                 fast.add_to(made, wanted)
                 continue
             actions = part.actions() if isinstance(part, Piece) else part
-            adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in touched)
+            adds = (a for a in actions if isinstance(a, Add) and a.key not in touched)
             rows = (hashed(a) for a in adds)
             made.add_rows(r for r in rows if wanted is None or bucket_of(r[0]) in wanted)
 
@@ -168,7 +167,7 @@ class LiveFiles:
                 if (
                     isinstance(action, Add)
                     and (wanted is None or bucket_of(path_hash(action.path)) in wanted)
-                    and file_key(action) not in tail.touched
+                    and action.key not in tail.touched
                 ):
                     yield action
 
@@ -194,7 +193,7 @@ class Tail:
             for action in actions:
                 if wanted is not None and bucket_of(path_hash(action.path)) not in wanted:
                     continue
-                key = file_key(action)
+                key = action.key
                 self.touched.add(key)
                 if isinstance(action, Add):
                     self.live[key] = action

@@ -21,7 +21,6 @@ from deltalakedb.metastore.digests import Stretch
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.digest import SEPARATOR, STRETCH_SEPARATOR, FileDigest
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.live import hashed
 from deltalakedb.transfer.vectors import may_be_spelled_otherwise
 from deltalakedb.transfer.windows import Block
@@ -118,7 +117,7 @@ class BaseProof:
         rows = [hashed(add) for add in adds]
         texts = [SEPARATOR.join(map(str, row[1:])).encode("utf-8", "surrogatepass") for row in rows]
         hashes, sizes = (np.array(v, np.int64) for v in ([r[0] for r in rows], [a.size for a in adds]))
-        touched = np.array([file_key(a) in self.tail.touched for a in adds], bool)
+        touched = np.array([a.key in self.tail.touched for a in adds], bool)
         files = sum(1 for a in actions if isinstance(a, Add | Remove))
         self._count(seq, hashes, sizes, pa.array(texts, pa.binary()), touched, ids=files)
 

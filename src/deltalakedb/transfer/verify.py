@@ -15,7 +15,6 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import meaning, meaning_of
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.findings import LEVELS, Difference, Findings, Level, VerifyReport, changed_fields
 from deltalakedb.transfer.intervals import check_every_version
@@ -269,9 +268,9 @@ def _compare_files(subject: Subject, log: LiveFiles, buckets: list[int], finding
         some = buckets[start : start + group]
         theirs: dict[tuple[str, str], Add] = {}
         for add in log.in_buckets(some):
-            theirs[file_key(add)] = add
+            theirs[add.key] = add
         for add in digests.files_in(subject.database, subject.table_id, subject.version, some):
-            other = theirs.pop(file_key(add), None)
+            other = theirs.pop(add.key, None)
             if other is None:
                 detail = "the catalog has a file that the log does not"
                 findings.add(Difference("extra", subject.version, detail, add.path))
