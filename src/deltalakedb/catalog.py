@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.values import File, Table
-    from deltalakedb.protocol.log import Commit
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Commit
     from deltalakedb.uri import Address
 
 

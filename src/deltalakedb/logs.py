@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.txn_log import TxnLogReader
 
 
 def open_log(

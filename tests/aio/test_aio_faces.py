@@ -13,7 +13,7 @@ from deltalakedb import aio
 from deltalakedb.aio.spark import MergeBuilder as AioMergeBuilder
 from deltalakedb.aio.spark import SparkTransaction as AioSparkTransaction
 from deltalakedb.mirror.mirror import Mirror
-from deltalakedb.protocol.log import TxnLogReader
+from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.spark.merging import MergeBuilder
 from deltalakedb.spark.transactions import SparkTransaction
 from deltalakedb.table.sql_table import SqlDeltaTable

@@ -10,8 +10,8 @@ import pytest
 from deltalakedb.commit.committer import commit
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
-from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from support.actions import info, metadata, protocol
 from support.commits import Bench, file, files, gone, where
 

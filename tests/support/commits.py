@@ -10,10 +10,10 @@ from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from support.actions import SCHEMA, add, info, metadata, protocol, remove
 
 if TYPE_CHECKING:

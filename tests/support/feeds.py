@@ -11,7 +11,7 @@ from deltalakedb import DeltaTable
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.table.operations import removes
 from deltalakedb.uri import parse_uri
 from support.lake import root_of

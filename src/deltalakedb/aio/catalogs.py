@@ -13,7 +13,7 @@ from deltalakedb.aio.wrapping import Wrapped, awaits, gives, streams
 from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.mirror.mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
-from deltalakedb.protocol.log import TxnLogReader
+from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
 from deltalakedb.uri import parse_uri
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.config import Config
     from deltalakedb.mirror.reconciler import ReconcilerThread
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.uri import Address
 
 T = TypeVar("T")

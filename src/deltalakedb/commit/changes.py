@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.ratify import Streamed
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

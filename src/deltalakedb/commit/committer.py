@@ -31,7 +31,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, registry, winners
 from deltalakedb.metastore.names import change_names, still_there
 from deltalakedb.metastore.statements import statements
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.txn_log import Committed, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.protocol.actions import Protocol
-from deltalakedb.protocol.features import DECIDED_ELSEWHERE, writer_features
-from deltalakedb.protocol.rules import OURS
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.features import DECIDED_ELSEWHERE, FENCE, OURS, writer_features
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

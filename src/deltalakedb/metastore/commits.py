@@ -12,7 +12,7 @@ from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.log import Commit, Committed
+from deltalakedb.protocol.txn_log import Commit, Committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

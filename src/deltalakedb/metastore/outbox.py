@@ -10,7 +10,7 @@ from deltalakedb.metastore import audit, group_notes
 from deltalakedb.metastore.leases import Holding
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.reads import decode_reads
+from deltalakedb.protocol.read_set import decode_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Row, Session
     from deltalakedb.metastore.group_notes import MissingManifest
     from deltalakedb.metastore.values import Table
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
 
 #: tables whose notes surely fit into one statement
 _TOGETHER = 8

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.storage.store import Store
 
 _COMPARED = frozenset({"add", "metaData", "protocol"})

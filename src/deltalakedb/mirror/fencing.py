@@ -12,10 +12,9 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import look_ahead
 from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.log import Conflict
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import SPARKS
-from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_writer_feature
+from deltalakedb.protocol.features import FENCE, SPARKS, with_writer_features, without_writer_feature
+from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:

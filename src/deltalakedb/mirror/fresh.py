@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.mirror.groups import Group, StoreOptions
-    from deltalakedb.protocol.log import Fresh
+    from deltalakedb.protocol.txn_log import Fresh
     from deltalakedb.storage.store import Store
 
 #: how long to wait for the writer of the version before; it is on its way unless it died

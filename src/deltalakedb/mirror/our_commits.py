@@ -12,8 +12,8 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.predicate import to_physical
-from deltalakedb.protocol.reads import EVERYTHING, Isolation
-from deltalakedb.protocol.rules import APPEND_ONLY, is_on
+from deltalakedb.protocol.properties import APPEND_ONLY, is_on
+from deltalakedb.protocol.read_set import EVERYTHING, Isolation
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
+    from deltalakedb.protocol.txn_log import Snapshot
 
 Key = tuple[str, str]
 

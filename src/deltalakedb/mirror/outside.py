@@ -32,7 +32,7 @@ from deltalakedb.metastore.ratify import Streamed
 from deltalakedb.protocol.actions import Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:

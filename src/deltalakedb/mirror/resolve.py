@@ -36,10 +36,9 @@ from deltalakedb.mirror.outside import copied
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.features import check_readable
+from deltalakedb.protocol.features import SPARKS, check_readable
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import SPARKS
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import LockedTable, Table
     from deltalakedb.mirror.our_commits import Key, OurCommit
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

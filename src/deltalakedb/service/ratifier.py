@@ -27,9 +27,9 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.fresh import publish_fresh
 from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.protocol.log import Conflict
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.received import decode_received
+from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.service.places import Places, parse_path
 from deltalakedb.storage.store import open_store
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.txn_log import Committed
 
 logger = logging.getLogger(__name__)
 

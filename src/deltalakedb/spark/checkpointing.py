@@ -23,7 +23,7 @@ from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import is_on
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched
 from deltalakedb.spark.sight import runs_here
 from deltalakedb.uri import parse_uri

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Snapshot
 
 #: what Spark reads in its own way, or by the session's settings: escapes, two quotes in a text, double quotes
 #: (text or a name), `${variables}`, comments (which nest)

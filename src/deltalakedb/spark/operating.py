@@ -9,10 +9,10 @@ from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationErr
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import OURS, SPARKS, is_on
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta

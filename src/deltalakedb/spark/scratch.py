@@ -19,11 +19,10 @@ from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationErr
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.features import FENCE, without_features
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.sight import check_seen, runs_here
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.protocol.actions import Action, DomainMetadata
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add, Metadata
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.paths import TablePaths
+    from deltalakedb.protocol.txn_log import Snapshot
 
 #: bytes of files that one task reads, as Spark's own sources have it
 _TASK_BYTES: Final = 128 << 20

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.spark.sight import check_here, unseen
 from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.table.arrow_schemas import arrow_schema
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
 
 #: what a write may be given, by delta-spark's names
 BATCH: Final = frozenset({"path", "partitionoverwritemode", "txnappid", "txnversion"})

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.paths import TablePaths
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.change_files import Version
 
 #: files of one micro-batch, unless the options say otherwise

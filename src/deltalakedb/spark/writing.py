@@ -11,9 +11,8 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add, CommitInfo
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
-from deltalakedb.protocol.rules import OURS, SPARKS
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.spark.conditions import condition_of
 from deltalakedb.spark.expressions import check_frame
 from deltalakedb.spark.failures import own_words

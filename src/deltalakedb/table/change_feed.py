@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.change_files import Change
     from deltalakedb.table.roots import Root
     from deltalakedb.table.scan import RawTable

@@ -14,7 +14,7 @@ from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import is_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ from deltalake import Transaction
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.eligibility import eligible
 from deltalakedb.table.hooks import DEFAULT

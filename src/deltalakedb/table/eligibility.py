@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
+    from deltalakedb.protocol.txn_log import Snapshot
 
 __all__ = ["eligible"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import call, candidates, staged
 from deltalakedb.table.refusals import Concerned
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from deltalake._internal import RawDeltaTable
 
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.sql_table import SqlDeltaTable
     from deltalakedb.table.staging import Harvest

@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-from deltalakedb.protocol.features import reader_features
+from deltalakedb.protocol.features import FENCE, OURS, features_named, reader_features, with_features
 from deltalakedb.protocol.properties import (
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING,
     check_properties,
-    features_named,
+    enablement,
+    is_on,
     mapping_mode,
     unknown_names,
     without_feature_names,
 )
-from deltalakedb.protocol.rules import (
-    IN_COMMIT_TIMESTAMPS,
-    OURS,
-    ROW_TRACKING,
-    enablement,
-    is_on,
-    with_row_columns,
-)
-from deltalakedb.protocol.upgrades import FENCE, with_features
+from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
 from deltalakedb.table.places import is_local
 

@@ -12,11 +12,11 @@ from deltalake._internal import RawDeltaTable
 from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import CommitInfo, Remove
-from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.features import OURS, check_writable
 from deltalakedb.protocol.partition import equal_key
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.refusals import NOBODY, Concerned, refusals
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action, Add
-    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.source import Source
     from deltalakedb.table.sql_table import SqlDeltaTable

@@ -11,7 +11,7 @@ from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.bins import Candidate, bins
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import WORK_FOLDER

@@ -10,22 +10,22 @@ import pyarrow as pa
 
 from deltalakedb.metastore.files import FILE_SCHEMA, totals
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
-from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.source import SqlSource, add_row, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Commit
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Commit
     from deltalakedb.table.source import Source
 
 _Key = tuple[str, str]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import deltalake
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.roots import Root
     from deltalakedb.table.write_plan import Column

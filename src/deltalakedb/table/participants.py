@@ -10,14 +10,14 @@ from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import TableExistsError, TableMissingError
 from deltalakedb.metastore.names import NameChange
 from deltalakedb.metastore.values import Head, Table
-from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.read_set import NOTHING, ReadSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed, Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.overlay import Overlay
     from deltalakedb.table.roots import PlacedFile

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS, check_writable
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes

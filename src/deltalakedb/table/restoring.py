@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.metastore import files, snapshots, vacuumed
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable, joined
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
-from deltalakedb.protocol.reads import EVERYTHING
-from deltalakedb.protocol.rules import OURS, SPARKS
-from deltalakedb.protocol.upgrades import joined
+from deltalakedb.protocol.read_set import EVERYTHING
 from deltalakedb.table.commit_notes import notes
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.operations import removes
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     import deltalake
 
     from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.source import Source
     from deltalakedb.table.sql_table import SqlDeltaTable

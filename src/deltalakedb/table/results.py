@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.txn_log import Committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from deltalake._internal import RawDeltaTable
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedFeatureError
 from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.properties import mapping_mode
-from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths
 from deltalakedb.storage.local import storage_error
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add, Protocol
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.roots import Root
     from deltalakedb.table.source import Source
     from deltalakedb.table.work_folders import WorkFolder

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.roots import Root
 
 #: with one of these features a file may hold variants in pieces, and need not

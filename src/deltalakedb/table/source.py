@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.protocol.log import Commit, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Commit, Snapshot
 
 
 #: no version and no limit reaches it: databases count in 64 bits

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.metastore.values import Table as TableRow
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.txn_log import Committed
     from deltalakedb.table.roots import Root
     from deltalakedb.table.scan import RawTable
     from deltalakedb.table.work import Sink, Work

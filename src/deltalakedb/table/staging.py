@@ -11,12 +11,10 @@ from deltalakedb.delta_log.names import commit_path, parse_name
 from deltalakedb.exceptions import StorageError
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.features import OURS, with_writer_features, without_features
 from deltalakedb.protocol.paths import decode_path, encode_path
-from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.lending import LENT
 from deltalakedb.table.places import url_of
@@ -25,7 +23,7 @@ from deltalakedb.table.roots import root_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work_folders import WorkFolder
 

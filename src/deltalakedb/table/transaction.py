@@ -22,7 +22,7 @@ from deltalakedb.metastore.names import refuse_unpublished
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.own_sql import checked_statement
 from deltalakedb.mirror.fencing import refuse_fenced
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.table import memory
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.spark.transactions import SparkTransaction
     from deltalakedb.table.new_tables import Wishes
     from deltalakedb.table.participants import Participant

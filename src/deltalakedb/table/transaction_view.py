@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
-    from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.roots import Root
     from deltalakedb.table.work import Work
     from deltalakedb.uri import Address

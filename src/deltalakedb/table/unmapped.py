@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.protocol.actions import Action, Metadata, Protocol
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
+    from deltalakedb.protocol.txn_log import Snapshot
 
 #: the field metadata that delta-rs writes into Parquet as the field's id
 _PARQUET_ID: Final = "parquet.field.id"

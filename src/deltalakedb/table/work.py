@@ -34,8 +34,8 @@ from deltalakedb.mirror.groups import Group
 from deltalakedb.mirror.outside import has_next, look_ahead
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.protocol.actions import Metadata
-from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.places import is_local
 from deltalakedb.table.roots import undo
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.names import NameChange
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Fresh, Snapshot
+    from deltalakedb.protocol.txn_log import Fresh, Snapshot
     from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root

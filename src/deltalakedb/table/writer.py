@@ -23,9 +23,8 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS, check_writable
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table import memory
 from deltalakedb.table.direct import append
 from deltalakedb.table.new_tables import PLAIN, Wishes, granted, quiet, taken_out

@@ -17,7 +17,7 @@ from deltalakedb.metastore import digests
 from deltalakedb.metastore.values import Head, OpenTable, Table
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scan import scan

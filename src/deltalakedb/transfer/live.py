@@ -13,8 +13,8 @@ from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.file_rows import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
-from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.changes import pieces
 
 if TYPE_CHECKING:

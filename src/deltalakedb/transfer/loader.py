@@ -17,7 +17,7 @@ from deltalakedb.metastore.imports import Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Counts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.rules import check_one_vector, check_places
+from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.transfer.changes import STATE, Changes, pieces, summary
 from deltalakedb.transfer.live import LiveFiles
 from deltalakedb.transfer.memory import memory_bound, peak_bytes

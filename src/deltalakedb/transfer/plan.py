@@ -35,7 +35,7 @@ from deltalakedb.uri import parse_uri
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.transfer.choosing import EngineName
     from deltalakedb.uri import Address
 

@@ -14,8 +14,8 @@ from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.metastore.ratify import CommitFacts, Counts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.rules import check_one_vector, check_places
 from deltalakedb.transfer.changes import STATE
 from deltalakedb.transfer.vectors import PlainFiles
 from deltalakedb.transfer.windows import block_of

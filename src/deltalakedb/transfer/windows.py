@@ -16,7 +16,7 @@ from deltalakedb.metastore.file_columns import write_columns
 from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
 from deltalakedb.metastore.ratify import Counts
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.protocol.rules import check_places
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:
