@@ -305,13 +305,13 @@ class CommitInfo(LogStruct):
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """The commit's own time, where the table has in-commit timestamps."""
+        """The commit's own time, if the table has in-commit timestamps."""
         return _whole(self.extra.get("inCommitTimestamp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar(LogStruct):
-    """A part of a V2 checkpoint that lies in ``_sidecars``."""
+    """A part of a V2 checkpoint in ``_sidecars``."""
 
     path: str
     size_in_bytes: Int64 = 0
@@ -329,7 +329,7 @@ class CheckpointMetadata(LogStruct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownAction(LogStruct):
-    """An action kind that nobody here knows: kept whole, ignored by replay."""
+    """An action of an unknown kind: kept whole, ignored by replay."""
 
     kind: str
     value: Any = None
@@ -343,7 +343,7 @@ class UnknownAction(LogStruct):
         return cls(kind=kind, value=value)
 
     def to_dict(self) -> JsonDict:
-        """The whole log line: without its kind, nobody could tell what it is."""
+        """The whole log line, with its kind."""
         return {self.kind: self.value}
 
 

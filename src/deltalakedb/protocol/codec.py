@@ -36,7 +36,7 @@ _TORN: Final = "restore the file from a copy or repair the log: a commit is eith
 
 
 def action_from_json_object(line: Any, warn: Callable[[str], None] | None = None) -> Action | None:
-    """The action in a decoded log line, or None where the line holds none.
+    """The action in a decoded log line, or None if the line holds none.
 
     Raises:
         ProtocolError: The line is not an object with one well-formed action.

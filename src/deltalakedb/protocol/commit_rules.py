@@ -1,4 +1,4 @@
-"""What the protocol demands of one commit, whoever makes it."""
+"""What the protocol demands of one commit."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: i
 
 
 def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
-    """Refuse actions that name files where the table may have none, deletion vectors included.
+    """Refuse actions that name files, deletion vectors included, where the table may have none.
 
     Raises:
         OutsidePathError: A file is outside of the table's root, and the settings do not allow that.

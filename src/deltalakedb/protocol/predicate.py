@@ -48,14 +48,14 @@ Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True where all operands are."""
+    """True if all operands are."""
 
     operands: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where one operand is."""
+    """True if one operand is."""
 
     operands: tuple[Expr, ...]
 
@@ -205,7 +205,7 @@ def to_physical(expr: Expr, schema: StructType) -> Expr:
 def normalize(expr: Expr) -> Expr:
     """An expression that is TRUE for the same rows, with NOT pushed down to its leaves.
 
-    Null and false are not told apart any more: only what may be true matters to a filter. NOT is left
+    Null and false are no longer distinguished: only what may be true matters to a filter. NOT is left
     on `IsNull` and `StartsWith` alone. A negated ``>`` on floating point becomes `Unknown`, since engines
     differ on whether NaN is the greatest value or incomparable.
     """

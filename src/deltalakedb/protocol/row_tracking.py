@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata, Protocol
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
-#: where writers that move rows keep their ids: names that no column of the table has
+#: properties that name the columns in which writers that move rows keep their ids
 _ROW_COLUMNS = {
     "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-",
     "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import without_features
-from deltalakedb.protocol.properties import mapping_mode
+from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -15,7 +15,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.protocol.stats import STATS_COLUMNS, column_names
+from deltalakedb.protocol.stats import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from deltalakedb.protocol.arrow_values import arrow_type
+from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -16,7 +17,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.protocol.stats import INDEXED_COLUMNS, STATS_COLUMNS, stats_leaves
+from deltalakedb.protocol.stats import stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
