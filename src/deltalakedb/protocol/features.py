@@ -47,8 +47,8 @@ __all__ = [
     "check_schema",
     "check_writable",
     "features_named",
-    "joined",
     "reader_features",
+    "union_of",
     "used_features",
     "with_features",
     "with_writer_features",
@@ -327,7 +327,7 @@ def used_features(metadata: Metadata) -> frozenset[str]:
     return frozenset(feature for feature, is_used in uses.items() if is_used)
 
 
-def joined(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
+def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
     """The least protocol that promises all of one, and what a table of the other's time makes use of.
 
     Args:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["LiteralValue", "as_partition_value", "compare", "is_oversized", "member", "parse_date"]
+__all__ = ["LiteralValue", "coerce_to_column", "compare", "in_list", "is_oversized", "parse_date"]
 __all__ += ["parse_timestamp"]
 
 #: what a query may say; typed by its own form, not yet by the column
@@ -95,7 +95,7 @@ def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str
     return unknown if typed is None else Compare(column, op, typed)
 
 
-def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
+def in_list(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
     """``column IN (values)``; a NULL among the values makes everything else null."""
     equal = [compare(column, kind, "=", v, text) for v in values if v is not None]
     plain = [e.value for e in equal if isinstance(e, Compare) and e.value is not None]
@@ -105,7 +105,7 @@ def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: s
     return Or((found, NULL)) if len(equal) < len(values) else found
 
 
-def as_partition_value(kind: DataType, value: LiteralValue) -> LiteralValue:
+def coerce_to_column(kind: DataType, value: LiteralValue) -> LiteralValue:
     """A literal in the type of its column, read as partition values are; what does not fit stays as it is."""
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "string" and isinstance(value, int | Decimal):

@@ -26,7 +26,7 @@ __all__ = [
     "parse_timestamp",
     "partition_path",
     "serialize",
-    "single",
+    "to_float32",
 ]
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -216,10 +216,10 @@ def _float(text: str, name: str) -> float | None:
         return sign * huge
     if _NUMBER.fullmatch(text) is None:
         return None
-    return single(float(text)) if name == "float" else float(text)
+    return to_float32(float(text)) if name == "float" else float(text)
 
 
-def single(value: float) -> float:
+def to_float32(value: float) -> float:
     """The nearest 32-bit float."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
@@ -297,10 +297,10 @@ def _float_text(value: float, name: str) -> str:
         return "inf" if value > 0 else "-inf"
     shortest = repr(value)
     if name == "float":
-        value = single(value)
+        value = to_float32(value)
         if math.isinf(value):
             return _float_text(value, name)
-        shortest = next(t for p in range(6, 10) if single(float(t := f"{value:.{p}g}")) == value)
+        shortest = next(t for p in range(6, 10) if to_float32(float(t := f"{value:.{p}g}")) == value)
     text = format(Decimal(shortest), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 

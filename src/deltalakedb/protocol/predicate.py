@@ -271,10 +271,10 @@ def _all(operands: Iterable[Expr]) -> Expr:
 
 def _any(operands: Iterable[Expr]) -> Expr:
     kept = [o for o in _flat(operands, Or) if o != FALSE]
-    return TRUE if TRUE in kept else disjunction(_lists(kept))
+    return TRUE if TRUE in kept else disjunction(_merge_equalities(kept))
 
 
-def _lists(alternatives: Iterable[Expr]) -> Iterator[Expr]:
+def _merge_equalities(alternatives: Iterable[Expr]) -> Iterator[Expr]:
     """The same alternatives, with values that one column may equal as one list."""
     values: dict[Path, dict[tuple[type, Value], None]] = {}
     for expr in alternatives:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
-from deltalakedb.protocol.partition import parse_timestamp, single
+from deltalakedb.protocol.partition import parse_timestamp, to_float32
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS, number_or
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 
@@ -37,7 +37,7 @@ _COLUMN_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^.,]*))(\.|,|\Z)"
 StatValue: TypeAlias = int | float | Decimal | date | datetime | str | bool
 
 #: no file has more, and a table's sum of them fits 64 bits
-MOST_ROWS: Final = 1 << 48
+MAX_ROWS: Final = 1 << 48
 _KNOWN: Final = ("numRecords", "minValues", "maxValues", "nullCount", "tightBounds")
 _WIDE: Final = Context(prec=80)
 #: a decimal of this many digits survives a trip through a double
@@ -202,7 +202,7 @@ def column_names(text: str) -> list[tuple[str, ...]]:
 
 def _rows(value: Any) -> int | None:
     """A number of rows; None for what cannot be one."""
-    return value if type(value) is int and 0 <= value <= MOST_ROWS else None
+    return value if type(value) is int and 0 <= value <= MAX_ROWS else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -247,7 +247,7 @@ def _double(raw: Any, side: int, *, short: bool) -> float | None:
     if math.isnan(value):  # it has no place in an order, so it bounds nothing
         return None
     # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
-    nearest = single(value)
+    nearest = to_float32(value)
     if short:
         return nearest
     digits = repr(value).partition("e")[0].replace(".", "").strip("-0")

@@ -85,7 +85,8 @@ class Overlay:
         where = None if self.reshaped else where
         found = self._base.scan(wanted, where)
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
-        keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
+        pairs = zip(paths, vectors, strict=True) if where is not None or self._removed else ()
+        keys = [(canonical_path(p), d) for p, d in pairs]
         self._note(where, iter(keys))
         if self._removed:
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))

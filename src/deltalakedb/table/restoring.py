@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.metastore import files, snapshots, vacuumed
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import OURS, SPARKS, check_writable, joined
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable, union_of
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING
@@ -184,7 +184,7 @@ def _demand(table: SqlDeltaTable, version: int, back: Sequence[Add]) -> None:
 
 def _state(now: Snapshot, then: Snapshot, *, downgrade: bool) -> list[Action]:
     """Protocol and metadata, where they differ."""
-    protocol = then.protocol if downgrade else joined(now.protocol, then.protocol, then.metadata)
+    protocol = then.protocol if downgrade else union_of(now.protocol, then.protocol, then.metadata)
     metadata = _metadata(now.metadata, then.metadata)
     out: list[Action] = []
     if not _same(protocol, now.protocol):
