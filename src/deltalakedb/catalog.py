@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.config import as_config, use_config
+from deltalakedb.address import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import files, names, registry, snapshots
+from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.settings import as_config, use_config
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.garbage import Garbage, collect
@@ -25,7 +27,6 @@ from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
-from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.values import File, Table
     from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import Commit
-    from deltalakedb.uri import Address
+    from deltalakedb.protocol.txn_log import Commit, TxnLogReader
+    from deltalakedb.settings import Config
 
 
 T = TypeVar("T")
@@ -235,7 +236,7 @@ class Catalog:
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""
-        return names.rename_table(self._database, name, validate_table_name(new_name))
+        return registry.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
         """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
@@ -250,10 +251,10 @@ class Catalog:
         if not force:
             refuse_fenced(self._database, table)
         if not dry_run:
-            return names.drop_table(self._database, name, force=force)
+            return registry.drop_table(self._database, name, force=force)
         if not force:
             with self._database.read() as session:
-                names.refuse_unpublished(session, table)
+                registry.refuse_unpublished(session, table)
         return table
 
     def set_comment(self, name: str, comment: str | None) -> None:
@@ -406,3 +407,24 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
+
+
+def open_log(
+    path_or_uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+) -> TxnLogReader:
+    """Open a table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
+
+    Args:
+        path_or_uri: A table's root, or its ``deltasql://`` address.
+        storage_options: Options for the object store.
+
+    Example:
+        >>> [a.path for a in open_log("/lake/orders").files(version=3)]
+    """
+    if not is_deltasql(path_or_uri):
+        return open_file_log(str(path_or_uri), storage_options)
+    address = parse_uri(path_or_uri)
+    name = address.require_table()
+    database = Database.open(address)
+    registry.find(database, name)
+    return SqlTxnLogReader(database, name)
