@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from deltalakedb.address import Address
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.values import File, Table
-    from deltalakedb.protocol.log import Commit, TxnLogReader
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Commit, TxnLogReader
     from deltalakedb.settings import Config
 
 

@@ -25,7 +25,7 @@ from deltalakedb.protocol.actions import (
     action_from_dict,
     action_to_dict,
 )
-from deltalakedb.protocol.log import Commit, Committed, Conflict, Snapshot
+from deltalakedb.protocol.txn_log import Commit, Committed, Conflict, Snapshot
 
 __all__ = [
     "Action",

@@ -11,7 +11,7 @@ import pytest
 import deltalakedb
 from deltalakedb import aio
 from deltalakedb.catalog_mirror import Mirror
-from deltalakedb.protocol.log import TxnLogReader
+from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.table.transaction import Transaction
 
 FACES: dict[str, tuple[Any, Any]] = {

@@ -13,7 +13,7 @@ from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.protocol.log import TxnLogReader, TxnLogWriter
+from deltalakedb.protocol.txn_log import TxnLogReader, TxnLogWriter
 from deltalakedb.storage.remote import RemoteStore
 from deltalakedb.uri import parse_uri
 from support.catalogs import ENGINES, fresh_catalog_uri

@@ -27,7 +27,7 @@ from deltalakedb.protocol.actions import (
     UnknownAction,
 )
 from deltalakedb.protocol.codec import encode_commit
-from deltalakedb.protocol.log import Committed, Conflict, TxnLogReader, TxnLogWriter
+from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogReader, TxnLogWriter
 from support.actions import SCHEMA, add, info, metadata, protocol, remove
 
 if TYPE_CHECKING:

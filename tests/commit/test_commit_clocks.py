@@ -13,8 +13,8 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
 from deltalakedb.metastore import commits
 from deltalakedb.metastore.engines.base import Session
-from deltalakedb.protocol.log import Committed
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.txn_log import Committed
 from support.actions import features, info, metadata
 from support.commits import Bench, file, first_action
 from support.lake import ids, ids_of

@@ -23,8 +23,8 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.protocol.actions import Txn
-from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from support.actions import info, metadata, protocol
 from support.commits import Bench, file, gone
 from support.lake import files_below, ids, ids_of, root_of

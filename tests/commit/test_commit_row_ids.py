@@ -16,8 +16,8 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
 )
 from deltalakedb.metastore import commits, snapshots
-from deltalakedb.protocol.log import Committed
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.txn_log import Committed
 from support.actions import features, info, metadata, schema_with
 from support.commits import Bench, file
 from support.lake import ids, ids_of

@@ -22,8 +22,8 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import commits, snapshots
 from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Txn
-from deltalakedb.protocol.log import Committed
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.txn_log import Committed
 from support.actions import features, info, metadata, protocol
 from support.commits import Bench, file, first_action, gone
 from support.lake import files_below, ids, ids_of, root_of

@@ -11,8 +11,8 @@ from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
-from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from support.actions import info, metadata, protocol
 from support.commits import Bench, file, files, gone, where
 
@@ -227,6 +227,22 @@ def test_the_spelling_of_a_path_does_not_hide_a_removed_file(make_bench: Callabl
     bench = make_bench(adds=[file("day=a%20b/x.parquet")])
     outcome = bench.race([gone("day=a%20b/x.parquet")], [gone("day=a b/x.parquet")], NOTHING)
     assert_conflict(outcome, "concurrent_delete_delete", "day=a%20b/x.parquet")
+
+
+@pytest.mark.parametrize(
+    "path", ["day=a%20b/x.parquet", "day=a%2520b/x.parquet", "day=%25/x.parquet", "a%FF"]
+)
+def test_a_removed_file_with_an_encoded_path_conflicts_with_having_read_it(
+    make_bench: Callable[..., Bench], path: str
+) -> None:
+    bench = make_bench(adds=[file(path)])
+    assert_conflict(bench.race([gone(path)], [MINE], files(path)), "concurrent_delete_read", path)
+
+
+def test_paths_are_decoded_once(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(adds=[file("day=a%2520b/x.parquet"), file("day=a%20b/x.parquet")])
+    outcome = bench.race([gone("day=a%20b/x.parquet")], [MINE], files("day=a%2520b/x.parquet"))
+    assert isinstance(outcome, Committed)
 
 
 def test_removes_do_not_stop_a_blind_append(bench: Bench) -> None:

@@ -23,8 +23,8 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import action_to_dict
 from deltalakedb.protocol.codec import encode_commit, encode_json
-from deltalakedb.protocol.log import Committed, Conflict
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.storage import open_store
 from support.actions import add, info, metadata, protocol, remove
 

@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.mirror import rebase
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
 from support.lake import ids, ids_of
 from support.mirrors import (
     append,

@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
 from support.lake import files_below, ids, ids_of
 from support.mirrors import append, append_outside, back_up, commit_file, logged, outside_ids, same_everywhere
 from support.processes import Child, arm

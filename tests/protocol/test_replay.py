@@ -21,7 +21,7 @@ from deltalakedb.protocol.actions import (
     UnknownAction,
 )
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.replay import Replay, file_key
+from deltalakedb.protocol.replay import Replay
 from support.golden import GoldenTable, golden_params
 
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
@@ -47,7 +47,7 @@ def remove(path: str, *, dv: str | None = None) -> Remove:
 
 
 def test_adds_and_removes_leave_files_and_tombstones() -> None:
-    state = Replay().commit([PROTOCOL, METADATA, add("a"), add("b")]).commit([remove("a")]).finish()
+    state = Replay().commit([PROTOCOL, METADATA, add("a"), add("b")]).commit([remove("a")])
     assert set(state.files) == {("b", "")}
     assert set(state.tombstones) == {("a", "")}
     assert state.require() == (PROTOCOL, METADATA)
@@ -81,14 +81,14 @@ def test_a_new_deletion_vector_makes_another_logical_file() -> None:
 def test_a_file_is_the_same_however_its_path_is_spelled() -> None:
     state = Replay().commit([add("file:///t/a%20b")]).commit([remove("/t/a b")])
     assert not state.files
-    assert file_key(add("file:/t/a b")) == ("/t/a b", "")
+    assert add("file:/t/a b").key == ("/t/a b", "")
 
 
 def test_the_last_of_everything_else_counts() -> None:
     newer = Protocol(min_reader_version=1, min_writer_version=3)
     renamed = Metadata(id="m", schema_string="{}", name="n")
     state = Replay()
-    state.checkpoint(
+    state.commit(
         [
             PROTOCOL,
             METADATA,
@@ -119,7 +119,7 @@ def test_the_last_of_everything_else_counts() -> None:
 @pytest.mark.parametrize(("actions", "missing"), [([METADATA], "protocol"), ([PROTOCOL], "metaData")])
 def test_a_log_without_protocol_or_metadata_is_no_table(actions: list[Action], missing: str) -> None:
     with pytest.raises(ProtocolError, match=f"no {missing} action") as caught:
-        Replay().commit(actions).finish()
+        Replay().commit(actions).require()
     assert caught.value.suggestion
 
 
@@ -135,7 +135,7 @@ def test_real_commits_replay_to_the_truth(table: GoldenTable) -> None:
         file = log / f"{version:020}.json"
         if not file.exists():
             break
-        state.commit(decode_commit(file.read_bytes(), source=file.name)).finish()
+        state.commit(decode_commit(file.read_bytes(), source=file.name)).require()
         wanted = truth.get(str(version), {})
         if "files" not in wanted:
             continue

@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb.protocol.predicate import And, Compare, Constant, In, IsNull, Not, Or, StartsWith, Unknown
 from deltalakedb.protocol.schema import PrimitiveType
-from deltalakedb.protocol.skipping import may_match
+from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.stats import parse_stats
 
 KINDS = {
@@ -38,7 +38,7 @@ def keeps(expr, low=None, high=None, *, column="n", nulls=0, records=10, parts=N
         stats["minValues"][column] = low
     if high is not None:
         stats["maxValues"][column] = high
-    return may_match(expr, parse_stats(json.dumps(stats)), parts or {}, TYPES)
+    return FileFilter(expr, TYPES).may_match(parse_stats(json.dumps(stats)), parts or {})
 
 
 def compare(op, value, column="n"):
@@ -63,8 +63,8 @@ def test_inequality_is_ruled_out_only_by_a_single_value():
 
 def test_missing_statistics_rule_nothing_out():
     for expr in (compare("=", 3), IsNull(("n",)), Not(IsNull(("n",))), compare(">", 3)):
-        assert may_match(expr, None, {}, TYPES)
-        assert may_match(expr, parse_stats("{}"), {}, TYPES)
+        assert FileFilter(expr, TYPES).may_match(None, {})
+        assert FileFilter(expr, TYPES).may_match(parse_stats("{}"), {})
     assert keeps(compare(">", 9), 1, None)
     assert not keeps(compare("<", 1), 1, None)
 

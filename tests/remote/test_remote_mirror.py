@@ -12,7 +12,7 @@ from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.config import Config, use_config
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.mirror import publisher
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.features import FENCE
 from deltalakedb.storage import open_store
 from support.lake import ids, ids_of
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.write.parquet import write_files
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
 from deltalakedb.metastore import commits, snapshots
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.log import Committed, Conflict
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from support.actions import SCHEMA, add, info, metadata, protocol, remove
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def where(predicate: str) -> ReadSet:
 
 
 def files(*paths: str) -> ReadSet:
-    """Files that were read, and nothing else."""
-    return ReadSet(files=frozenset((p, "") for p in paths))
+    """Files that were read, and nothing else; paths as the log spells them."""
+    return ReadSet(files=frozenset(add(p).key for p in paths))
 
 
 #: the files of a bench: (path, day, lowest id, highest id)

@@ -11,7 +11,7 @@ from deltalakedb import DeltaTable
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.scratch import removes
 from deltalakedb.uri import parse_uri

@@ -8,7 +8,7 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.txn_log import TxnLogReader
 
 
 def files_of(log: TxnLogReader, version: int) -> list[list[Any]]:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from deltalakedb.delta_log.names import parse_name
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.replay import Replay, file_key
+from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ def check_table(catalog: Catalog, name: str, *, published: bool = False, since: 
         replay.commit(decode_commit(ratified))
         if version not in sampled:
             continue
-        live = {file_key(a): a for a in log.files(version)}
+        live = {a.key: a for a in log.files(version)}
         assert live == replay.files, f"I2: SQL and its own commits differ at version {version} of {name}"
         snapshot = log.snapshot(version)
         assert (snapshot.protocol, snapshot.metadata) == (replay.protocol, replay.metadata)

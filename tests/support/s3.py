@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
 from support.lake import ids

@@ -11,7 +11,7 @@ import pytest
 from deltalake import BloomFilterProperties, ColumnProperties, CommitProperties, WriterProperties
 
 from deltalakedb.protocol.actions import Format, Metadata, Protocol
-from deltalakedb.protocol.log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.write.plan import eligible
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string())])

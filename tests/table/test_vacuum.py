@@ -25,12 +25,13 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import registry
 from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.dv import dv_path, encode_file
+from deltalakedb.protocol.dv import dv_path
 from deltalakedb.table import in_flight as in_flight_module
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
 from support.lake import root_of
+from support.vectors import encode_file
 
 if TYPE_CHECKING:
     from conftest import TableUri

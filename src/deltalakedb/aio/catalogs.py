@@ -13,7 +13,7 @@ from deltalakedb.aio.threads import run_to_the_end
 from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.catalog_mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
-from deltalakedb.protocol.log import TxnLogReader
+from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.address import Address
     from deltalakedb.mirror.reconciler import ReconcilerThread
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.settings import Config
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, concurrent_commits, registry
 from deltalakedb.metastore.registry import change_names, still_there
 from deltalakedb.metastore.statements import statements
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from deltalakedb.metastore import concurrent_commits, files, vacuumed
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
-from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.predicate import predicate_text
-from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
+from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN
+from deltalakedb.protocol.txn_log import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.files import ConcurrentChange
     from deltalakedb.metastore.values import LockedTable
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import ConflictKind, Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import ConflictKind, Snapshot
 
 ISOLATION_LEVEL = "delta.isolationLevel"
 #: the words that programs written for delta-rs look for

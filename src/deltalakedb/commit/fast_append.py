@@ -12,10 +12,12 @@ from deltalakedb.failpoints import is_watched
 from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_action, encode_commit
-from deltalakedb.protocol.log import Committed, Fresh
+from deltalakedb.protocol.commit_rules import check_commit
+from deltalakedb.protocol.features import OURS
 from deltalakedb.protocol.paths import TablePaths
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.row_tracking import tracks_rows
+from deltalakedb.protocol.txn_log import Committed, Fresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from deltalakedb.protocol.paths import canonical_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.actions import Action, FileKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,12 @@ def fold(operations: Sequence[Sequence[Action]]) -> Folded:
     return Folded(tuple(s.actions() for s in steps), tuple(cancelled))
 
 
-_Key = tuple[str, str]
-
-
 @dataclass(slots=True)
 class _Step:
     infos: list[CommitInfo] = field(default_factory=list)
     state: dict[tuple[str, str], Action] = field(default_factory=dict)
-    adds: dict[_Key, Add] = field(default_factory=dict)
-    removes: dict[_Key, Remove] = field(default_factory=dict)
+    adds: dict[FileKey, Add] = field(default_factory=dict)
+    removes: dict[FileKey, Remove] = field(default_factory=dict)
     rest: list[Action] = field(default_factory=list)
 
     def can_merge(self, operation: Sequence[Action]) -> bool:
@@ -65,11 +62,11 @@ class _Step:
             if (kind, "") in self.state and any(_state_key(a) == (kind, "") for a in operation):
                 return False
         for action in operation:
-            if isinstance(action, Add) and _key(action) in self.removes:
+            if isinstance(action, Add) and action.key in self.removes:
                 return False
             # what is left of the two would say of rows that they changed, or did not, and be wrong
             if isinstance(action, Remove):
-                mine = self.adds.get(_key(action))
+                mine = self.adds.get(action.key)
                 if mine is not None and mine.data_change != action.data_change:
                     return False
         return True
@@ -81,10 +78,10 @@ class _Step:
             if isinstance(action, CommitInfo):
                 self.infos.append(action)
             elif isinstance(action, Remove):
-                if self.adds.pop(_key(action), None) is not None:
+                if self.adds.pop(action.key, None) is not None:
                     gone.append(action.path)
                 else:
-                    self.removes[_key(action)] = action
+                    self.removes[action.key] = action
             elif isinstance(action, Add):
                 continue
             elif (slot := _state_key(action)) is not None:
@@ -93,7 +90,7 @@ class _Step:
                 self.rest.append(action)
         for action in operation:
             if isinstance(action, Add):
-                self.adds[_key(action)] = action
+                self.adds[action.key] = action
         # a file whose rows got a deletion vector is still there under another identity
         kept = {canonical_path(a.path) for a in self.adds.values()}
         return [p for p in gone if canonical_path(p) not in kept]
@@ -115,10 +112,6 @@ class _Step:
             merged["operation"] = "TRANSACTION"
             merged["operationParameters"] = {"operations": encode_json(names)}
         return [CommitInfo(extra=merged)]
-
-
-def _key(action: Add | Remove) -> _Key:
-    return canonical_path(action.path), action.dv_id
 
 
 def _state_key(action: Action) -> tuple[str, str] | None:

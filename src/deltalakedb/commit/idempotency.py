@@ -11,7 +11,7 @@ from deltalakedb.exceptions import CommitError
 from deltalakedb.metastore import concurrent_commits
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Txn
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

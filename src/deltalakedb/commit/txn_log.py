@@ -9,7 +9,7 @@ from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableC
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.protocol.codec import encode_commit
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.txn_log import Committed, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

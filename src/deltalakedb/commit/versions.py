@@ -13,13 +13,13 @@ from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.features import DECIDED_ELSEWHERE, writer_features
-from deltalakedb.protocol.log import Committed, Fresh
+from deltalakedb.protocol.commit_rules import check_commit
+from deltalakedb.protocol.features import DECIDED_ELSEWHERE, FENCE, OURS, writer_features
 from deltalakedb.protocol.paths import TablePaths
-from deltalakedb.protocol.reads import encode_reads
-from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, check_commit, is_on, note_enablement
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, note_enablement
+from deltalakedb.protocol.read_set import encode_reads
+from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
+from deltalakedb.protocol.txn_log import Committed, Fresh
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

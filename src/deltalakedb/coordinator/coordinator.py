@@ -23,9 +23,9 @@ from deltalakedb.metastore import registry, snapshots
 from deltalakedb.mirror import rebase
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
 from deltalakedb.mirror.publisher import Target, publish_all
-from deltalakedb.protocol.log import Conflict
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.received import decode_received
+from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.publisher import Published
     from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed
+    from deltalakedb.protocol.txn_log import Committed
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import SPARKS
-from deltalakedb.protocol.upgrades import FENCE, with_writer_features, without_writer_feature
+from deltalakedb.protocol.features import FENCE, SPARKS, with_writer_features, without_writer_feature
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.retry import Retries
 from deltalakedb.storage.store import open_store
 

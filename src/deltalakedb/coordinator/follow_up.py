@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Fresh, Snapshot
+    from deltalakedb.protocol.txn_log import Fresh, Snapshot
 
 logger = logging.getLogger(__name__)
 

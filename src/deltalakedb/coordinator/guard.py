@@ -38,7 +38,7 @@ from deltalakedb.mirror.outside import (
 )
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.protocol.log import Conflict
+from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from deltalakedb.delta_log.names import LAST_CHECKPOINT
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, StorageMissingError
+from deltalakedb.protocol.actions import Int64, LogStruct
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
-from deltalakedb.protocol.fields import Fields
 
 if TYPE_CHECKING:
     from deltalakedb.storage import Store
@@ -20,26 +20,15 @@ _CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastCheckpoint(Fields):
+class LastCheckpoint(LogStruct):
     """What ``_last_checkpoint`` says; fields that nobody here knows are in ``extra``."""
 
-    version: int
-    size: int
-    parts: int | None = None
-    size_in_bytes: int | None = None
-    num_of_add_files: int | None = None
+    version: Int64
+    size: Int64 = 0
+    parts: Int64 | None = None
+    size_in_bytes: Int64 | None = None
+    num_of_add_files: Int64 | None = None
     checksum: str | None = None
-
-    _names = {
-        "version": "version",
-        "size": "size",
-        "parts": "parts",
-        "size_in_bytes": "sizeInBytes",
-        "num_of_add_files": "numOfAddFiles",
-        "checksum": _CHECKSUM,
-    }
-    _required = frozenset({"version"})
-    _assumed = {"size": 0}
 
 
 def read_last_checkpoint(store: Store) -> LastCheckpoint | None:

@@ -25,10 +25,9 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.actions import Add, Cdc, Remove
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.features import check_readable, check_schema
-from deltalakedb.protocol.log import Commit, Snapshot
-from deltalakedb.protocol.properties import number_or
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, number_or
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.txn_log import Commit, Snapshot
 from deltalakedb.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def open_file_log(
 
 
 class FileTxnLogReader:
-    """Reads a table's ``_delta_log``; implements `protocol.log.TxnLogReader`.
+    """Reads a table's ``_delta_log``; implements `protocol.txn_log.TxnLogReader`.
 
     It lists the log once, looks for newer commits whenever the newest version is asked for, and keeps the
     last state that it rebuilt. Threads may share it.

@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.actions import Action, CommitInfo, Metadata
 from deltalakedb.protocol.actions import Protocol as ProtocolAction
 from deltalakedb.protocol.codec import encode_commit
-from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class FileTxnLogWriter:
-    """Appends commits to a table's ``_delta_log``; implements `protocol.log.TxnLogWriter`.
+    """Appends commits to a table's ``_delta_log``; implements `protocol.txn_log.TxnLogWriter`.
 
     Example:
         >>> writer = FileTxnLogWriter("/data/sales")  # doctest: +SKIP

@@ -11,7 +11,7 @@ from deltalakedb.metastore import audit
 from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.log import Commit, Committed
+from deltalakedb.protocol.txn_log import Commit, Committed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.metastore import audit
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.reads import decode_reads
+from deltalakedb.protocol.read_set import decode_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
     from deltalakedb.metastore.values import Table
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
 
 #: tables whose notes surely fit into one statement
 _TOGETHER: Final = 8

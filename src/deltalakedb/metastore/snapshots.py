@@ -13,7 +13,7 @@ from deltalakedb.metastore import registry
 from deltalakedb.metastore.values import TABLE_COLUMNS, OpenTable, Table, table_from_row
 from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Remove, Txn
-    from deltalakedb.protocol.log import Commit, Snapshot
+    from deltalakedb.protocol.txn_log import Commit, Snapshot
 
 
 class SqlTxnLogReader:

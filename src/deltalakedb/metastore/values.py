@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.metastore.engines.base import Row
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

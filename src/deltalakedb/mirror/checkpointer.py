@@ -31,8 +31,7 @@ from deltalakedb.metastore.leases import leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import refuse_strangers
-from deltalakedb.protocol.properties import CHECKPOINT_POLICY, whole_number
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
 

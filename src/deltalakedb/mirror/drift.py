@@ -24,8 +24,7 @@ from deltalakedb.metastore import commits
 from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.outside import newest_beyond
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, meaning
-from deltalakedb.protocol.replay import FileKey, file_key
+from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,7 +240,7 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
     theirs: set[FileKey] = set()
     try:
         for batch in iter_checkpoint(store, checkpoint, kinds=_COMPARED):
-            theirs.update(file_key(a) for a in batch if isinstance(a, Add))
+            theirs.update(a.key for a in batch if isinstance(a, Add))
             metadata = next((a for a in batch if isinstance(a, Metadata)), metadata)
             protocol = next((a for a in batch if isinstance(a, Protocol)), protocol)
     except (LogError, ProtocolError) as error:  # any other error says nothing about the checkpoint
@@ -251,7 +250,7 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
         return "the metadata differs"
     if not _same(snapshot.protocol, protocol):
         return "the protocol differs"
-    mine = {file_key(add) for add in ours.files(checkpoint.version)}
+    mine = {add.key for add in ours.files(checkpoint.version)}
     if mine == theirs:
         return None
     lost, extra = len(mine - theirs), len(theirs - mine)

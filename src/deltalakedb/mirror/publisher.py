@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
     from deltalakedb.mirror.groups import Group, StoreOptions
-    from deltalakedb.protocol.log import Fresh
+    from deltalakedb.protocol.txn_log import Fresh
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

@@ -37,11 +37,11 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import read_foreign
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.features import check_readable
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.features import SPARKS, check_readable
+from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.predicate import to_physical
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, Isolation
-from deltalakedb.protocol.rules import APPEND_ONLY, SPARKS, is_on
+from deltalakedb.protocol.properties import APPEND_ONLY, is_on
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, Isolation
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.values import LockedTable, Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
+    from deltalakedb.protocol.txn_log import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -672,14 +672,14 @@ def _with_note(actions: Sequence[Action], version: int) -> list[Action]:
 
 def _live(session: Session, table_id: int, keys: frozenset[Key]) -> frozenset[Key]:
     """Those of some files that are there now."""
-    live = live_files(session, table_id, [path for path, _ in keys]) if keys else {}
-    return frozenset((path, dv_id) for path, dv_id in keys if (canonical_path(path), dv_id) in live)
+    live = live_files(session, table_id, [encode_path(path) for path, _ in keys]) if keys else {}
+    return frozenset(key for key in keys if key in live)
 
 
 def _changed(session: Session, table_id: int, part: TransactionCommits) -> list[Add]:
     """The files whose rows a part of ours would have added or removed."""
-    removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
-    keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
+    keys = part.removed
+    removed = live_files(session, table_id, [encode_path(path) for path, _ in keys]) if keys else {}
     ids = [file_id for key, (file_id, _, _) in removed.items() if key in keys]
     return [*(a for a in part.every if isinstance(a, Add)), *read_some(session, ids)]
 

@@ -19,7 +19,7 @@ from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.rebase import repair_lease
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.links import real_location
 from deltalakedb.storage.store import open_store
 

@@ -1,39 +1,171 @@
 """The actions of a Delta log as frozen values that lose nothing in a round trip.
 
-Every action keeps the fields that nobody here knows in ``extra`` and gives them back in ``to_dict``. Numbers
-that a float cannot hold arrive as exact values from the codec (`protocol.codec`) and leave unchanged.
+Fields are declared in the order in which the log has them; their JSON names are the same in camel case.
+Unknown fields are kept in ``extra`` and written again by ``to_dict``. Numbers that a float cannot hold
+arrive as exact values from the codec (`protocol.codec`) and leave unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias, cast
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+)
+
+import msgspec
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
-from deltalakedb.protocol.fields import Fields, JsonDict, nested
-from deltalakedb.protocol.json_text import decode_json
+from deltalakedb.protocol.json_text import JsonValue, decode_json
+from deltalakedb.protocol.paths import canonical_path
+
+JsonDict: TypeAlias = dict[str, Any]
+StringMap: TypeAlias = Mapping[str, str | None]
+#: canonical path and deletion vector id: what identifies a logical file
+FileKey: TypeAlias = tuple[str, str]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-@nested
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionVector(Fields):
+class LogStruct(JsonValue):
+    """A JSON object of the log: fields with a default may be missing, unknown ones are kept."""
+
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Build the value from a JSON object; a null counts as missing.
+
+        Raises:
+            ProtocolError: A required field is missing, or a field has the wrong type.
+        """
+        shape = _shape(cls)
+        names = shape.attributes
+        known = {names[name]: value for name, value in data.items() if name in names and value is not None}
+        for attribute, kind in shape.nested:
+            if attribute in known and (inner := _nested(kind, known.pop(attribute), attribute)) is not None:
+                known[attribute] = inner
+        try:
+            found = msgspec.convert(known, cls)
+        except msgspec.ValidationError:
+            found = _convert_leniently(known, cls)
+        if not data.keys() <= names.keys():
+            extra = {name: value for name, value in data.items() if name not in names}
+            object.__setattr__(found, "extra", extra)
+        return found
+
+    def to_dict(self) -> JsonDict:
+        """The JSON object: known fields in the protocol's order, then unknown ones."""
+        out: JsonDict = {}
+        for name, attribute in _shape(type(self)).attributes.items():
+            if (value := getattr(self, attribute)) is not None:
+                kind = type(value)
+                out[name] = value if kind is str or kind is int or kind is bool else _plain(value)
+        out.update(self.extra)
+        return out
+
+
+class _Shape(NamedTuple):
+    """How a class is read and written."""
+
+    #: name in the JSON -> attribute
+    attributes: Mapping[str, str]
+    nested: tuple[tuple[str, type[LogStruct]], ...]
+    maps: frozenset[str]
+    integers: frozenset[str]
+    required: frozenset[str]
+
+
+_shapes: dict[type[LogStruct], _Shape] = {}
+
+
+def _shape(cls: type[LogStruct]) -> _Shape:
+    if (shape := _shapes.get(cls)) is None:
+        shape = _shapes[cls] = _shape_of(cls)
+    return shape
+
+
+def _shape_of(cls: type[LogStruct]) -> _Shape:
+    own = [f for f in fields(cls) if f.name != "extra"]
+    hints = get_type_hints(cls, include_extras=True)
+    # the type itself, and those that an optional one may have
+    types = {f.name: (hints[f.name], *get_args(hints[f.name])) for f in own}
+    return _Shape(
+        {_camel(f.name): f.name for f in own},
+        tuple(
+            (name, kind)
+            for name, kinds in types.items()
+            for kind in kinds
+            if isinstance(kind, type) and issubclass(kind, LogStruct)
+        ),
+        frozenset(name for name, kinds in types.items() if StringMap in kinds),
+        frozenset(name for name, kinds in types.items() if Int64 in kinds),
+        frozenset(f.name for f in own if f.default is MISSING and f.default_factory is MISSING),
+    )
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _nested(kind: type[LogStruct], value: Any, attribute: str) -> LogStruct | None:
+    if not isinstance(value, Mapping):
+        raise ProtocolError(f"{_camel(attribute)} must be an object, not {type(value).__name__}")
+    # Parquet readers may give a struct of nulls for a null struct
+    return None if value and all(v is None for v in value.values()) else kind.from_dict(value)
+
+
+_S = TypeVar("_S", bound=LogStruct)
+
+
+def _convert_leniently(known: JsonDict, cls: type[_S]) -> _S:
+    """Accept what some writers and Parquet readers give: 1.0 for 1, and maps as pairs or of scalars."""
+    shape = _shape(cls)
+    if missing := shape.required - known.keys():
+        raise ProtocolError(f"{cls.__name__} lacks {', '.join(sorted(map(_camel, missing)))}")
+    try:
+        for attribute in known.keys() & shape.integers:
+            value = known[attribute]
+            if isinstance(value, float) and value.is_integer():
+                known[attribute] = int(value)
+        for attribute in known.keys() & shape.maps:
+            known[attribute] = {key: _scalar_text(value) for key, value in dict(known[attribute]).items()}
+        return msgspec.convert(known, cls)
+    except (msgspec.ValidationError, TypeError, ValueError) as e:
+        raise ProtocolError(f"{cls.__name__}: {e}") from None
+
+
+def _scalar_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, LogStruct):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVector(LogStruct):
     """Where a file's deleted rows are listed: inline (``i``), beside the data (``u``), at a path (``p``)."""
 
     storage_type: str
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
-
-    _names = {
-        "storage_type": "storageType",
-        "path_or_inline_dv": "pathOrInlineDv",
-        "offset": "offset",
-        "size_in_bytes": "sizeInBytes",
-        "cardinality": "cardinality",
-    }
-    _required = frozenset({"storage_type", "path_or_inline_dv", "size_in_bytes", "cardinality"})
+    offset: Int64 | None = None
+    size_in_bytes: Int64
+    cardinality: Int64
 
     @property
     def unique_id(self) -> str:
@@ -43,9 +175,10 @@ class DeletionVector(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FileAction(Fields):
+class _FileAction(LogStruct):
     path: str
-    deletion_vector: DeletionVector | None = None
+    if TYPE_CHECKING:  # at another place in each kind of action
+        deletion_vector: DeletionVector | None
 
     @property
     def dv_id(self) -> str:
@@ -53,86 +186,54 @@ class _FileAction(Fields):
         return "" if self.deletion_vector is None else self.deletion_vector.unique_id
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What identifies a logical file: its path as written in the log, and its deletion vector."""
-        return self.path, self.dv_id
+    def key(self) -> FileKey:
+        """What identifies a logical file: its canonical path, however the log spells it, and its vector."""
+        return canonical_path(self.path), self.dv_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add(_FileAction):
     """A data file that belongs to the table from this version on."""
 
-    partition_values: Mapping[str, str | None] = field(default_factory=dict)
-    size: int
-    modification_time: int
-    data_change: bool
+    partition_values: StringMap = field(default_factory=dict)
+    size: Int64
+    #: old writers leave this and the next one out
+    modification_time: Int64 = 0
+    data_change: bool = True
     stats: str | None = None
-    tags: Mapping[str, str | None] | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    tags: StringMap | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: Int64 | None = None
+    default_row_commit_version: Int64 | None = None
     clustering_provider: str | None = None
-
-    _names = {
-        "path": "path",
-        "partition_values": "partitionValues",
-        "size": "size",
-        "modification_time": "modificationTime",
-        "data_change": "dataChange",
-        "stats": "stats",
-        "tags": "tags",
-        "deletion_vector": "deletionVector",
-        "base_row_id": "baseRowId",
-        "default_row_commit_version": "defaultRowCommitVersion",
-        "clustering_provider": "clusteringProvider",
-    }
-    _required = frozenset({"path", "size"})
-    #: old writers leave these out
-    _assumed = {"modification_time": 0, "data_change": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove(_FileAction):
     """A data file that no longer belongs to the table; kept as a tombstone until its retention ends."""
 
-    deletion_timestamp: int | None = None
+    deletion_timestamp: Int64 | None = None
     data_change: bool = True
     extended_file_metadata: bool | None = None
-    partition_values: Mapping[str, str | None] | None = None
-    size: int | None = None
+    partition_values: StringMap | None = None
+    size: Int64 | None = None
     stats: str | None = None
-    tags: Mapping[str, str | None] | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-
-    _names = {
-        "path": "path",
-        "deletion_timestamp": "deletionTimestamp",
-        "data_change": "dataChange",
-        "extended_file_metadata": "extendedFileMetadata",
-        "partition_values": "partitionValues",
-        "size": "size",
-        "stats": "stats",
-        "tags": "tags",
-        "deletion_vector": "deletionVector",
-        "base_row_id": "baseRowId",
-        "default_row_commit_version": "defaultRowCommitVersion",
-    }
-    _required = frozenset({"path"})
+    tags: StringMap | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: Int64 | None = None
+    default_row_commit_version: Int64 | None = None
 
 
-@nested
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format(Fields):
+class Format(LogStruct):
     """The data files' format: Parquet, for every table of today."""
 
     provider: str = "parquet"
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    _names = {"provider": "provider", "options": "options"}
+    options: StringMap = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata(Fields):
+class Metadata(LogStruct):
     """A table's identity, schema, partition columns and properties.
 
     Some pipelines set a table up before they know its schema: ``schema_string`` is empty until then.
@@ -144,86 +245,51 @@ class Metadata(Fields):
     format: Format = field(default_factory=Format)
     schema_string: str = ""
     partition_columns: tuple[str, ...] = ()
-    configuration: Mapping[str, str | None] = field(default_factory=dict)
-    created_time: int | None = None
-
-    _names = {
-        "id": "id",
-        "name": "name",
-        "description": "description",
-        "format": "format",
-        "schema_string": "schemaString",
-        "partition_columns": "partitionColumns",
-        "created_time": "createdTime",
-        "configuration": "configuration",
-    }
-    _required = frozenset({"id"})
+    created_time: Int64 | None = None
+    configuration: StringMap = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol(Fields):
+class Protocol(LogStruct):
     """What a reader and a writer must know to touch the table."""
 
-    min_reader_version: int
-    min_writer_version: int
+    min_reader_version: Int64
+    min_writer_version: Int64
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 
-    _names = {
-        "min_reader_version": "minReaderVersion",
-        "min_writer_version": "minWriterVersion",
-        "reader_features": "readerFeatures",
-        "writer_features": "writerFeatures",
-    }
-    _required = frozenset({"min_reader_version", "min_writer_version"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Txn(Fields):
+class Txn(LogStruct):
     """An application's own version, for idempotent writes."""
 
     app_id: str
-    version: int
-    last_updated: int | None = None
-
-    _names = {"app_id": "appId", "version": "version", "last_updated": "lastUpdated"}
-    _required = frozenset({"app_id", "version"})
+    version: Int64
+    last_updated: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DomainMetadata(Fields):
+class DomainMetadata(LogStruct):
     """A named piece of configuration that belongs to a feature or an application."""
 
     domain: str
     configuration: str = ""
     removed: bool = False
 
-    _names = {"domain": "domain", "configuration": "configuration", "removed": "removed"}
-    _required = frozenset({"domain"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cdc(Fields):
+class Cdc(LogStruct):
     """A change data file."""
 
     path: str
-    partition_values: Mapping[str, str | None] = field(default_factory=dict)
-    size: int
+    partition_values: StringMap = field(default_factory=dict)
+    size: Int64
     data_change: bool = False
-    tags: Mapping[str, str | None] | None = None
-
-    _names = {
-        "path": "path",
-        "partition_values": "partitionValues",
-        "size": "size",
-        "data_change": "dataChange",
-        "tags": "tags",
-    }
-    _required = frozenset({"path", "size"})
+    tags: StringMap | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitInfo(Fields):
+class CommitInfo(LogStruct):
     """Provenance of a commit: free-form by the protocol, so every field lives in ``extra``."""
 
     @property
@@ -239,43 +305,31 @@ class CommitInfo(Fields):
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """The commit's own time, where the table has in-commit timestamps."""
+        """The commit's own time, if the table has in-commit timestamps."""
         return _whole(self.extra.get("inCommitTimestamp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sidecar(Fields):
-    """A part of a V2 checkpoint that lies in ``_sidecars``."""
+class Sidecar(LogStruct):
+    """A part of a V2 checkpoint in ``_sidecars``."""
 
     path: str
-    size_in_bytes: int
-    modification_time: int
-    tags: Mapping[str, str | None] | None = None
-
-    _names = {
-        "path": "path",
-        "size_in_bytes": "sizeInBytes",
-        "modification_time": "modificationTime",
-        "tags": "tags",
-    }
-    _required = frozenset({"path"})
-    _assumed = {"size_in_bytes": 0, "modification_time": 0}
+    size_in_bytes: Int64 = 0
+    modification_time: Int64 = 0
+    tags: StringMap | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointMetadata(Fields):
+class CheckpointMetadata(LogStruct):
     """The first line of a V2 checkpoint."""
 
-    version: int
-    tags: Mapping[str, str | None] | None = None
-
-    _names = {"version": "version", "tags": "tags"}
-    _required = frozenset({"version"})
+    version: Int64
+    tags: StringMap | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownAction(Fields):
-    """An action kind that nobody here knows: kept whole, ignored by replay."""
+class UnknownAction(LogStruct):
+    """An action of an unknown kind: kept whole, ignored by replay."""
 
     kind: str
     value: Any = None
@@ -289,7 +343,7 @@ class UnknownAction(Fields):
         return cls(kind=kind, value=value)
 
     def to_dict(self) -> JsonDict:
-        """The whole log line: without its kind, nobody could tell what it is."""
+        """The whole log line, with its kind."""
         return {self.kind: self.value}
 
 
@@ -312,7 +366,7 @@ Action: TypeAlias = (
 )
 
 #: action kind in the log -> its class
-KINDS: Mapping[str, type[Fields]] = {
+KINDS: Mapping[str, type[LogStruct]] = {
     "add": Add,
     "remove": Remove,
     "metaData": Metadata,
@@ -364,7 +418,7 @@ def action_to_dict(action: Action) -> JsonDict:
     return {_KIND_OF[type(action)]: action.to_dict()}
 
 
-def meaning(action: Fields) -> JsonDict:
+def meaning(action: LogStruct) -> JsonDict:
     """An action as plain data that is the same for every spelling of the same state.
 
     Checkpoints spell states anew: the schema's JSON and the lists of features in another order, without

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import action_from_dict, action_to_dict
 from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json, json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from deltalakedb.protocol.actions import Action
 
 __all__ = [
     "ExactFloat",
-    "action_from_json_object",
     "decode_commit",
     "decode_json",
     "decode_line",
@@ -28,22 +27,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: what was warned of already: a commit may have many such lines, and is read often
-_passed_over: dict[tuple[str, str], None] = {}
-_MOST_NOTED: Final = 1000
+#: what was logged already: a commit may have many such lines, and is read often
+_warned: dict[tuple[str, str], None] = {}
+_MAX_WARNED: Final = 1000
 _BOM: Final = b"\xef\xbb\xbf"
-_TORN: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
-
-
-def action_from_json_object(line: Any, warn: Callable[[str], None] | None = None) -> Action | None:
-    """The action in a decoded log line, or None where the line holds none.
-
-    Raises:
-        ProtocolError: The line is not an object with one well-formed action.
-    """
-    if not isinstance(line, dict):
-        raise ProtocolError(f"a line must be a JSON object, not {type(line).__name__}")
-    return action_from_dict(line, warn)
+_RESTORE: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
 
 
 def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
@@ -62,17 +50,20 @@ def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -
     if not (line := line.strip()):
         return None
     try:
-        return action_from_json_object(decode_json(line), partial(_pass_over, source))
+        value = decode_json(line)
+        if not isinstance(value, dict):
+            raise ProtocolError(f"a line must be a JSON object, not {type(value).__name__}")
+        return action_from_dict(value, partial(_warn_of_unknown_keys, source))
     except (LogCorruptError, ProtocolError) as e:
-        raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_TORN) from e
+        raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_RESTORE) from e
 
 
-def _pass_over(source: str, keys: str) -> None:
-    if (source, keys) not in _passed_over:
-        _passed_over[source, keys] = None
-        if len(_passed_over) > _MOST_NOTED:
-            del _passed_over[next(iter(_passed_over))]
-        logger.warning("%s: passed over unknown keys beside an action: %s", source, keys[:200])
+def _warn_of_unknown_keys(source: str, keys: str) -> None:
+    if (source, keys) not in _warned:
+        _warned[source, keys] = None
+        if len(_warned) > _MAX_WARNED:
+            del _warned[next(iter(_warned))]
+        logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
 
 
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
@@ -92,7 +83,7 @@ def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
         if line and (action := decode_line(line, source=source, number=number)) is not None
     ]
     if not actions:
-        raise LogCorruptError(f"{source} holds no action", suggestion=_TORN)
+        raise LogCorruptError(f"{source} holds no action", suggestion=_RESTORE)
     return actions
 
 

@@ -1,4 +1,4 @@
-"""Deletion vectors: where one lies, and the row indexes in its 64-bit roaring bitmap."""
+"""Deletion vectors: their files, and the row indexes in their 64-bit roaring bitmaps."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 __all__ = [
     "block_range",
     "decode_block",
-    "decode_dv",
     "decode_inline",
     "dv_path",
-    "encode_file",
     "inline_dv",
     "resolve_dv",
     "z85_decode",
@@ -34,11 +32,10 @@ __all__ = [
 _PORTABLE: Final = struct.pack("<i", 1681511377)
 #: an older layout, seen in the protocol's own example: big-endian, one bitmap per high half
 _NATIVE: Final = struct.pack(">i", 1681511376)
-_FILE_VERSION: Final = 1
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
 _UUID_TEXT: Final = 20  # sixteen bytes in Z85
-_TORN: Final = "restore the deletion vector's file from a copy: without it deleted rows would come back"
+_RESTORE: Final = "restore the deletion vector's file from a copy: without it deleted rows would come back"
 
 
 def dv_path(dv: DeletionVector) -> str | None:
@@ -81,26 +78,6 @@ def block_range(dv: DeletionVector) -> tuple[int, int]:
     return dv.offset if dv.offset is not None else 1, dv.size_in_bytes + 8
 
 
-def decode_dv(dv: DeletionVector, file: bytes | None = None) -> BitMap64:
-    """The deleted row indexes of a vector, sorted when iterated.
-
-    Args:
-        dv: The descriptor in the ``add`` action.
-        file: The whole vector file; not needed for an inline vector.
-
-    Raises:
-        LogCorruptError: The bytes are torn, or are not what the descriptor says.
-    """
-    if dv.storage_type == "i":
-        return decode_inline(dv)
-    if file is None:
-        raise ProtocolError(f"the deletion vector {dv.unique_id} lies in a file: read it first")
-    if not file or file[0] != _FILE_VERSION:
-        raise _torn(dv, "its file has an unknown version")
-    start, length = block_range(dv)
-    return decode_block(dv, file[start : start + length])
-
-
 def decode_inline(dv: DeletionVector) -> BitMap64:
     """The deleted row indexes of an inline vector.
 
@@ -110,9 +87,9 @@ def decode_inline(dv: DeletionVector) -> BitMap64:
     try:
         data = z85_decode(dv.path_or_inline_dv)
     except ProtocolError as e:
-        raise _torn(dv, e.message) from e
+        raise _corrupt(dv, e.message) from e
     if len(data) < dv.size_in_bytes:
-        raise _torn(dv, f"it has {len(data)} bytes instead of {dv.size_in_bytes}")
+        raise _corrupt(dv, f"it has {len(data)} bytes instead of {dv.size_in_bytes}")
     return _bitmap(dv, data[: dv.size_in_bytes])
 
 
@@ -124,24 +101,13 @@ def decode_block(dv: DeletionVector, block: bytes) -> BitMap64:
     """
     size = dv.size_in_bytes
     if len(block) != size + 8:
-        raise _torn(dv, f"it has {len(block)} bytes instead of {size + 8}")
+        raise _corrupt(dv, f"it has {len(block)} bytes instead of {size + 8}")
     if int.from_bytes(block[:4], "big") != size:
-        raise _torn(dv, "its size differs from the log's")
+        raise _corrupt(dv, "its size differs from the log's")
     data = block[4:-4]
     if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
-        raise _torn(dv, "its checksum is wrong")
+        raise _corrupt(dv, "its checksum is wrong")
     return _bitmap(dv, data)
-
-
-def encode_file(vectors: Iterable[Iterable[int]]) -> tuple[bytes, list[tuple[int, int, int]]]:
-    """A vector file, and for each vector its offset, size in bytes and cardinality."""
-    out, places = bytearray([_FILE_VERSION]), []
-    for rows in vectors:
-        bitmap = BitMap64(rows)
-        data = _serialize(bitmap)
-        places.append((len(out), len(data), len(bitmap)))
-        out += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    return bytes(out), places
 
 
 def inline_dv(rows: Iterable[int]) -> DeletionVector:
@@ -193,13 +159,13 @@ def _serialize(bitmap: BitMap64) -> bytes:
 def _bitmap(dv: DeletionVector, data: bytes) -> BitMap64:
     magic, body = data[:4], data[4:]
     if magic not in (_PORTABLE, _NATIVE):
-        raise _torn(dv, "its bitmap has an unknown format")
+        raise _corrupt(dv, "its bitmap has an unknown format")
     try:
         bitmap = BitMap64.deserialize(body) if magic == _PORTABLE else _native(body)
     except (IndexError, ValueError, RuntimeError, MemoryError, struct.error) as e:
-        raise _torn(dv, "its bitmap is damaged") from e
+        raise _corrupt(dv, "its bitmap is damaged") from e
     if len(bitmap) != dv.cardinality:
-        raise _torn(dv, f"it holds {len(bitmap)} rows instead of {dv.cardinality}")
+        raise _corrupt(dv, f"it holds {len(bitmap)} rows instead of {dv.cardinality}")
     return bitmap
 
 
@@ -216,5 +182,5 @@ def _native(body: bytes) -> BitMap64:
     return bitmap
 
 
-def _torn(dv: DeletionVector, what: str) -> LogCorruptError:
-    return LogCorruptError(f"the deletion vector {dv.unique_id[:80]} is damaged: {what}", suggestion=_TORN)
+def _corrupt(dv: DeletionVector, what: str) -> LogCorruptError:
+    return LogCorruptError(f"the deletion vector {dv.unique_id[:80]} is damaged: {what}", suggestion=_RESTORE)

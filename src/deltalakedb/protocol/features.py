@@ -1,134 +1,140 @@
 """Table features: which ones a table needs, and which of them this client reads and writes.
 
-Read: what we understand the metadata and files of. delta-rs itself refuses to scan a table that names one
-of `SCAN_DROPS`, although it reads the data rightly: they are left out of the protocol that a scan is given.
-
-Write: what delta-rs 1.6 writes, measured by an append, a delete and a compaction on a table that has the
-feature. It refuses identityColumns, rowTracking, domainMetadata, inCommitTimestamp, clustering, collations,
-allowColumnDefaults, icebergCompatV1/V2, checkpointProtection, vacuumProtocolCheck, typeWidening and
-variantShredding; a caller that takes care of such a feature itself says so by ``also=``.
+A feature is added to the table `_FEATURES`; everything else follows from it. Writing by delta-rs 1.6 was
+measured by an append, a delete and a compaction on a table that has the feature. A caller that fulfils the
+duties of a feature that delta-rs refuses passes it as ``also=``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
-from deltalakedb.exceptions import LogCorruptError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    ProtocolError,
+    UnsupportedFeatureError,
+)
+from deltalakedb.protocol.actions import Protocol
+from deltalakedb.protocol.properties import (
+    APPEND_ONLY,
+    CHANGE_DATA_FEED,
+    CHECKPOINT_POLICY,
+    CONSTRAINT_PREFIX,
+    FEATURE_PREFIX,
+    is_on,
+    mapping_mode,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping
 
-    from deltalakedb.protocol.actions import Metadata, Protocol
+    from deltalakedb.protocol.actions import Metadata
 
 __all__ = [
     "DECIDED_ELSEWHERE",
+    "FENCE",
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
-    "NAMES",
+    "NAMEABLE",
+    "OURS",
     "READABLE",
-    "REQUIRES",
     "SCAN_DROPS",
+    "SPARKS",
     "WRITABLE",
     "check_readable",
     "check_schema",
     "check_writable",
+    "features_named",
     "reader_features",
+    "union_of",
+    "used_features",
+    "with_features",
+    "with_writer_features",
     "without_features",
+    "without_writer_feature",
     "writer_features",
 ]
 
 MAX_READER_VERSION: Final = 3
 MAX_WRITER_VERSION: Final = 7
 
-#: reader features that are understood
-READABLE: Final = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNanos",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantShredding",
-        "variantShredding-preview",
-        "variantType",
-        "variantType-preview",
-    }
-)
 
-#: readable features that a delta-rs scan must not see
-SCAN_DROPS: Final = frozenset(
-    {
-        "typeWidening",
-        "typeWidening-preview",
-        "vacuumProtocolCheck",
-        "variantShredding",
-        "variantShredding-preview",
-    }
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Feature:
+    """A feature that Delta has a name for.
 
-#: features of tables that may be written
-WRITABLE: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "invariants",
-        "timestampNanos",
-        "timestampNtz",
-        "v2Checkpoint",
-        "variantType",
-        "variantType-preview",
-    }
-)
+    Attributes:
+        reader: Readers must know it too. Every such feature here is understood.
+        scanned: delta-rs scans tables that name it; the data of others is read rightly once a scan does not
+            see the feature's name.
+        writer: Who fulfils its duties: delta-rs, the committer, or delta-spark, which must for new rows only.
+        needs: The features that it needs.
+        since: The first writer version that implies it, from before features had names in the log.
+        nameable: A user may name it for other engines, although the table is then not written here any more.
+    """
 
-#: features by which somebody other than the catalog decides what a commit is
+    reader: bool = False
+    scanned: bool = True
+    writer: Literal["delta-rs", "committer", "spark"] | None = None
+    needs: tuple[str, ...] = ()
+    since: int = MAX_WRITER_VERSION
+    nameable: bool = False
+
+
+_FEATURES: Final[Mapping[str, _Feature]] = {
+    "allowColumnDefaults": _Feature(writer="spark"),
+    "appendOnly": _Feature(writer="delta-rs", since=2),
+    "catalogManaged": _Feature(),
+    "changeDataFeed": _Feature(writer="delta-rs", since=4),
+    "checkConstraints": _Feature(writer="delta-rs", since=3),
+    "checkpointProtection": _Feature(),
+    "clustering": _Feature(writer="spark", needs=("domainMetadata",)),
+    "columnMapping": _Feature(reader=True, writer="delta-rs", since=5),
+    "deletionVectors": _Feature(reader=True, writer="delta-rs"),
+    "domainMetadata": _Feature(writer="committer"),
+    "generatedColumns": _Feature(writer="delta-rs", since=4),
+    "icebergCompatV1": _Feature(needs=("columnMapping",), nameable=True),
+    "icebergCompatV2": _Feature(needs=("columnMapping",)),
+    "icebergWriterCompatV1": _Feature(),
+    "identityColumns": _Feature(writer="spark", since=6, nameable=True),
+    "inCommitTimestamp": _Feature(writer="committer"),
+    "invariants": _Feature(writer="delta-rs", since=2),
+    "materializePartitionColumns": _Feature(),
+    "rowTracking": _Feature(writer="committer", needs=("domainMetadata",)),
+    "timestampNanos": _Feature(reader=True, writer="delta-rs"),
+    "timestampNtz": _Feature(reader=True, writer="delta-rs"),
+    "typeWidening": _Feature(reader=True, scanned=False, writer="spark"),
+    "typeWidening-preview": _Feature(reader=True, scanned=False, writer="spark"),
+    "v2Checkpoint": _Feature(reader=True, writer="delta-rs"),
+    "vacuumProtocolCheck": _Feature(reader=True, scanned=False, writer="committer"),
+    "variantShredding": _Feature(reader=True, scanned=False, needs=("variantType",)),
+    "variantShredding-preview": _Feature(reader=True, scanned=False),
+    "variantType": _Feature(reader=True, writer="delta-rs"),
+    "variantType-preview": _Feature(reader=True, writer="delta-rs"),
+}
+#: a writer feature without duties: only a writer that knows it, and so goes through the catalog, may write
+FENCE: Final = "deltasqlManaged"
+#: features that take the decision on commits away from the catalog
 DECIDED_ELSEWHERE: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
 
-#: every feature that Delta has a name for
-NAMES: Final = (
-    READABLE
-    | WRITABLE
-    | frozenset(
-        {
-            "allowColumnDefaults",
-            "catalogManaged",
-            "checkpointProtection",
-            "clustering",
-            "domainMetadata",
-            "icebergCompatV1",
-            "icebergCompatV2",
-            "icebergWriterCompatV1",
-            "identityColumns",
-            "inCommitTimestamp",
-            "materializePartitionColumns",
-            "rowTracking",
-        }
-    )
-)
-
-#: feature -> the features that it needs
-REQUIRES: Final = {
-    "clustering": ("domainMetadata",),
-    "icebergCompatV1": ("columnMapping",),
-    "icebergCompatV2": ("columnMapping",),
-    "rowTracking": ("domainMetadata",),
-    "variantShredding": ("variantType",),
-}
-
-#: writer version -> the features that it brought, before features had names in the log
-_LEGACY_WRITER: Final = {
-    2: ("appendOnly", "invariants"),
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
+#: reader features that are understood
+READABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.reader)
+#: readable features that a delta-rs scan must not see
+SCAN_DROPS: Final = frozenset(name for name, f in _FEATURES.items() if not f.scanned)
+#: features of tables that delta-rs writes
+WRITABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "delta-rs")
+#: writer features whose duties the committer itself fulfils, whatever wrote the data files
+OURS: Final = frozenset({FENCE, *(name for name, f in _FEATURES.items() if f.writer == "committer")})
+#: writer features that delta-spark keeps and delta-rs does not; they ask nothing of a commit without new rows
+SPARKS: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "spark")
+#: features that a commit without files may name
+NAMEABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.nameable)
+#: writer version -> the features that it implies
+_IMPLIED: Final = {
+    version: frozenset(name for name, f in _FEATURES.items() if f.since <= version)
+    for version in range(1, MAX_WRITER_VERSION)
 }
 
 
@@ -140,12 +146,7 @@ def reader_features(protocol: Protocol) -> frozenset[str]:
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
     """The features that a writer must know: named ones, or what an older writer version implies."""
-    implied: set[str] = set()
-    if protocol.min_writer_version < MAX_WRITER_VERSION:
-        for version, features in _LEGACY_WRITER.items():
-            if version <= protocol.min_writer_version:
-                implied.update(features)
-    return frozenset(implied.union(protocol.writer_features or ()))
+    return _IMPLIED.get(protocol.min_writer_version, frozenset()).union(protocol.writer_features or ())
 
 
 def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
@@ -241,3 +242,121 @@ def _refuse(unknown: frozenset[str], kind: str, verb: str, table: str | None) ->
         suggestion=f"{verb} it with an engine that supports {names}, or drop the feature there",
         features=sorted(unknown),
     )
+
+
+def features_named(
+    given: Mapping[str, str | None], *, also: Collection[str] = (), table: str | None = None
+) -> tuple[str, ...]:
+    """The features that properties stand for and delta-rs does not see to.
+
+    Args:
+        given: Properties, ``delta.feature.…`` among them.
+        also: Features beyond those of delta-rs that the caller can write.
+        table: The table's name, for messages.
+
+    Raises:
+        InvalidArgumentError: There is no such feature.
+        UnsupportedFeatureError: Tables with the feature cannot be written here.
+    """
+    named = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+    for feature in named:
+        if feature not in _FEATURES and feature not in also:
+            raise InvalidArgumentError(
+                f"there is no table feature {feature!r}",
+                table=table,
+                suggestion=f"use one of {', '.join(sorted(WRITABLE | frozenset(also)))}",
+            )
+        if feature not in WRITABLE and feature not in also:
+            raise UnsupportedFeatureError(
+                f"a table with the feature {feature} is not supported for writing",
+                table=table,
+                suggestion=f"leave {FEATURE_PREFIX}{feature} away"
+                + ("; such tables can be imported and read" if feature in READABLE else ""),
+                features=[feature],
+            )
+    if str(given.get(CHECKPOINT_POLICY) or "").strip().lower() == "v2":
+        named.append("v2Checkpoint")
+    return tuple(dict.fromkeys(named))
+
+
+def with_writer_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """The protocol with more writer features: writer version 7, where every feature has a name."""
+    before = protocol.writer_features
+    if protocol.min_writer_version < MAX_WRITER_VERSION or before is None:
+        before = tuple(sorted(writer_features(protocol)))
+    more = tuple(n for n in dict.fromkeys(names) if n not in before)
+    return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=(*before, *more))
+
+
+def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """The protocol with more features, those that they need, and the versions that can name them.
+
+    What an older version implies already is not spelled out.
+    """
+    known = ((name, _FEATURES.get(name, _Feature())) for name in names)
+    wanted = dict.fromkeys(need for name, feature in known for need in (*feature.needs, name))
+    reading = [name for name in wanted if name in READABLE]
+    if frozenset(wanted) <= writer_features(protocol) and frozenset(reading) <= reader_features(protocol):
+        return protocol
+    protocol = with_writer_features(protocol, wanted)
+    if frozenset(reading) <= reader_features(protocol):
+        return protocol
+    before = protocol.reader_features
+    if protocol.min_reader_version < MAX_READER_VERSION or before is None:
+        # a reader's feature must be a writer's too
+        before = tuple(sorted(reader_features(protocol) & writer_features(protocol)))
+    more = tuple(name for name in reading if name not in before)
+    return replace(protocol, min_reader_version=MAX_READER_VERSION, reader_features=(*before, *more))
+
+
+def used_features(metadata: Metadata) -> frozenset[str]:
+    """The features of writers before version 7 that a table makes use of.
+
+    A table that names its features must name these; what it could use but does not, it need not.
+    """
+    schema = metadata.schema_string
+    uses = {
+        "appendOnly": is_on(metadata, APPEND_ONLY),
+        "changeDataFeed": is_on(metadata, CHANGE_DATA_FEED),
+        "checkConstraints": any(name.startswith(CONSTRAINT_PREFIX) for name in metadata.configuration),
+        "columnMapping": mapping_mode(metadata) != "none",
+        "generatedColumns": "delta.generationExpression" in schema,
+        "identityColumns": "delta.identity." in schema,
+        "invariants": "delta.invariants" in schema,
+    }
+    return frozenset(feature for feature, is_used in uses.items() if is_used)
+
+
+def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
+    """The least protocol that promises all of one, and what a table of the other's time makes use of.
+
+    Args:
+        now: The protocol to keep.
+        then: The other protocol.
+        metadata: The metadata that goes with the other.
+    """
+    reader = max(now.min_reader_version, then.min_reader_version)
+    writer = max(now.min_writer_version, then.min_writer_version)
+    used = used_features(metadata)
+    reading = {*reader_features(now), *(then.reader_features or ()), *(reader_features(then) & used)}
+    writing = {*writer_features(now), *(then.writer_features or ()), *(writer_features(then) & used)}
+    return replace(
+        now,
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=tuple(sorted(reading)) if reader >= MAX_READER_VERSION else None,
+        writer_features=tuple(sorted(writing)) if writer >= MAX_WRITER_VERSION else None,
+    )
+
+
+def without_writer_feature(protocol: Protocol, name: str) -> Protocol:
+    """The protocol without a writer feature; an older version if that says all that is left."""
+    if protocol.writer_features is None:
+        return protocol
+    left = tuple(f for f in protocol.writer_features if f != name)
+    if protocol.min_reader_version < MAX_READER_VERSION:
+        for version in range(2, MAX_WRITER_VERSION):
+            older = Protocol(min_reader_version=protocol.min_reader_version, min_writer_version=version)
+            if writer_features(older) == frozenset(left):
+                return replace(protocol, min_writer_version=version, writer_features=None)
+    return replace(protocol, writer_features=left)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["LiteralValue", "as_partition_value", "compare", "is_oversized", "member", "parse_date"]
+__all__ = ["LiteralValue", "coerce_to_column", "compare", "in_list", "is_oversized", "parse_date"]
 __all__ += ["parse_timestamp"]
 
 #: what a query may say; typed by its own form, not yet by the column
@@ -60,7 +60,7 @@ LiteralValue: TypeAlias = Value | None
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _EXACT_INT: Final = 2**53  # a double holds every integer up to here
-_EXACT_DIGITS: Final = 15  # a double tells all decimals of so many digits apart
+_EXACT_DIGITS: Final = 15  # a double distinguishes all decimals of so many digits
 _SLACK: Final = Fraction(1, 2**50)  # wider than any rounding of a double
 _LONGEST: Final = 400  # digits and exponent of a number; exact arithmetic on larger ones takes unbounded time
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
@@ -78,7 +78,7 @@ def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str
         kind: The column's Delta type.
         op: The operator, with the column on its left side.
         value: The literal as the query has it; None is SQL's NULL.
-        text: The condition's text, shown where it cannot be used.
+        text: The condition's text, shown if it cannot be used.
     """
     if value is None:
         return IsNull(column) if op == "<=>" else NULL
@@ -95,8 +95,8 @@ def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str
     return unknown if typed is None else Compare(column, op, typed)
 
 
-def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
-    """``column IN (values)``, where a NULL among the values makes everything else null."""
+def in_list(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
+    """``column IN (values)``; a NULL among the values makes everything else null."""
     equal = [compare(column, kind, "=", v, text) for v in values if v is not None]
     plain = [e.value for e in equal if isinstance(e, Compare) and e.value is not None]
     found = disjunction(equal)
@@ -105,7 +105,7 @@ def member(column: Path, kind: DataType, values: Sequence[LiteralValue], text: s
     return Or((found, NULL)) if len(equal) < len(values) else found
 
 
-def as_partition_value(kind: DataType, value: LiteralValue) -> LiteralValue:
+def coerce_to_column(kind: DataType, value: LiteralValue) -> LiteralValue:
     """A literal in the type of its column, read as partition values are; what does not fit stays as it is."""
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "string" and isinstance(value, int | Decimal):
@@ -121,7 +121,7 @@ def is_oversized(value: Decimal) -> bool:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """A date or timestamp of ISO 8601, aware where it names a zone; None for other text or below µs."""
+    """A date or timestamp of ISO 8601, aware if it names a zone; None for other text or below µs."""
     if (found := _TIMESTAMP.fullmatch(text.strip())) is None:
         return None
     day, minute, second, fraction, zone = found.groups()

@@ -8,7 +8,7 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
@@ -26,8 +26,7 @@ __all__ = [
     "parse_timestamp",
     "partition_path",
     "serialize",
-    "single",
-    "values_of_path",
+    "to_float32",
 ]
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -52,7 +51,7 @@ def parse(text: str | None, type_: PrimitiveType | str) -> PartitionValue | None
     """The Python value of a partition value's text; None and an empty text are null.
 
     A timestamp comes as an aware datetime in UTC, a ``timestamp_ntz`` as a naive one. The values of a type
-    that nobody here knows stay text.
+    that is not known stay text.
 
     Raises:
         ProtocolError: The text is no value of that type.
@@ -78,7 +77,7 @@ def parse(text: str | None, type_: PrimitiveType | str) -> PartitionValue | None
     else:
         value = text
     if value is None:
-        raise _nonsense(text, name)
+        raise _invalid_value(text, name)
     return value
 
 
@@ -95,7 +94,7 @@ def serialize(value: Any, type_: PrimitiveType | str) -> str | None:
         return None
     text = _text(value, name)
     if text is None:
-        raise _nonsense(value, name)
+        raise _invalid_value(value, name)
     return text
 
 
@@ -163,16 +162,6 @@ def partition_path(values: Mapping[str, str | None]) -> str:
     return "/".join(folder_of(column, text) for column, text in values.items())
 
 
-def values_of_path(path: str) -> dict[str, str | None]:
-    """The partition values that a plain (not URL-encoded) path spells in its folders."""
-    found: dict[str, str | None] = {}
-    for folder in path.split("/")[:-1]:
-        column, equals, text = folder.partition("=")
-        if equals and column:
-            found[unquote(column)] = None if text in ("", HIVE_NULL) else unquote(text)
-    return found
-
-
 def parse_timestamp(text: str, *, aware: bool) -> datetime | None:
     """A timestamp as the log spells it: a space or ``T``, any fraction, any offset; without one, UTC."""
     if (match := _TIME.fullmatch(text.strip())) is None:
@@ -197,7 +186,7 @@ def _name(type_: PrimitiveType | str) -> str:
     return type_ if isinstance(type_, str) else type_.name
 
 
-def _nonsense(value: Any, name: str) -> ProtocolError:
+def _invalid_value(value: Any, name: str) -> ProtocolError:
     return ProtocolError(
         f"{str(value)[:80]!r} is not a partition value of type {name}",
         suggestion="compare the table's schema with the partition values in its log",
@@ -227,10 +216,10 @@ def _float(text: str, name: str) -> float | None:
         return sign * huge
     if _NUMBER.fullmatch(text) is None:
         return None
-    return single(float(text)) if name == "float" else float(text)
+    return to_float32(float(text)) if name == "float" else float(text)
 
 
-def single(value: float) -> float:
+def to_float32(value: float) -> float:
     """The nearest 32-bit float."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
@@ -308,10 +297,10 @@ def _float_text(value: float, name: str) -> str:
         return "inf" if value > 0 else "-inf"
     shortest = repr(value)
     if name == "float":
-        value = single(value)
+        value = to_float32(value)
         if math.isinf(value):
             return _float_text(value, name)
-        shortest = next(t for p in range(6, 10) if single(float(t := f"{value:.{p}g}")) == value)
+        shortest = next(t for p in range(6, 10) if to_float32(float(t := f"{value:.{p}g}")) == value)
     text = format(Decimal(shortest), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 

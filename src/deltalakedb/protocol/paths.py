@@ -102,7 +102,7 @@ def is_absolute(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TablePaths:
-    """Decides where the files of one table may be; every reader and every commit asks it.
+    """Decides where the files of one table may be, for every reader and every commit.
 
     Attributes:
         root: The table's root, a plain path or a URL.
@@ -170,7 +170,7 @@ class TablePaths:
 
 
 def relative_to(root: str, path: str) -> str | None:
-    """The decoded path below the root, or None for a file that lies elsewhere.
+    """The decoded path below the root, or None for a file elsewhere.
 
     Raises:
         ProtocolError: The path is empty or climbs with ``..``.
@@ -188,7 +188,7 @@ def relative_to(root: str, path: str) -> str | None:
 
 
 def file_below(root: str, path: str) -> str | None:
-    """One name per file below the root, decoded; None for a file that lies elsewhere or has no valid path.
+    """One name per file below the root, decoded; None for a file that is elsewhere or has no valid path.
 
     Example:
         >>> file_below("/data/t", "x=1/.//a%20b"), file_below("/data/t", "/data/t/a"), file_below("/t", "..")

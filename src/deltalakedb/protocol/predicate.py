@@ -48,14 +48,14 @@ Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True where all operands are."""
+    """True if all operands are."""
 
     operands: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where one operand is."""
+    """True if one operand is."""
 
     operands: tuple[Expr, ...]
 
@@ -205,7 +205,7 @@ def to_physical(expr: Expr, schema: StructType) -> Expr:
 def normalize(expr: Expr) -> Expr:
     """An expression that is TRUE for the same rows, with NOT pushed down to its leaves.
 
-    Null and false are not told apart any more: only what may be true matters to a filter. NOT is left
+    Null and false are no longer distinguished: only what may be true matters to a filter. NOT is left
     on `IsNull` and `StartsWith` alone. A negated ``>`` on floating point becomes `Unknown`, since engines
     differ on whether NaN is the greatest value or incomparable.
     """
@@ -271,10 +271,10 @@ def _all(operands: Iterable[Expr]) -> Expr:
 
 def _any(operands: Iterable[Expr]) -> Expr:
     kept = [o for o in _flat(operands, Or) if o != FALSE]
-    return TRUE if TRUE in kept else disjunction(_lists(kept))
+    return TRUE if TRUE in kept else disjunction(_merge_equalities(kept))
 
 
-def _lists(alternatives: Iterable[Expr]) -> Iterator[Expr]:
+def _merge_equalities(alternatives: Iterable[Expr]) -> Iterator[Expr]:
     """The same alternatives, with values that one column may equal as one list."""
     values: dict[Path, dict[tuple[type, Value], None]] = {}
     for expr in alternatives:

@@ -272,15 +272,15 @@ class _Parser:
         unknown = self.unknown(start)
         match left, right:
             case _Column(path, kind), _Literal(value):
-                return literals.compare(path, kind, op, self.fitted(kind, value), unknown.text)
+                return literals.compare(path, kind, op, self.coerce(kind, value), unknown.text)
             case _Literal(), _Column():
                 return self.compare(right, _FLIPPED.get(op, op), left, start)
             case _Literal(a), _Literal(b):
                 return _constant(a, op, b, unknown)
         return unknown
 
-    def fitted(self, kind: DataType, value: LiteralValue) -> LiteralValue:
-        return literals.as_partition_value(kind, value) if self.files_only else value
+    def coerce(self, kind: DataType, value: LiteralValue) -> LiteralValue:
+        return literals.coerce_to_column(kind, value) if self.files_only else value
 
     def is_test(self, node: _Node, start: int) -> Expr:
         negated = self.word("NOT")
@@ -351,10 +351,10 @@ class _Parser:
         values = [i.value for i in items if isinstance(i, _Literal)]
         if not isinstance(node, _Column) or len(values) < len(items):
             return unknown
-        values = [self.fitted(node.type, v) for v in values]
+        values = [self.coerce(node.type, v) for v in values]
         if len({_family(v) for v in values if v is not None}) > 1:
             return unknown  # engines turn all values into one type, each in its own way
-        found = literals.member(node.path, node.type, values, unknown.text)
+        found = literals.in_list(node.path, node.type, values, unknown.text)
         if node.type != _STRING and any(isinstance(v, str) for v in values):
             # some engines compare the texts: equal texts are equal values, but others may be equal too
             return And((found, unknown))

@@ -1,24 +1,33 @@
-"""Table properties as values: what Delta lets them be, and which features they stand for."""
+"""Table properties: their names, what Delta lets them be, and how they are read."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, UnsupportedFeatureError
-from deltalakedb.protocol.features import NAMES, READABLE, WRITABLE
+from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from deltalakedb.protocol.actions import Metadata
 
+APPEND_ONLY: Final = "delta.appendOnly"
+CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
+IN_COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+#: since when commits carry their own time; missing if that is version 0
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
 MAPPING_MODE: Final = "delta.columnMapping.mode"
-#: a property with this prefix names a feature; it changes the protocol and is not kept
+ROW_TRACKING: Final = "delta.enableRowTracking"
+STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+#: the rest of the name is a constraint's own
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+#: the rest of the name is a feature's; such a property changes the protocol and is not kept
 FEATURE_PREFIX: Final = "delta.feature."
-_NAMED: Final = ("supported", "enabled")
 
 DAY_MS: Final = 86_400_000
 _BIGGEST: Final = 2**63 - 1
@@ -36,13 +45,39 @@ _INTERVAL: Final = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?+)\s++([a-z]+?)s?\b", 
 _LONGEST_DURATION: Final = 1000
 
 
+def is_on(metadata: Metadata, name: str) -> bool:
+    """Whether a boolean table property is set."""
+    return (metadata.configuration.get(name) or "").lower() == "true"
+
+
 def mapping_mode(metadata: Metadata) -> str:
     """How columns are mapped to the names in data files: ``none``, ``name`` or ``id``."""
     return (metadata.configuration.get(MAPPING_MODE) or "none").lower()
 
 
+def enablement(metadata: Metadata) -> dict[str, str]:
+    """The properties that say since when commits carry their own time; none if that is version 0."""
+    names = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    return {name: value for name in names if (value := metadata.configuration.get(name)) is not None}
+
+
+def note_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
+    """Record since when commits carry their own time, which readers of older versions need.
+
+    Args:
+        metadata: New metadata of a table whose commits do.
+        before: The metadata that it replaces, which may know since when.
+        version: The version it becomes.
+        timestamp: The time of that.
+    """
+    since = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
+    if is_on(before, IN_COMMIT_TIMESTAMPS):
+        since = enablement(before)
+    return replace(metadata, configuration={**metadata.configuration, **since})
+
+
 def duration_ms(text: str) -> int | None:
-    """A duration such as ``interval 30 days`` in milliseconds; None where the text is none."""
+    """A duration such as ``interval 30 days`` in milliseconds; None if the text is none."""
     if len(text) > _LONGEST_DURATION:
         return None
     plain = text.strip().lower().removeprefix("interval").strip()
@@ -65,7 +100,7 @@ def number_or(text: str | None, default: int) -> int:
 
 
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
-    """A property that counts something; ProtocolError where it is no whole number above zero."""
+    """A property that counts something; ProtocolError if it is no whole number above zero."""
     text = metadata.configuration.get(name)
     if text is None:
         return default
@@ -111,7 +146,7 @@ _DURATION: Final = _Rule(
 
 #: the properties of Delta whose values are known; others are left to delta-rs
 _RULES: Final[Mapping[str, _Rule]] = {
-    "delta.appendOnly": _SWITCH,
+    APPEND_ONLY: _SWITCH,
     "delta.autoOptimize.autoCompact": _one_of("true", "false", "auto", "legacy"),
     "delta.autoOptimize.optimizeWrite": _one_of("true", "false", "auto"),
     "delta.checkpoint.writeStatsAsJson": _SWITCH,
@@ -119,13 +154,13 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "delta.checkpointInterval": _COUNT,
     CHECKPOINT_POLICY: _one_of("classic", "v2"),
     MAPPING_MODE: _one_of("none", "name", "id"),
-    "delta.dataSkippingNumIndexedCols": _COLUMNS,
+    INDEXED_COLUMNS: _COLUMNS,
     "delta.deletedFileRetentionDuration": _DURATION,
-    "delta.enableChangeDataFeed": _SWITCH,
+    CHANGE_DATA_FEED: _SWITCH,
     "delta.enableDeletionVectors": _SWITCH,
     "delta.enableExpiredLogCleanup": _SWITCH,
-    "delta.enableInCommitTimestamps": _SWITCH,
-    "delta.enableRowTracking": _SWITCH,
+    IN_COMMIT_TIMESTAMPS: _SWITCH,
+    ROW_TRACKING: _SWITCH,
     "delta.isolationLevel": _one_of("Serializable", "WriteSerializable", "SnapshotIsolation", exact=True),
     "delta.logRetentionDuration": _DURATION,
     "delta.minReaderVersion": _one_of("1", "2", "3"),
@@ -147,7 +182,7 @@ def check_properties(given: Mapping[str, str | None], *, table: str | None = Non
         InvalidArgumentError: It names the property, the value and what is allowed.
     """
     for name, value in given.items():
-        rule = _one_of(*_NAMED) if name.startswith(FEATURE_PREFIX) else _RULES.get(name)
+        rule = _one_of("supported", "enabled") if name.startswith(FEATURE_PREFIX) else _RULES.get(name)
         # None stands for a property that is not set, as in stock
         if rule is None or value is None or rule.fits(str(value)):
             continue
@@ -158,41 +193,6 @@ def check_properties(given: Mapping[str, str | None], *, table: str | None = Non
         )
 
 
-def features_named(
-    given: Mapping[str, str | None], *, also: Collection[str] = (), table: str | None = None
-) -> tuple[str, ...]:
-    """The features that properties stand for and delta-rs does not see to.
-
-    Args:
-        given: Properties, ``delta.feature.…`` among them.
-        also: Features beyond those of delta-rs that the caller can write.
-        table: The table's name, for messages.
-
-    Raises:
-        InvalidArgumentError: There is no such feature.
-        UnsupportedFeatureError: Tables with the feature could not be written here.
-    """
-    named = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
-    for feature in named:
-        if feature not in NAMES and feature not in also:
-            raise InvalidArgumentError(
-                f"there is no table feature {feature!r}",
-                table=table,
-                suggestion=f"use one of {', '.join(sorted(WRITABLE | frozenset(also)))}",
-            )
-        if feature not in WRITABLE and feature not in also:
-            raise UnsupportedFeatureError(
-                f"a table with the feature {feature} could not be written here",
-                table=table,
-                suggestion=f"leave {FEATURE_PREFIX}{feature} away"
-                + ("; such tables can be imported and read" if feature in READABLE else ""),
-                features=[feature],
-            )
-    if str(given.get(CHECKPOINT_POLICY) or "").strip().lower() == "v2":
-        named.append("v2Checkpoint")
-    return tuple(dict.fromkeys(named))
-
-
 def without_feature_names(given: Mapping[str, str | None]) -> dict[str, str | None]:
     """Properties without those that only name a feature."""
     return {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
@@ -200,4 +200,4 @@ def without_feature_names(given: Mapping[str, str | None]) -> dict[str, str | No
 
 def unknown_names(given: Mapping[str, str | None]) -> list[str]:
     """Properties of a caller's own; delta-rs may know some of them."""
-    return [name for name in given if name not in _RULES and not name.startswith("delta.constraints.")]
+    return [name for name in given if name not in _RULES and not name.startswith(CONSTRAINT_PREFIX)]

@@ -35,7 +35,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.protocol.stats import MOST_ROWS
+from deltalakedb.protocol.stats import MAX_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -269,7 +269,7 @@ def _check_vector(action: Add | Remove) -> None:
         return
     numbers = (vector.size_in_bytes, vector.offset or 0)
     valid = vector.storage_type in _VECTORS and all(0 <= n < 2**31 for n in numbers)
-    if not valid or not 0 <= vector.cardinality <= MOST_ROWS:
+    if not valid or not 0 <= vector.cardinality <= MAX_ROWS:
         raise ProtocolError(f"the deletion vector of {action.path[:200]!r} is not valid")
 
 
@@ -280,7 +280,7 @@ def _check_stats(add: Add) -> None:
     if not isinstance(stats, dict):
         raise ProtocolError(f"the statistics of {add.path[:200]!r} are no JSON object")
     rows = stats.get("numRecords")
-    if rows is not None and (type(rows) is not int or not 0 <= rows <= MOST_ROWS):
+    if rows is not None and (type(rows) is not int or not 0 <= rows <= MAX_ROWS):
         raise ProtocolError(f"numRecords of {add.path[:200]!r} is no number of rows")
     for name in ("minValues", "maxValues", "nullCount"):
         if not isinstance(stats.get(name), dict | None):

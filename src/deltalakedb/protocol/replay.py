@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import (
@@ -10,34 +10,26 @@ from deltalakedb.protocol.actions import (
     Add,
     CommitInfo,
     DomainMetadata,
+    FileKey,
     Metadata,
     Remove,
     Txn,
     UnknownAction,
 )
 from deltalakedb.protocol.actions import Protocol as ProtocolAction
-from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
-__all__ = ["FileKey", "Replay", "file_key"]
-
-#: canonical path and deletion vector id: what identifies a logical file
-FileKey: TypeAlias = tuple[str, str]
-
-
-def file_key(action: Add | Remove) -> FileKey:
-    """The identity of the logical file that an action is about, however its path is spelled."""
-    return canonical_path(action.path), action.dv_id
+__all__ = ["Replay"]
 
 
 class Replay:
     """Applies actions in order and holds what is true afterwards.
 
     Example:
-        >>> state = Replay().checkpoint(base).commit(first).commit(second).finish()  # doctest: +SKIP
+        >>> state = Replay().commit(checkpoint).commit(first).commit(second)  # doctest: +SKIP
         >>> len(state.files)  # doctest: +SKIP
     """
 
@@ -48,7 +40,7 @@ class Replay:
         self.metadata: Metadata | None = None
         #: live files
         self.files: dict[FileKey, Add] = {}
-        #: removed files that the log still remembers
+        #: unexpired tombstones
         self.tombstones: dict[FileKey, Remove] = {}
         #: by application id
         self.txns: dict[str, Txn] = {}
@@ -56,38 +48,25 @@ class Replay:
         self.domains: dict[str, DomainMetadata] = {}
         #: of the newest commit that has one
         self.commit_info: CommitInfo | None = None
-        #: kinds of actions that nobody here knows, and that were therefore left out
+        #: unknown kinds of actions, which were left out
         self.unknown: set[str] = set()
 
-    def checkpoint(self, actions: Iterable[Action]) -> Self:
-        """Apply a checkpoint, all parts together; the state before it must be empty."""
-        return self.commit(actions)
-
     def commit(self, actions: Iterable[Action]) -> Self:
-        """Apply one commit; its removes go before its adds, in whatever order they are written."""
+        """Apply one commit, or a checkpoint with all its parts; removes go before adds, in whatever order."""
         adds: list[Add] = []
         for action in actions:
             if isinstance(action, Add):
                 adds.append(action)
             elif isinstance(action, Remove):
-                key = file_key(action)
+                key = action.key
                 self.files.pop(key, None)
                 self.tombstones[key] = action
             else:
                 self._other(action)
         for add in adds:
-            key = file_key(add)
+            key = add.key
             self.tombstones.pop(key, None)
             self.files[key] = add
-        return self
-
-    def finish(self) -> Self:
-        """Check that the state is a table's.
-
-        Raises:
-            ProtocolError: There was no protocol action, or no metaData action.
-        """
-        self.require()
         return self
 
     def require(self) -> tuple[ProtocolAction, Metadata]:

@@ -44,7 +44,7 @@ _MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A primitive type by its name in the log; a name that nobody here knows is kept as it is."""
+    """A primitive type by its name in the log; an unknown name is kept as it is."""
 
     name: str
 
@@ -181,7 +181,7 @@ class StructType:
         return folded
 
     def find(self, path: str | Sequence[str]) -> StructField | None:
-        """The field at a path of logical names, case ignored where no exact name exists.
+        """The field at a path of logical names, case ignored if no exact name exists.
 
         A text is tried as one column's name first and then split at dots.
 

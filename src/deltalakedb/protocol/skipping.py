@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.stats import FileStats
 
-__all__ = ["FileFilter", "may_match", "without_nan"]
+__all__ = ["FileFilter", "without_nan"]
 
 _NO_COLUMNS: Final[frozenset[Path]] = frozenset()
 
@@ -46,25 +46,8 @@ _ANYTHING: Final = _Range(None, None, True, True)
 _ONLY_NULL: Final = _Range(None, None, True, False)
 
 
-def may_match(
-    expr: Expr,
-    stats: FileStats | None,
-    partition_values: Mapping[str, str | None],
-    types: Mapping[Path, DataType],
-) -> bool:
-    """False only where no row of a file can make a predicate true.
-
-    Args:
-        expr: The predicate, over physical column paths.
-        stats: The file's statistics, if it has any.
-        partition_values: The file's partition values by physical name.
-        types: The type of each leaf column by its physical path.
-    """
-    return FileFilter(expr, types).may_match(stats, partition_values)
-
-
 def without_nan(operands: Iterable[Expr]) -> frozenset[Path]:
-    """The columns whose value cannot be NaN where all the operands are true.
+    """The columns whose value cannot be NaN if all the operands are true.
 
     NaN is left out of many writers' statistics and is the greatest value to some engines, so a maximum alone
     says nothing against ``x > 5``. Beside ``x < 9`` it does.
@@ -80,7 +63,12 @@ def without_nan(operands: Iterable[Expr]) -> frozenset[Path]:
 
 
 class FileFilter:
-    """A predicate made ready to be asked of many files."""
+    """A predicate made ready to be asked of many files.
+
+    Args:
+        expr: The predicate, over physical column paths.
+        types: The type of each leaf column by its physical path.
+    """
 
     __slots__ = ("_expr", "_types")
 
@@ -89,7 +77,12 @@ class FileFilter:
         self._types = types
 
     def may_match(self, stats: FileStats | None, partition_values: Mapping[str, str | None]) -> bool:
-        """False only where no row of the file can make the predicate true."""
+        """False only if no row of the file can make the predicate true.
+
+        Args:
+            stats: The file's statistics, if it has any.
+            partition_values: The file's partition values by physical name.
+        """
         return self._may(self._expr, stats, partition_values, _NO_COLUMNS)
 
     def _may(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalakedb.protocol.images import EMPTY, IMAX, IMIN, MISSING, encode
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 from deltalakedb.protocol.slots import INDEXED_SLOTS, PARTITION_SLOTS, Level, partition_value
-from deltalakedb.protocol.stats import MOST_ROWS
+from deltalakedb.protocol.stats import MAX_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -130,7 +130,7 @@ class SlotVectors:
         made = SlotColumns(len(stats))
         records = parsed.column("numRecords")
         made.num_records = pc.if_else(
-            pc.or_(pc.less(records, 0), pc.greater(records, MOST_ROWS)), None, records
+            pc.or_(pc.less(records, 0), pc.greater(records, MAX_ROWS)), None, records
         )
         try:
             for slot, kind in self._slots:
@@ -204,7 +204,7 @@ def _stats(made: SlotColumns, slot: int, name: str, kind: str, parsed: pa.Table)
     made.no_nulls |= np.where(counted & zero, np.int64(1 << slot), 0)
     records, told = _numbers(made.num_records), _valid(made.num_records)
     empty = ~has_low & ~has_high & counted & told & (_numbers(nulls) >= records)
-    made.odd |= counted & ((_numbers(nulls) < 0) | (_numbers(nulls) > MOST_ROWS))
+    made.odd |= counted & ((_numbers(nulls) < 0) | (_numbers(nulls) > MAX_ROWS))
     made.all_nulls |= np.where(empty, np.int64(1 << slot), 0)
     known = (both & (least <= most)) | empty
     made.fill(

@@ -18,9 +18,10 @@ from deltalakedb.protocol.images import (
     encoding_of,
     level,
 )
+from deltalakedb.protocol.properties import STATS_COLUMNS
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 from deltalakedb.protocol.stat_images import stat_reader
-from deltalakedb.protocol.stats import STATS_COLUMNS, column_names, parse_stats, stats_leaves
+from deltalakedb.protocol.stats import column_names, parse_stats, stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

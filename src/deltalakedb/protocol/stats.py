@@ -1,4 +1,4 @@
-"""File statistics: read with exact numbers, and turned into bounds that never lie to a pruner."""
+"""File statistics: read with exact numbers, and turned into bounds that are safe to prune by."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
-from deltalakedb.protocol.partition import parse_timestamp, single
-from deltalakedb.protocol.properties import number_or
+from deltalakedb.protocol.partition import parse_timestamp, to_float32
+from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS, number_or
 from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
 
 if TYPE_CHECKING:
@@ -21,29 +21,23 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.schema import Leaf, StructType
 
 __all__ = [
-    "INDEXED_COLUMNS",
-    "STATS_COLUMNS",
     "Bounds",
     "FileStats",
     "StatValue",
     "column_names",
-    "encode_stats",
     "float_paths",
     "parse_stats",
     "stats_leaves",
     "without_highest",
 ]
 
-#: the table properties that say which columns have statistics
-INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
-STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 _DEFAULT_INDEXED: Final = 32
 _COLUMN_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^.,]*))(\.|,|\Z)")
 
 StatValue: TypeAlias = int | float | Decimal | date | datetime | str | bool
 
 #: no file has more, and a table's sum of them fits 64 bits
-MOST_ROWS: Final = 1 << 48
+MAX_ROWS: Final = 1 << 48
 _KNOWN: Final = ("numRecords", "minValues", "maxValues", "nullCount", "tightBounds")
 _WIDE: Final = Context(prec=80)
 #: a decimal of this many digits survives a trip through a double
@@ -55,7 +49,7 @@ _MILLISECOND: Final = timedelta(microseconds=999)
 
 
 class Bounds(NamedTuple):
-    """What is known of a column in one file; None where nothing is."""
+    """What is known of a column in one file; None if nothing is."""
 
     min: StatValue | None
     max: StatValue | None
@@ -85,7 +79,7 @@ class FileStats:
             widen: False gives the values as they are written.
 
         Returns:
-            Bounds with None where a value is missing or cannot be read as that type.
+            Bounds with None if a value is missing or cannot be read as that type.
         """
         name = type_ if isinstance(type_, str) else type_.name
         nulls = _at(self.null_count, path)
@@ -96,7 +90,7 @@ class FileStats:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The statistics as the log's JSON has them."""
+        """The statistics as the log's JSON has them; numbers that were read are spelled as they were."""
         out: dict[str, Any] = {}
         if self.num_records is not None:
             out["numRecords"] = self.num_records
@@ -111,7 +105,7 @@ class FileStats:
 
 
 def parse_stats(text: str | bytes | None) -> FileStats | None:
-    """The statistics in an ``add``, or None where there are none or nobody could read them."""
+    """The statistics in an ``add``, or None if there are none that can be read."""
     if not text:
         return None
     try:
@@ -129,11 +123,6 @@ def parse_stats(text: str | bytes | None) -> FileStats | None:
         tight_bounds=tight if isinstance(tight, bool) else None,
         extra={key: value for key, value in data.items() if key not in _KNOWN},
     )
-
-
-def encode_stats(stats: FileStats) -> str:
-    """The text that an ``add`` carries; numbers that were read are spelled as they were."""
-    return encode_json(stats.to_dict())
 
 
 def stats_leaves(
@@ -179,7 +168,7 @@ def without_highest(
         high = _at(kept, path)
         if high is not None and not (if_equal and high != _at(stats.min_values, path)):
             _drop(kept, path)
-    return text if kept == stats.max_values else encode_stats(replace(stats, max_values=kept))
+    return text if kept == stats.max_values else encode_json(replace(stats, max_values=kept).to_dict())
 
 
 def _drop(values: dict[str, Any], path: Sequence[str]) -> None:
@@ -213,7 +202,7 @@ def column_names(text: str) -> list[tuple[str, ...]]:
 
 def _rows(value: Any) -> int | None:
     """A number of rows; None for what cannot be one."""
-    return value if type(value) is int and 0 <= value <= MOST_ROWS else None
+    return value if type(value) is int and 0 <= value <= MAX_ROWS else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -258,7 +247,7 @@ def _double(raw: Any, side: int, *, short: bool) -> float | None:
     if math.isnan(value):  # it has no place in an order, so it bounds nothing
         return None
     # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
-    nearest = single(value)
+    nearest = to_float32(value)
     if short:
         return nearest
     digits = repr(value).partition("e")[0].replace(".", "").strip("-0")

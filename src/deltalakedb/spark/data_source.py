@@ -33,8 +33,8 @@ from pyspark.sql.types import (
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.spark.file_tasks import read_partition, require_folder, split_files
 from deltalakedb.spark.scratch import not_shared_error
 from deltalakedb.spark.sinks import other_query, query_id
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action, Add, Metadata
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
 
 #: options of reads
 _OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns", *OPTIONS})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.extras import require
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.expressions import (
     check_frame,
     check_single,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.paths import TablePaths
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.read.change_feed import Change
     from deltalakedb.table.roots import Root
 

@@ -22,7 +22,6 @@ from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.digest import FileDigest
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from deltalakedb.config import Config
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.transfer.importing.encoding.tails import ReadyTail
     from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
     from deltalakedb.transfer.importing.engines import LoadTask
@@ -288,7 +287,7 @@ class _DigestJob:
                     fast.add_to(made, None)
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in self.touched)
+                adds = (a for a in actions if isinstance(a, Add) and a.key not in self.touched)
                 made.add_rows(digest_row(a) for a in adds)
         yield made
 

@@ -27,8 +27,8 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.spark.dml import check_row_ids
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
 from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks

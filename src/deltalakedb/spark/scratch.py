@@ -27,11 +27,10 @@ from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import check_writable, without_features
+from deltalakedb.protocol.features import FENCE, OURS, SPARKS, check_writable, without_features
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, SPARKS, is_on
-from deltalakedb.protocol.upgrades import FENCE
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.handle import TableHandle, handle_of
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.protocol.actions import Action, DomainMetadata
-    from deltalakedb.protocol.log import Committed, Snapshot
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import TableMissingError
-from deltalakedb.protocol.rules import SPARKS
+from deltalakedb.protocol.features import SPARKS
 from deltalakedb.spark import dml, maintenance
 from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.scratch import read_files

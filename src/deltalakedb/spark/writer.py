@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet
-from deltalakedb.protocol.rules import SPARKS
+from deltalakedb.protocol.features import SPARKS
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.spark.expressions import check_frame, condition_of
 from deltalakedb.spark.scratch import require_shared_path, run_on_scratch, translate_delta_errors
 from deltalakedb.spark.sessions import check_delta

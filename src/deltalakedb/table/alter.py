@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.features import MAX_WRITER_VERSION, writer_features
-from deltalakedb.protocol.properties import (
-    check_properties,
+from deltalakedb.protocol.features import (
+    MAX_WRITER_VERSION,
+    OURS,
     features_named,
+    used_features,
+    with_features,
+    writer_features,
+)
+from deltalakedb.protocol.properties import (
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING,
+    check_properties,
+    is_on,
     unknown_names,
     without_feature_names,
 )
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, OURS, ROW_TRACKING, is_on, with_row_columns
-from deltalakedb.protocol.upgrades import used_features, with_features
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
+from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.scratch import Concerned, Stage, call
 
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
 

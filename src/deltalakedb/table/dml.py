@@ -22,7 +22,7 @@ from deltalakedb.protocol.predicate import (
     referenced_columns,
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import DEFAULT, Hooks
 from deltalakedb.table.scratch import Concerned, Stage, call, candidates, plus, recounted, rewrite
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.reads import ReadSet
+    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.scratch import Harvest
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable
 
     from deltalakedb.metastore.values import Table as TableRow
-    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source

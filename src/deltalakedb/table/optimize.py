@@ -12,8 +12,9 @@ from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.features import without_features
-from deltalakedb.protocol.properties import mapping_mode
-from deltalakedb.protocol.reads import NOTHING
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -21,7 +22,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.protocol.stats import STATS_COLUMNS, column_names
+from deltalakedb.protocol.stats import column_names
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.scratch import Concerned, Stage, call, plus, recounted, refuse_row_ids
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from deltalakedb.protocol.actions import Action, Metadata, Protocol
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import DataType
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.scratch import Harvest
@@ -167,7 +168,7 @@ def _whole(
 
 
 def _key(row: dict[str, Any]) -> tuple[str, str]:
-    return row["path"], row["dv_id"]
+    return canonical_path(row["path"]), row["dv_id"]
 
 
 def _between(neighbour: Add, number: int, target: int) -> Add:

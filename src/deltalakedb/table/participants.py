@@ -10,14 +10,14 @@ from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
 from deltalakedb.metastore.registry import NameChange
 from deltalakedb.metastore.values import Head, Table
-from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.read_set import NOTHING, ReadSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed, Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile

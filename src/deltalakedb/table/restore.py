@@ -10,12 +10,10 @@ from deltalakedb.metastore import files, snapshots, vacuumed
 from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.paths import canonical_path, encode_path, file_below, relative_to
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable, union_of
+from deltalakedb.protocol.paths import encode_path, file_below, relative_to
 from deltalakedb.protocol.properties import number_or
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import OURS, SPARKS
-from deltalakedb.protocol.upgrades import joined
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
 from deltalakedb.table.commit_info import notes
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     import deltalake
 
     from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import Root
@@ -154,13 +152,9 @@ def _difference(table: TableHandle, then: Source) -> tuple[list[Add], list[Add]]
     now = table.source
     if isinstance(now, SqlSource) and isinstance(then, SqlSource):
         return files.difference(table.database, table.row, then.snapshot.version, now.snapshot.version)
-    old = {_key(a): a for a in then.adds()}
-    new = {_key(a): a for a in now.adds()}
+    old = {a.key: a for a in then.adds()}
+    new = {a.key: a for a in now.adds()}
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
-
-
-def _key(add: Add) -> tuple[str, str]:
-    return canonical_path(add.path), add.dv_id
 
 
 def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
@@ -192,7 +186,7 @@ def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
 
 def _state(now: Snapshot, then: Snapshot, *, downgrade: bool) -> list[Action]:
     """Protocol and metadata, where they differ."""
-    protocol = then.protocol if downgrade else joined(now.protocol, then.protocol, then.metadata)
+    protocol = then.protocol if downgrade else union_of(now.protocol, then.protocol, then.metadata)
     metadata = _metadata(now.metadata, then.metadata)
     out: list[Action] = []
     if not _same(protocol, now.protocol):

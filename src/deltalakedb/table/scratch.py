@@ -33,15 +33,14 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import check_writable, without_features
+from deltalakedb.protocol.features import OURS, check_writable, with_writer_features, without_features
 from deltalakedb.protocol.partition import equal_key
 from deltalakedb.protocol.paths import decode_path, encode_path
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
-from deltalakedb.protocol.rows import tracks_rows
-from deltalakedb.protocol.rules import OURS, is_on
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
+from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.protocol.upgrades import with_writer_features
 from deltalakedb.storage.local import storage_error
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.places import url_of
@@ -53,8 +52,8 @@ from deltalakedb.table.work import Work
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.log import Committed, Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root, WorkFolder

@@ -20,14 +20,14 @@ from deltalakedb.metastore.engines.base import arrow_array
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
-from deltalakedb.protocol.log import Snapshot
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
-from deltalakedb.protocol.reads import NOTHING, ReadSet
+from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.arguments import whole_number
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Commit
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Commit
 
 #: no version and no limit reaches it: databases count in 64 bits
 LARGEST: Final = 2**63
@@ -272,9 +272,6 @@ def add_row(add: Add) -> dict[str, Any]:
     }
 
 
-_FileKey = tuple[str, str]
-
-
 class Overlay(Source):
     """A source that shows a transaction its own work, and remembers what was read beneath it.
 
@@ -286,8 +283,8 @@ class Overlay(Source):
     def __init__(self, base: Source | None, created: Snapshot | None = None) -> None:
         self._base = base
         self._snapshot = created if base is None else base.snapshot
-        self._added: dict[_FileKey, Add] = {}
-        self._removed: set[_FileKey] = set()
+        self._added: dict[FileKey, Add] = {}
+        self._removed: set[FileKey] = set()
         self._txns: dict[str, int] = {}
         self.reads: ReadSet = NOTHING
 
@@ -313,11 +310,11 @@ class Overlay(Source):
                 self._snapshot = replace(self.snapshot, protocol=action)
             elif isinstance(action, Txn):
                 self._txns[action.app_id] = action.version
-            elif isinstance(action, Remove) and self._added.pop(_key(action), None) is None:
-                self._removed.add(_key(action))
+            elif isinstance(action, Remove) and self._added.pop(action.key, None) is None:
+                self._removed.add(action.key)
         for action in actions:
             if isinstance(action, Add):
-                self._added[_key(action)] = action
+                self._added[action.key] = action
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         """Columns of the files that may hold what a predicate asks for."""
@@ -329,9 +326,10 @@ class Overlay(Source):
         where = None if self.schema_changed else where
         found = self._base.scan(wanted, where)
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
-        self._note(where, zip(paths, vectors, strict=True))
+        pairs = zip(paths, vectors, strict=True) if where is not None or self._removed else ()
+        keys = [(canonical_path(p), d) for p, d in pairs]
+        self._note(where, iter(keys))
         if self._removed:
-            keys = [(canonical_path(p), d) for p, d in zip(paths, vectors, strict=True)]
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
         return pa.concat_tables([mine, found.select(list(columns))])
 
@@ -342,7 +340,7 @@ class Overlay(Source):
             beneath = None if self.schema_changed else where
             below = list(self._base.adds(beneath))
             self._note(beneath, (a.key for a in below))
-            yield from (a for a in below if _key(a) not in self._removed)
+            yield from (a for a in below if a.key not in self._removed)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
         """Commits up to the transaction's snapshot; its own are still to come."""
@@ -374,15 +372,11 @@ class Overlay(Source):
         files = FileFilter(to_physical(where, schema), column_types(schema))
         return [a for a in self._added.values() if files.may_match(parse_stats(a.stats), a.partition_values)]
 
-    def _note(self, where: Expr | None, keys: Iterator[_FileKey] | zip[_FileKey]) -> None:
+    def _note(self, where: Expr | None, keys: Iterator[FileKey]) -> None:
         if where is None:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
-
-
-def _key(action: Add | Remove) -> _FileKey:
-    return canonical_path(action.path), action.dv_id
 
 
 def created(actions: Sequence[Action]) -> Snapshot:

@@ -26,7 +26,7 @@ from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.registry import refuse_unpublished
 from deltalakedb.metastore.user_sql import checked_statement
-from deltalakedb.protocol.log import Committed
+from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.storage.flushes import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.drop_in.delta_table import table_of
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
-    from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.protocol.reads import Isolation
+    from deltalakedb.protocol.read_set import Isolation
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.roots import PlacedFile, Root

@@ -11,7 +11,7 @@ from deltalakedb.commit.request import CommitRequest, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.exceptions import InvalidArgumentError, NothingWrittenWarning
 from deltalakedb.mirror.checkpointer import CheckpointOptions
-from deltalakedb.protocol.reads import EVERYTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.roots import undo
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import Committed, Snapshot
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root

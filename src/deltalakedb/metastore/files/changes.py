@@ -13,7 +13,7 @@ from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.values import Head
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import canonical_path, encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -131,7 +131,7 @@ class FileChanges:
     def _remove(self, version: int, remove: Remove) -> None:
         self.removed += 1
         self.data_change |= remove.data_change
-        found = self._live.pop((canonical_path(remove.path), remove.dv_id), None)
+        found = self._live.pop(remove.key, None)
         if found is None:
             self.rows.bury(remove, version)
             return
@@ -142,7 +142,7 @@ class FileChanges:
     def _add(self, version: int, add: Add) -> None:
         self.added += 1
         self.data_change |= add.data_change
-        key = (canonical_path(add.path), add.dv_id)
+        key = add.key
         if (found := self._live.get(key)) is not None:
             file_id, size, records = found
             self.rows.close(file_id, version, None)
@@ -191,15 +191,14 @@ class ConcurrentChange:
 def removed_since(
     session: Session, table_id: int, since: int, files: Collection[tuple[str, str]] | None = None
 ) -> ConcurrentChange | None:
-    """Files live at a version that later commits removed or replaced: any, or some of those given."""
+    """Files live at a version that later commits removed or replaced: any, or some of those given by key."""
     if files is None:
         return _first(session.rows(session.sql("files", "removed since"), (table_id, since, since)))
-    wanted = {(canonical_path(path), dv_id) for path, dv_id in files}
     found: list[Row] = []
-    for part in hash_parts(path for path, _ in files):
+    for part in hash_parts(encode_path(path) for path, _ in files):
         sql = session.sql("files", "removed since among").expand(len(part))
         found += session.rows(sql, (table_id, since, since, *part))
-    return _first(r for r in found if (canonical_path(r[0]), r[1]) in wanted)
+    return _first(r for r in found if (canonical_path(r[0]), r[1]) in files)
 
 
 def added_since(

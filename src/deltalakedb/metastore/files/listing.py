@@ -15,7 +15,6 @@ from deltalakedb.metastore.files.rows import FILE_ID_BITS
 from deltalakedb.metastore.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
@@ -264,10 +263,7 @@ def difference(db: SessionSource, table: Table, older: int, newer: int) -> tuple
         gone = session.rows(db.sql("files", "gone between"), (table.table_id, older, older, newer))
         come = session.rows(db.sql("files", "come between"), (table.table_id, older, newer, newer))
     old, new = (
-        {
-            (canonical_path(a.path), a.dv_id): a
-            for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)
-        }
+        {a.key: a for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)}
         for rows in (gone, come)
     )
     # removed and brought back: both versions have it

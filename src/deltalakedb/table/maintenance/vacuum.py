@@ -20,11 +20,10 @@ from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
-from deltalakedb.protocol.features import check_writable
+from deltalakedb.protocol.features import OURS, SPARKS, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import OURS, SPARKS
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.maintenance.live_files import (

@@ -14,7 +14,7 @@ from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
-from deltalakedb.protocol.stats import MOST_ROWS, parse_stats, stats_leaves
+from deltalakedb.protocol.stats import MAX_ROWS, parse_stats, stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -260,7 +260,7 @@ def _absent(group: Any, path: tuple[str, ...]) -> pa.Array:
 
 def _count(found: Any) -> pa.Array:
     """Numbers of rows; anything else says nothing."""
-    fine = pc.and_(pc.greater_equal(found, 0), pc.less_equal(found, MOST_ROWS))
+    fine = pc.and_(pc.greater_equal(found, 0), pc.less_equal(found, MAX_ROWS))
     counts = pc.if_else(fine, found, pa.scalar(None, pa.int64()))
     return counts.combine_chunks() if isinstance(counts, pa.ChunkedArray) else counts
 

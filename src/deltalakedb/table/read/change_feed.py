@@ -16,8 +16,7 @@ from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.properties import MAPPING_MODE, mapping_mode
-from deltalakedb.protocol.rules import is_on
+from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.filters import names_of, sql_text
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action, DeletionVector
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root

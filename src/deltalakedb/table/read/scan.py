@@ -13,11 +13,11 @@ from deltalake._internal import RawDeltaTable
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
 from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, dv_path, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.paths import is_absolute
 from deltalakedb.protocol.properties import mapping_mode
-from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats
 from deltalakedb.storage.local import storage_error
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.roots import Root, WorkFolder
     from deltalakedb.table.sources import Source
 

@@ -21,24 +21,26 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-from deltalakedb.protocol.features import check_writable, reader_features
-from deltalakedb.protocol.properties import (
-    check_properties,
+from deltalakedb.protocol.features import (
+    FENCE,
+    OURS,
+    check_writable,
     features_named,
+    reader_features,
+    with_features,
+)
+from deltalakedb.protocol.properties import (
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING,
+    check_properties,
+    enablement,
+    is_on,
     mapping_mode,
     unknown_names,
     without_feature_names,
 )
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING
-from deltalakedb.protocol.rules import (
-    IN_COMMIT_TIMESTAMPS,
-    OURS,
-    ROW_TRACKING,
-    enablement,
-    is_on,
-    with_row_columns,
-)
-from deltalakedb.protocol.upgrades import FENCE, with_features
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
+from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
 from deltalakedb.table.places import is_local, place_for

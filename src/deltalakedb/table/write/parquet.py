@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     import deltalake
 
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import PrimitiveType
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.flushes import Flushes
     from deltalakedb.table.roots import NewFile, NewFiles, Root
     from deltalakedb.table.write.plan import Column, ParquetOptions, StatLeaf, WritePlan

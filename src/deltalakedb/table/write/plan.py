@@ -12,7 +12,7 @@ from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
-from deltalakedb.protocol.properties import MAPPING_MODE
+from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS
 from deltalakedb.protocol.schema import (
     ArrayType,
     MapType,
@@ -21,7 +21,7 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
-from deltalakedb.protocol.stats import INDEXED_COLUMNS, STATS_COLUMNS, stats_leaves
+from deltalakedb.protocol.stats import stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from deltalake import ColumnProperties, WriterProperties
 
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.log import Snapshot
     from deltalakedb.protocol.schema import DataType
+    from deltalakedb.protocol.txn_log import Snapshot
 
 
 _STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())

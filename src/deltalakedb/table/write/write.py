@@ -21,8 +21,8 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.reads import NOTHING
-from deltalakedb.protocol.rules import OURS
+from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table import memory
 from deltalakedb.table.handle import TableHandle, handle_of

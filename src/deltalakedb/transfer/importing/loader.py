@@ -18,7 +18,7 @@ from deltalakedb.metastore.imports import Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.rules import check_one_vector, check_places
+from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.transfer.importing.encoding.changes import STATE, Changes, summary
 from deltalakedb.transfer.importing.encoding.tails import write_tail
 from deltalakedb.transfer.importing.encoding.windows import Encoders, ahead, prepare, write_window

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from deltalakedb.address import Address
-    from deltalakedb.protocol.log import Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
     from deltalakedb.transfer.importing.engines import EngineName
     from deltalakedb.transfer.importing.options import History

@@ -18,7 +18,7 @@ from deltalakedb.metastore.values import Head, OpenTable, Table
 from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.read.scan import scan
 from deltalakedb.table.roots import root_at

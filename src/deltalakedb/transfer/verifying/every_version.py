@@ -15,7 +15,6 @@ from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.digest import BUCKETS, bucket_of
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.transfer.verifying.report import changed_fields
 from deltalakedb.transfer.verifying.small_state import (
     apply_actions,
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deltalakedb.mirror.drift import Kind
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.transfer.verifying.report import Differences
     from deltalakedb.transfer.verifying.verifier import Subject
 
@@ -149,14 +147,14 @@ class _Comparison:
             files = [a for a in actions if isinstance(a, Add | Remove)]
             files = [a for a in files if bucket_of(path_hash(a.path)) in buckets]
             for remove in (a for a in files if isinstance(a, Remove)):
-                key = file_key(remove)
+                key = remove.key
                 if (ended := live.pop(key, None)) is not None:
                     ended.until, ended.remove = version, remove.to_dict()
                 elif not base or self.since == self._first:
                     buried = _Interval(version, version, None, remove.to_dict())
                     found.setdefault(key, []).append(buried)
             for add in (a for a in files if isinstance(a, Add)):
-                key = file_key(add)
+                key = add.key
                 if (replaced := live.pop(key, None)) is not None:
                     replaced.until = version
                 live[key] = _Interval(version, None, add, None)

@@ -12,9 +12,9 @@ from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
-from deltalakedb.protocol.replay import Replay, file_key
-from deltalakedb.protocol.rules import check_places
+from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -126,7 +126,7 @@ class LogReplay:
                     fast.add_to(made, wanted)
                     continue
                 actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and file_key(a) not in changed)
+                adds = (a for a in actions if isinstance(a, Add) and a.key not in changed)
                 made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
             made.add_rows(digest_row(add) for add in tail.files.values())
         return made
@@ -136,7 +136,7 @@ class LogReplay:
         for part in self._checkpoint(plan):
             for action in part.actions() if isinstance(part, Piece) else part:
                 if isinstance(action, Add) and _is_wanted(action, wanted):
-                    key = file_key(action)
+                    key = action.key
                     if key not in tail.files and key not in tail.tombstones:
                         yield action
         yield from tail.files.values()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.log import TxnLogReader
+    from deltalakedb.protocol.txn_log import TxnLogReader
 
 #: by kind of action, and application or domain
 SmallState: TypeAlias = dict[tuple[str, str], Any]

@@ -19,7 +19,6 @@ from deltalakedb.mirror.drift import (
     commit_differences,
     versions_ahead,
 )
-from deltalakedb.protocol.replay import file_key
 from deltalakedb.settings import get_config
 from deltalakedb.transfer.resources import memory_bound
 from deltalakedb.transfer.verifying.every_version import compare_every_version
@@ -302,9 +301,9 @@ def _compare_files(subject: Subject, log: LogReplay, buckets: list[int], differe
     respelled = 0
     for start in range(0, len(buckets), group):
         some = buckets[start : start + group]
-        theirs = {file_key(add): add for add in log.in_buckets(some)}
+        theirs = {add.key: add for add in log.in_buckets(some)}
         for add in digests.files_in(subject.database, subject.table_id, version, some):
-            other = theirs.pop(file_key(add), None)
+            other = theirs.pop(add.key, None)
             if other is None:
                 detail = "the catalog has a file that the log does not"
                 differences.add(Difference("extra_file", version, detail, add.path))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from deltalakedb.metastore.files import Counts, FileRows, live_files
 from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +52,7 @@ class Changes:
     def _remove(self, version: int, remove: Remove) -> None:
         self.removed += 1
         self.data_changed |= remove.data_change
-        found = self._live.pop((canonical_path(remove.path), remove.dv_id), None)
+        found = self._live.pop(remove.key, None)
         if found is None:
             self.rows.bury(remove, version)
             return
@@ -64,7 +63,7 @@ class Changes:
     def _add(self, version: int, add: Add) -> None:
         self.added += 1
         self.data_changed |= add.data_change
-        key = (canonical_path(add.path), add.dv_id)
+        key = add.key
         if (found := self._live.get(key)) is not None:
             self.rows.close(found[0], version, None)
             self.counts.change(-1, found[1], found[2])

@@ -13,9 +13,8 @@ from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_co
 from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.replay import file_key
-from deltalakedb.protocol.rules import check_one_vector, check_places
 from deltalakedb.transfer.importing.encoding.changes import STATE
 from deltalakedb.transfer.importing.encoding.vectors import PlainFiles
 from deltalakedb.transfer.importing.encoding.windows import block_of
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.replay import FileKey
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.slots import SlotEncoder
     from deltalakedb.storage import Store
     from deltalakedb.transfer.importing.encoding.windows import Block, Encoders
@@ -123,7 +121,7 @@ class _Files:
     _seen: dict[FileKey, int | None] = field(default_factory=dict)
 
     def remove(self, version: int, remove: Remove) -> None:
-        key = file_key(remove)
+        key = remove.key
         if key not in self._seen:
             self.touches.append(Touch(version, remove.path, remove.dv_id, remove))
         elif (row := self._seen[key]) is None:
@@ -133,7 +131,7 @@ class _Files:
         self._seen[key] = None
 
     def add(self, version: int, add: Add) -> None:
-        key = file_key(add)
+        key = add.key
         if key not in self._seen:
             self.touches.append(Touch(version, add.path, add.dv_id, None))
         elif (row := self._seen[key]) is not None:

@@ -18,9 +18,9 @@ from deltalakedb.protocol.paths import canonical_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.protocol.digest import FileDigest, Numbers
     from deltalakedb.protocol.paths import TablePaths
-    from deltalakedb.protocol.replay import FileKey
 
 #: path hash, path, dv id, size, modification time, partition values, stats
 HashedRows: TypeAlias = "list[tuple[int, str, str, int, int, str, str]]"

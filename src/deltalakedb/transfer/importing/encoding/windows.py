@@ -13,7 +13,7 @@ from deltalakedb.delta_log.checkpoint import Piece, column_actions, corrupt_erro
 from deltalakedb.metastore import files
 from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_columns
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.protocol.rules import check_places
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.transfer.importing.encoding.vectors import check_paths, hashes_of, plain_files
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,29 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Protocol
+    from deltalakedb.protocol.actions import Metadata, Protocol
 
-ROW_TRACKING = "rowTracking"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
+#: properties that name the columns in which writers that move rows keep their ids
+_ROW_COLUMNS = {
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-",
+}
 
 
 def tracks_rows(protocol: Protocol) -> bool:
     """Whether writers must assign row ids."""
-    return ROW_TRACKING in writer_features(protocol)
+    return "rowTracking" in writer_features(protocol)
+
+
+def with_row_columns(metadata: Metadata) -> Metadata:
+    """Metadata of a table whose rows have ids, with names for the columns that keep them in moved rows."""
+    names = {
+        key: f"{start}{uuid.uuid4()}"
+        for key, start in _ROW_COLUMNS.items()
+        if key not in metadata.configuration
+    }
+    return replace(metadata, configuration={**metadata.configuration, **names}) if names else metadata
 
 
 def assign_row_ids(
@@ -48,7 +63,7 @@ def assign_row_ids(
             if action.base_row_id is None:
                 if (num_records := _num_records(action)) is None:
                     raise ProtocolError(
-                        f"the file {action.path} does not tell its number of rows, which row tracking needs",
+                        f"the file {action.path} has no numRecords statistic, which row tracking needs",
                         table=table,
                         version=version,
                     )
@@ -82,6 +97,6 @@ def _mark(domain: Mapping[str, Any] | None) -> int:
     if type(mark) is not int or not -1 <= mark < 2**63:
         raise ProtocolError(
             f"the metadata domain {ROW_TRACKING_DOMAIN} holds no high-water mark of row ids",
-            suggestion="have the writer of the table mend its metadata domain",
+            suggestion="have the writer of the table repair its metadata domain",
         )
     return mark

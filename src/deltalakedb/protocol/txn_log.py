@@ -1,6 +1,6 @@
-"""The seam: what a transaction log is, whoever keeps it.
+"""Interface of a transaction log, file-backed (`delta_log`) or SQL-backed (`metastore`, `commit`).
 
-`log/` implements it over `_delta_log` files, `catalog/` over SQL. One behaviour suite runs over both.
+One behaviour suite, ``tests/behaviour``, runs over both.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Commit(JsonValue):
 
     @property
     def operation(self) -> str | None:
-        """The operation's name, where the writer gave one."""
+        """The operation's name, if the writer gave one."""
         return None if self.info is None else self.info.operation
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,9 +86,9 @@ class Fresh:
     Attributes:
         table_id: The table.
         commits: Version, time and bytes of each commit, in order.
-        after: The sha256 of the bytes of the version before; None where it is not known.
+        after: The sha256 of the bytes of the version before; None if it is not known.
         clear: Everything before was published already.
-        asked: Whether publishing stands still was asked while it was ratified.
+        asked: Whether it was checked, while it was ratified, that publishing is not paused.
     """
 
     table_id: int
@@ -104,9 +104,9 @@ class Committed:
 
     version: int
     timestamp: int
-    #: True where an earlier attempt with the same id had already succeeded, and nothing was written now
+    #: True if an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
-    #: what the log still lacks of it; None where that has to be asked for
+    #: what the log still lacks of it; None if the database has to be asked
     fresh: Fresh | None = field(default=None, compare=False, repr=False)
 
 
@@ -149,11 +149,11 @@ class TxnLogReader(Protocol):
         ...
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time; VersionMissingError where there is none."""
+        """The newest version committed at or before a time; VersionMissingError if there is none."""
         ...
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version (default: the newest); VersionMissingError where it cannot be rebuilt."""
+        """The table at a version (default: the newest); VersionMissingError if it cannot be rebuilt."""
         ...
 
     def files(self, version: int | None = None) -> Iterator[Add]:
@@ -161,7 +161,7 @@ class TxnLogReader(Protocol):
         ...
 
     def tombstones(self, version: int | None = None) -> Iterator[Remove]:
-        """The removed files that the log still remembers at a version."""
+        """The unexpired tombstones at a version."""
         ...
 
     def txns(self, version: int | None = None) -> Mapping[str, Txn]:
@@ -177,7 +177,7 @@ class TxnLogReader(Protocol):
         ...
 
     def commit_bytes(self, version: int) -> bytes:
-        """The exact bytes of a commit; VersionMissingError where they are no longer kept."""
+        """The exact bytes of a commit; VersionMissingError if they are no longer kept."""
         ...
 
     def actions(self, version: int) -> Sequence[Action]:
@@ -190,7 +190,7 @@ class TxnLogWriter(Protocol):
     """Appends to a table's transaction log."""
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
-        """Make ``actions`` the commit ``version``; a Conflict value where that version is taken.
+        """Make ``actions`` the commit ``version``; a Conflict value if that version is taken.
 
         ``version`` must be the latest version plus one (0 for a new table).
         """

@@ -25,6 +25,7 @@ from deltalakedb.protocol.predicate import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.protocol.predicate import Expr
 
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
@@ -37,12 +38,12 @@ class ReadSet:
     Attributes:
         whole: The whole table was read.
         predicates: Rows were read by these predicates, over logical columns.
-        files: The files that were opened: (path, deletion vector id), as the log spells them.
+        files: The keys of the files that were opened.
     """
 
     whole: bool = False
     predicates: tuple[Expr, ...] = ()
-    files: frozenset[tuple[str, str]] = frozenset()
+    files: frozenset[FileKey] = frozenset()
 
     def __bool__(self) -> bool:
         return self.whole or bool(self.predicates) or bool(self.files)

@@ -6,9 +6,8 @@ import pytest
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedFeatureError
 from deltalakedb.protocol.actions import Protocol
-from deltalakedb.protocol.features import check_writable
-from deltalakedb.protocol.properties import check_properties, duration_ms, features_named
-from deltalakedb.protocol.upgrades import with_features
+from deltalakedb.protocol.features import check_writable, features_named, with_features
+from deltalakedb.protocol.properties import check_properties, duration_ms
 
 BAD = {
     "delta.appendOnly": ["yes", "1", ""],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.protocol.predicate import And, Compare, Constant, In, IsNull, Not, Or, StartsWith, Unknown
-from deltalakedb.protocol.reads import EVERYTHING, NOTHING, ReadSet, decode_reads, encode_reads
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet, decode_reads, encode_reads
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PATHS = st.lists(TEXT, min_size=1, max_size=2).map(tuple)
