@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
-from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
-from deltalakedb.delta_log.listing import last_checkpoint, list_log
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -172,11 +172,11 @@ def newest_checkpoint_findings(database: Database, table: Table, store: Store) -
             continue
         ours, read = SqlTxnLogReader(database, table.name), partial(_of_checkpoint, store, checkpoint)
         found += _compared("checkpoint", ours, newest, read)
-    hint = read_last_checkpoint(store)
+    hint = last_checkpoint(store)
     if hint is None and store.exists(LAST_CHECKPOINT):
         found.append(Finding("checkpoint", max(newest, 0), "_last_checkpoint cannot be read"))
-    elif hint is not None and hint.version > newest:
-        found.append(Finding("checkpoint", hint.version, _NO_CHECKPOINT))
+    elif hint is not None and hint > newest:
+        found.append(Finding("checkpoint", hint, _NO_CHECKPOINT))
     return found
 
 

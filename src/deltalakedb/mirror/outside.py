@@ -14,7 +14,8 @@ from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.info import own_transaction
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
-from deltalakedb.delta_log.listing import last_checkpoint, list_log
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
