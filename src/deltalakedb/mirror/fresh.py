@@ -16,9 +16,9 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import outbox
 from deltalakedb.mirror.groups import manifest_of, spread, tell_all
 from deltalakedb.mirror.holes import is_hole
+from deltalakedb.storage.durable import NewObject, put_all_new
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
-from deltalakedb.storage.together import NewObject, put_all_new
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -14,9 +14,9 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, group_notes, outbox, registry
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
+from deltalakedb.storage.durable import NewObject
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
-from deltalakedb.storage.together import NewObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -262,7 +262,7 @@ def _write(
     return not failed
 
 
-def _put(store: Store, path: str, data: bytes, at: int, first: str | None) -> str | None:
+def _put(store: Store, path: str, data: bytes, at: int | None, first: str | None) -> str | None:
     """Put a manifest beside one table; the name of one on local disk, from which others can be linked."""
     if not isinstance(store, LocalStore):
         store.put_new(path, data, mtime_ms=at)

@@ -21,8 +21,7 @@ from deltalakedb.mirror.resolve import mending
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.storage.links import real_location
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import open_store, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

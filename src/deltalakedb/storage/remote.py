@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.storage.options import StoreOptions, sort_options
 from deltalakedb.storage.store import ObjectMeta, checked_path
 from deltalakedb.storage.upload import Upload

@@ -203,3 +203,26 @@ def checked_path(path: str) -> str:
     if "\0" in path or not _NO_PARTS.isdisjoint(path.split("/")):
         raise InvalidArgumentError(f"{path!r} is not a path under a store's root")
     return path
+
+
+class RealPlaces:
+    """Resolves symbolic links in local locations; the folders above them are resolved once."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def of(self, location: str) -> str:
+        """The location without links; a URL of an object store, and a missing folder, as it is."""
+        above, name = os.path.split(location)
+        if not location.startswith(os.sep) or not name:
+            return location
+        if os.path.islink(location):  # noqa: PTH114 - asked for every table of a catalog
+            return os.path.realpath(location)
+        if (real := self._above.get(above)) is None:
+            real = self._above[above] = os.path.realpath(above)
+        return os.path.join(real, name)  # noqa: PTH118
+
+
+def real_location(location: str) -> str:
+    """One location without symbolic links."""
+    return RealPlaces().of(location)

@@ -7,8 +7,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.delta_log.names import LOG_FOLDER
-from deltalakedb.storage.links import RealPlaces
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import RealPlaces, open_store
 from deltalakedb.table.orphans import Shown
 from deltalakedb.table.places import is_local
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.partition import partition_path
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.durable import Translated
 from deltalakedb.table.parquet_stats import FloatColumn, LongStrings, file_stats, float_columns
 
 if TYPE_CHECKING:

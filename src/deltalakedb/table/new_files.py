@@ -11,13 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from deltalakedb.exceptions import StorageError
-from deltalakedb.storage.flushes import flush_folder
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.durable import Translated, flush_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.storage.remote import RemoteStore
     from deltalakedb.storage.upload import Upload
 

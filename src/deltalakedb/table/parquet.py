@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.log import Snapshot
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.roots import Root
     from deltalakedb.table.write_plan import Column
 

@@ -17,7 +17,7 @@ from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.refusals import Concerned, refusals
 from deltalakedb.table.shredding import FEATURES as SHREDDING

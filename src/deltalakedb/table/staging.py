@@ -17,7 +17,7 @@ from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.protocol.upgrades import with_writer_features
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.lending import LENT
 from deltalakedb.table.places import url_of
 from deltalakedb.table.roots import root_at

@@ -14,7 +14,7 @@ from deltalakedb.exceptions import (
     VersionMissingError,
 )
 from deltalakedb.metastore import registry, snapshots
-from deltalakedb.storage.flushes import Flushes
+from deltalakedb.storage.durable import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.overlay import Overlay
 from deltalakedb.table.participants import Participant, Participants, unborn

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root
 

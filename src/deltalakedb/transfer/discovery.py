@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import AddressError, DeltaSqlError, InvalidArgumentError
-from deltalakedb.storage.links import RealPlaces
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import RealPlaces, local_path, open_store
 from deltalakedb.table.places import SAFE_IN_URLS, normal_location
 from deltalakedb.uri import validate_table_name
 

@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.storage.links import RealPlaces
+from deltalakedb.storage.store import RealPlaces
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.discovery import Found, discover
 from deltalakedb.transfer.importer import import_table
