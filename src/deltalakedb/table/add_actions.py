@@ -11,11 +11,11 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
 from deltalakedb.protocol.stats import stats_leaves
-from deltalakedb.table.stats_columns import stats_columns
+from deltalakedb.protocol.stats_columns import stats_columns
 
 if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.table.stats_columns import Group
+    from deltalakedb.protocol.stats_columns import Group
 
 #: what the source must deliver
 COLUMNS = ("path", "size", "modification_time", "num_records", "stats", "partition_values")
