@@ -8,7 +8,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import add_aliases, stock_getattr
 from deltalakedb._version import __version__
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
-    from deltalakedb.catalog import Catalog
-    from deltalakedb.config import Config
-    from deltalakedb.logs import open_log
+    from deltalakedb.catalog import Catalog, open_log
     from deltalakedb.registration import register, unregister
+    from deltalakedb.settings import Config
     from deltalakedb.table.convert import convert_to_deltalake
     from deltalakedb.table.delta_table import DeltaTable
     from deltalakedb.table.query_builder import QueryBuilder
@@ -49,12 +48,13 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.status import ImportStatus, import_status
     from deltalakedb.transfer.verify import verify_table
 else:
-    __getattr__ = names_of(
+    add_aliases()
+    __getattr__ = stock_getattr(
         __name__,
         "deltalake",
         {
             "Catalog": "deltalakedb.catalog",
-            "Config": "deltalakedb.config",
+            "Config": "deltalakedb.settings",
             "DeltaTable": "deltalakedb.table.delta_table",
             "ExportReport": "deltalakedb.transfer.export",
             "FollowReport": "deltalakedb.transfer.follow",
@@ -72,7 +72,7 @@ else:
             "import_status": "deltalakedb.transfer.status",
             "import_table": "deltalakedb.transfer.importer",
             "import_tables": "deltalakedb.transfer.many",
-            "open_log": "deltalakedb.logs",
+            "open_log": "deltalakedb.catalog",
             "plan_import": "deltalakedb.transfer.plan",
             "register": "deltalakedb.registration",
             "rollback_import": "deltalakedb.transfer.rollback",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
-from deltalakedb.config import as_config, use_config
+from deltalakedb.address import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.commit.txn_log import SqlTxnLogWriter
+from deltalakedb.delta_log.reader import open_file_log
+from deltalakedb.delta_log.writer import FileTxnLogWriter
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import files, names, registry, snapshots
+from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.mirror.mirror import Mirror
+from deltalakedb.settings import as_config, use_config
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.garbage import Garbage, collect
@@ -25,7 +29,6 @@ from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.writer import create_table, write_deltalake
 from deltalakedb.transfer.importer import import_table
-from deltalakedb.uri import parse_uri, validate_table_name
 
 if TYPE_CHECKING:
     import os
@@ -33,12 +36,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.values import File, Table
-    from deltalakedb.protocol.log import Commit
+    from deltalakedb.protocol.log import Commit, TxnLogReader, TxnLogWriter
     from deltalakedb.protocol.reads import Isolation
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 
 T = TypeVar("T")
@@ -235,7 +238,7 @@ class Catalog:
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""
-        return names.rename_table(self._database, name, validate_table_name(new_name))
+        return registry.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
         """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
@@ -250,10 +253,10 @@ class Catalog:
         if not force:
             refuse_fenced(self._database, table)
         if not dry_run:
-            return names.drop_table(self._database, name, force=force)
+            return registry.drop_table(self._database, name, force=force)
         if not force:
             with self._database.read() as session:
-                names.refuse_unpublished(session, table)
+                registry.refuse_unpublished(session, table)
         return table
 
     def set_comment(self, name: str, comment: str | None) -> None:
@@ -406,3 +409,48 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
+
+
+@overload
+def open_log(
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["r"] = "r",
+) -> TxnLogReader: ...
+@overload
+def open_log(
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["w"],
+) -> TxnLogWriter: ...
+def open_log(
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["r", "w"] = "r",
+) -> TxnLogReader | TxnLogWriter:
+    """Open a table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
+
+    Args:
+        path_or_uri: A table's root, or its ``deltasql://`` address. The address of a table that version 0
+            creates needs ``&location=``.
+        storage_options: Options for the object store.
+        mode: ``r`` reads versions, files and history; ``w`` appends commits, action by action as given.
+
+    Example:
+        >>> [a.path for a in open_log("/lake/orders").files(version=3)]
+        >>> open_log("/lake/orders", mode="w").commit(4, [add])
+    """
+    if not is_deltasql(path_or_uri):
+        if mode == "w":
+            return FileTxnLogWriter(path_or_uri, storage_options)
+        return open_file_log(path_or_uri, storage_options)
+    address = parse_uri(path_or_uri)
+    name = address.require_table()
+    database = Database.open(address)
+    if mode == "w":
+        return SqlTxnLogWriter(database, name, address.location or registry.find(database, name).location)
+    registry.find(database, name)
+    return SqlTxnLogReader(database, name)

@@ -13,7 +13,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     MissingExtraError,
 )
-from deltalakedb.metastore import files, indexes, migrations, outbox, registry
+from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.drift import newest_checkpoint_findings, tail_findings
 from deltalakedb.mirror.outside import newest_beyond
@@ -24,10 +24,10 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.values import Table
+    from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
-    from deltalakedb.uri import Address
 
 #: data files of a table in a bucket that are looked for
 _REMOTE_FILES = 3
@@ -158,7 +158,7 @@ def _durability(database: Database) -> Check:
 def _indexes(database: Database) -> Iterator[Check]:
     """Nothing, unless an import that was given up left files without indexes."""
     try:
-        lost = indexes.abandoned(database)
+        lost = imports.without_indexes(database)
     except DeltaSqlError as error:
         yield _failed("indexes", error)
         return

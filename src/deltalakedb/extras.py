@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["EXTRAS", "available", "pip_line", "require"]
 
 #: The extras that a user may install, as ``pyproject.toml`` declares them.
-EXTRAS: Final = frozenset({"all", "console", "dev", "duckdb", "otel", "postgres", "spark"})
+EXTRAS: Final = frozenset({"all", "dev", "duckdb", "postgres", "spark"})
 
 
 def pip_line(extra: str) -> str:
@@ -34,7 +34,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import an optional module, or say what it is for and how to get it.
 
     Args:
-        module: The module's full name, such as ``psycopg_pool``.
+        module: The module's full name, such as ``psycopg``.
         extra: The extra of this package that brings it.
         purpose: What it is needed for, as the end of the sentence "duckdb is needed for …".
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from deltalake.query import *  # noqa: F403
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import stock_getattr
 from deltalakedb.table.query_builder import QueryBuilder as QueryBuilder
 
 if not TYPE_CHECKING:
-    __getattr__ = names_of(__name__, "deltalake.query")
+    __getattr__ = stock_getattr(__name__, "deltalake.query")

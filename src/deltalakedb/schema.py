@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from deltalake.schema import *  # noqa: F403
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import stock_getattr
 
 if not TYPE_CHECKING:
-    __getattr__ = names_of(__name__, "deltalake.schema")
+    __getattr__ = stock_getattr(__name__, "deltalake.schema")

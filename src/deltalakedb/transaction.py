@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from deltalake.transaction import *  # noqa: F403
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import stock_getattr
 from deltalakedb.table.convert import create_table_with_add_actions as create_table_with_add_actions
 
 if not TYPE_CHECKING:
-    __getattr__ = names_of(__name__, "deltalake.transaction")
+    __getattr__ = stock_getattr(__name__, "deltalake.transaction")

@@ -10,12 +10,8 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.aio.spark import MergeBuilder as AioMergeBuilder
-from deltalakedb.aio.spark import SparkTransaction as AioSparkTransaction
 from deltalakedb.mirror.mirror import Mirror
 from deltalakedb.protocol.log import TxnLogReader
-from deltalakedb.spark.merging import MergeBuilder
-from deltalakedb.spark.transactions import SparkTransaction
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.table.transaction import Transaction
 
@@ -28,11 +24,9 @@ FACES: dict[str, tuple[Any, Any]] = {
     "Transaction": (aio.Transaction, Transaction),
     "Mirror": (aio.Mirror, Mirror),
     "TxnLog": (aio.TxnLog, TxnLogReader),
-    "SparkTransaction": (AioSparkTransaction, SparkTransaction),
-    "MergeBuilder": (AioMergeBuilder, MergeBuilder),
 }
-#: where a transaction takes its tables' work: not for users
-INSIDE = {("Transaction", "submit"), ("Transaction", "ready")}
+#: not for users, or without an asynchronous form
+INSIDE = {("Transaction", "submit"), ("Transaction", "ready"), ("Transaction", "spark")}
 #: these hand back something that is awaited, iterated over or entered
 AT_ONCE = {
     "scan",
@@ -43,7 +37,6 @@ AT_ONCE = {
     "merge",
     "transaction",
     "snapshot",
-    "spark",
 }
 
 
@@ -68,7 +61,7 @@ def test_every_method_awaits(face: str) -> None:
     asynchronous, _ = FACES[face]
     for name in (n for n in dir(asynchronous) if not n.startswith("_")):
         method = inspect.getattr_static(asynchronous, name)
-        if isinstance(method, property) or name.startswith(("when", "with")):
+        if isinstance(method, property) or name.startswith("when"):
             continue
         at_once = name in AT_ONCE and not (face == "TxnLog" and name == "snapshot")
         assert inspect.iscoroutinefunction(getattr(asynchronous, name)) is not at_once, name

@@ -13,7 +13,7 @@ import pytest
 import deltalakedb
 from deltalakedb import aio
 from deltalakedb.aio.streams import Batches, Stream
-from deltalakedb.aio.threads import Lane, Threads, run, run_to_the_end
+from deltalakedb.aio.threads import SerialQueue, run, run_to_the_end
 from support.lake import child, files_below, finish, ids, ids_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_the_loop_runs_on_while_a_write_and_a_read_are_slow(table_uri: TableUri)
         gate.opened.set()
         await writing
         gate = Gate()
-        reading = asyncio.create_task(anext(Batches(lambda: gate.batches(ids(1)), Threads())))
+        reading = asyncio.create_task(anext(Batches(lambda: gate.batches(ids(1)), None)))
         await gate.someone_waits()
         gate.opened.set()
         assert (await reading).num_rows == 1
@@ -109,11 +109,11 @@ def test_a_call_that_has_begun_ends_though_its_task_is_cancelled(table_uri: Tabl
 
 def test_a_call_that_has_not_begun_never_does() -> None:
     async def work() -> None:
-        lane, gate, made = Lane(), Gate(), []
-        first = asyncio.create_task(run(lane, gate.pass_through))
+        queue, gate, made = SerialQueue(), Gate(), []
+        first = asyncio.create_task(run(queue, gate.pass_through))
         await gate.someone_waits()
-        second = asyncio.create_task(run(lane, lambda: made.append("second")))
-        third = asyncio.create_task(run(lane, lambda: made.append("third")))
+        second = asyncio.create_task(run(queue, lambda: made.append("second")))
+        third = asyncio.create_task(run(queue, lambda: made.append("third")))
         await asyncio.sleep(0)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -125,10 +125,10 @@ def test_a_call_that_has_not_begun_never_does() -> None:
     asyncio.run(work())
 
 
-def test_calls_of_a_lane_keep_their_order() -> None:
+def test_calls_of_a_queue_keep_their_order() -> None:
     async def work() -> None:
-        lane, made = Lane(), []
-        await asyncio.gather(*(run(lane, lambda n=n: made.append(n)) for n in range(100)))  # type: ignore[misc]
+        queue, made = SerialQueue(), []
+        await asyncio.gather(*(run(queue, lambda n=n: made.append(n)) for n in range(100)))  # type: ignore[misc]
         assert made == list(range(100))
 
     asyncio.run(work())
@@ -137,7 +137,7 @@ def test_calls_of_a_lane_keep_their_order() -> None:
 def test_what_must_end_is_waited_for_however_often_it_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         gate = Gate()
-        task = asyncio.create_task(run_to_the_end(Lane(), gate.pass_through))
+        task = asyncio.create_task(run_to_the_end(SerialQueue(), gate.pass_through))
         await gate.someone_waits()
         for _ in range(3):
             task.cancel()
@@ -149,7 +149,7 @@ def test_what_must_end_is_waited_for_however_often_it_is_cancelled(caplog: pytes
         assert gate.passed == 1
         # an error that nobody waits for any more is told
         gate = Gate()
-        task = asyncio.create_task(run_to_the_end(Lane(), lambda: 1 / (gate.pass_through() - 1)))
+        task = asyncio.create_task(run_to_the_end(SerialQueue(), lambda: 1 / (gate.pass_through() - 1)))
         await gate.someone_waits()
         task.cancel()
         await asyncio.sleep(0)
@@ -158,7 +158,7 @@ def test_what_must_end_is_waited_for_however_often_it_is_cancelled(caplog: pytes
             await task
         assert "division by zero" in caplog.text
         with pytest.raises(ZeroDivisionError):
-            await run_to_the_end(Lane(), lambda: 1 / 0)
+            await run_to_the_end(SerialQueue(), lambda: 1 / 0)
 
     asyncio.run(work())
 
@@ -194,7 +194,7 @@ def test_a_cancelled_transaction_leaves_no_trace(catalog_uri: str, tmp_path: Pat
 @sqlite
 def test_a_transaction_cancelled_while_it_begins_gives_its_connection_back(catalog_uri: str) -> None:
     async def work() -> None:
-        config = deltalakedb.config.Config(pool={"max_size": 1, "timeout_s": 5})
+        config = deltalakedb.settings.Config(pool={"max_size": 1, "timeout_s": 5})
         async with aio.Catalog(catalog_uri, config=config, create=True) as catalog:
             for _ in range(3):
                 beginning = asyncio.create_task(catalog.transaction().__aenter__())
@@ -215,7 +215,7 @@ def test_no_item_is_lost_when_waiting_for_it_is_given_up() -> None:
             yield gate.pass_through()
             yield 2
 
-        stream: Stream[int] = Stream(items, Threads())
+        stream: Stream[int] = Stream(items, None)
         stream._at_once = 1  # type: ignore[misc]
         waiting = asyncio.create_task(anext(stream))
         await gate.someone_waits()
@@ -230,7 +230,7 @@ def test_no_item_is_lost_when_waiting_for_it_is_given_up() -> None:
 
 BOUNDED = """
 import asyncio, threading
-from deltalakedb.aio.threads import Threads, run
+from deltalakedb.aio.threads import run
 inside, most, lock, meet = 0, 0, threading.Lock(), threading.Barrier(2)
 
 def call():
@@ -243,7 +243,7 @@ def call():
         inside -= 1
 
 async def work():
-    await asyncio.gather(*(run(Threads(), call) for _ in range(8)))
+    await asyncio.gather(*(run(None, call) for _ in range(8)))
 
 asyncio.run(work())
 print(most)

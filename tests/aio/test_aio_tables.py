@@ -10,8 +10,8 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.config import Config, get_config, use_config
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError, TableMissingError
+from deltalakedb.settings import Config, get_config, use_config
 from support.lake import ids
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def test_settings_of_the_task_hold_in_its_threads(table_uri: TableUri) -> None:
         await aio.write_deltalake(table_uri("t"), ids(1))
         mine = Config(publish={"mode": "off"})
         with use_config(mine):
-            assert await aio.wrapping.awaits_function(get_config)() is mine
-        assert await aio.wrapping.awaits_function(get_config)() is not mine
+            assert await aio.proxies.async_function(get_config)() is mine
+        assert await aio.proxies.async_function(get_config)() is not mine
 
     asyncio.run(work())
 

@@ -12,17 +12,16 @@ from urllib.parse import quote
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import (
     AddressError,
     CatalogAccessError,
     CatalogCorruptError,
     CatalogError,
     DeltaSqlError,
-    InvalidArgumentError,
     TableMissingError,
 )
 from deltalakedb.metastore.database import Database, close_all
-from deltalakedb.uri import parse_uri
 from support.lake import child, finish, ids, ids_of
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def test_a_missing_table_is_told_without_making_one(file_engine: str, tmp_path: 
         with pytest.raises(TableMissingError) as caught:
             attempt(f"{address(file_engine, path)}?table=tt")
         assert "t" in (caught.value.suggestion or "")
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(AddressError):
         open_log(address(file_engine, path))
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore.engines.postgres import PostgresEngine
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     CatalogAccessError,
@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.database import close_all
 from deltalakedb.metastore.engines.postgres import PostgresEngine
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import get_config
 from support.lake import files_below, ids, ids_of
 from support.postgres import PostgresDatabase, PostgresRun, _server
 

@@ -49,4 +49,4 @@ def test_available_looks_without_importing(tmp_path: Path, monkeypatch: pytest.M
 def test_the_extras_are_those_of_the_project_file() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert set(project["project"]["optional-dependencies"]) == EXTRAS
-    assert pip_line("otel") == "pip install 'deltalakedb[otel]'"
+    assert pip_line("spark") == "pip install 'deltalakedb[spark]'"

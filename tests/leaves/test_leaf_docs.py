@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from deltalakedb import exceptions, telemetry
-from deltalakedb.address_options import OPTIONS
-from deltalakedb.config import Config
-from deltalakedb.uri import parse_uri
+from deltalakedb.address import OPTIONS, parse_uri
+from deltalakedb.settings import Config
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 

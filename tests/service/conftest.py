@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
-from deltalakedb.uri import parse_uri
 from support.callers import TOKEN, Caller
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 from support.callers import TOKEN, Caller, appended, commit_uri, first
 from support.lake import ids
 from support.mirrors import logged

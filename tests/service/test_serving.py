@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from deltalakedb.address import parse_uri
 from deltalakedb.cli.main import cli
 from deltalakedb.redaction import Secret
 from deltalakedb.service.running import commit_server
-from deltalakedb.uri import parse_uri
 from support.callers import TOKEN, Caller, ServiceProcess, appended, first
 from support.lake import ids
 from support.mirrors import commit_file, logged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -10,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from deltalakedb import Catalog, aio
+from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.spark import delete, write
 from support.lake import files_below, ids
@@ -124,15 +123,3 @@ def test_rows_without_ids_wait_for_the_commit(spark: Any, catalog: Catalog, tmp_
             work.update("t", {"part": "'x'"})
     assert delete(spark, catalog.table("t"), "id = 1") == {"num_affected_rows": 1}
     assert ids_of(catalog.table("t")) == [2, 3]
-
-
-def test_an_event_loop_waits_for_spark(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
-    async def main() -> dict[str, int]:
-        async with aio.Catalog(catalog.uri) as lake, lake.transaction() as tx:
-            work = tx.spark(spark)
-            begun = work.merge("a", numbers(spark, 3, 8), "target.id = source.id")
-            return await begun.whenMatchedDelete().whenNotMatchedInsertAll().execute()
-
-    told = asyncio.run(main())
-    assert (told["num_deleted_rows"], told["num_inserted_rows"]) == (1, 1)
-    assert ids_of(catalog.table("a")) == [1, 2, 8]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address_checks import MAX_NAME
+from deltalakedb.address import MAX_NAME
 from support.invariants import check_table
 from support.lake import ids
 

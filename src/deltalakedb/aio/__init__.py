@@ -10,12 +10,11 @@ Example:
     ...     print(batch.num_rows)
 """
 
-from deltalakedb import logs
+from deltalakedb import catalog
 from deltalakedb.aio.catalogs import Catalog, Mirror, Transaction, TxnLog
+from deltalakedb.aio.proxies import async_function, async_function_on_table
 from deltalakedb.aio.streams import Batches, Stream
 from deltalakedb.aio.tables import DeltaTable, TableAlterer, TableMerger, TableOptimizer, open_table
-from deltalakedb.aio.threads import Threads
-from deltalakedb.aio.wrapping import awaits_function, awaits_with_table
 from deltalakedb.table import convert, writer
 from deltalakedb.transfer import export, follow, importer, many, plan, rollback, status, verify
 
@@ -44,14 +43,14 @@ __all__ = [
     "write_deltalake",
 ]
 
-write_deltalake = awaits_with_table(writer.write_deltalake, DeltaTable)
-convert_to_deltalake = awaits_function(convert.convert_to_deltalake)
-open_log = awaits_function(logs.open_log, lambda log: TxnLog._of(log, Threads()))
-follow_table = awaits_function(follow.follow_table)
-import_table = awaits_function(importer.import_table)
-import_tables = awaits_function(many.import_tables)
-import_status = awaits_function(status.import_status)
-plan_import = awaits_function(plan.plan_import)
-rollback_import = awaits_function(rollback.rollback_import)
-verify_table = awaits_function(verify.verify_table)
-export_table = awaits_function(export.export_table)
+write_deltalake = async_function_on_table(writer.write_deltalake, DeltaTable)
+convert_to_deltalake = async_function(convert.convert_to_deltalake)
+open_log = async_function(catalog.open_log, lambda log: TxnLog._of(log, None))
+follow_table = async_function(follow.follow_table)
+import_table = async_function(importer.import_table)
+import_tables = async_function(many.import_tables)
+import_status = async_function(status.import_status)
+plan_import = async_function(plan.plan_import)
+rollback_import = async_function(rollback.rollback_import)
+verify_table = async_function(verify.verify_table)
+export_table = async_function(export.export_table)

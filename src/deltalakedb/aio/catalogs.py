@@ -5,75 +5,74 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.aio.spark import SparkTransaction
+from deltalakedb.address import parse_uri
+from deltalakedb.aio.proxies import AsyncProxy, async_factory, async_iterator, async_method
 from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
-from deltalakedb.aio.threads import Threads, run_to_the_end
-from deltalakedb.aio.wrapping import Wrapped, awaits, gives, streams
+from deltalakedb.aio.threads import run_to_the_end
 from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.mirror.mirror import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.log import TxnLogReader
 from deltalakedb.table.retries import RETRIED, Retries
 from deltalakedb.table.transaction import Transaction as SyncTransaction
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.mirror.reconciler import ReconcilerThread
     from deltalakedb.protocol.reads import Isolation
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 T = TypeVar("T")
 
 
-class TxnLog(Wrapped[TxnLogReader]):
+class TxnLog(AsyncProxy[TxnLogReader]):
     """A table's transaction log at the low level, file-backed or SQL-backed."""
 
-    latest_version = awaits(TxnLogReader.latest_version)
-    versions = awaits(TxnLogReader.versions)
-    version_at = awaits(TxnLogReader.version_at)
-    snapshot = awaits(TxnLogReader.snapshot)
-    files = streams(TxnLogReader.files, Stream[Add])
-    tombstones = streams(TxnLogReader.tombstones, Stream[Remove])
-    txns = awaits(TxnLogReader.txns)
-    domains = awaits(TxnLogReader.domains)
-    history = awaits(TxnLogReader.history)
-    commit_bytes = awaits(TxnLogReader.commit_bytes)
-    actions = awaits(TxnLogReader.actions)
+    latest_version = async_method(TxnLogReader.latest_version)
+    versions = async_method(TxnLogReader.versions)
+    version_at = async_method(TxnLogReader.version_at)
+    snapshot = async_method(TxnLogReader.snapshot)
+    files = async_iterator(TxnLogReader.files, Stream[Add])
+    tombstones = async_iterator(TxnLogReader.tombstones, Stream[Remove])
+    txns = async_method(TxnLogReader.txns)
+    domains = async_method(TxnLogReader.domains)
+    history = async_method(TxnLogReader.history)
+    commit_bytes = async_method(TxnLogReader.commit_bytes)
+    actions = async_method(TxnLogReader.actions)
 
 
-class Mirror(Wrapped[SyncMirror]):
+class Mirror(AsyncProxy[SyncMirror]):
     """How a catalog's tables reach their `_delta_log`."""
 
-    status = awaits(SyncMirror.status)
-    publish = awaits(SyncMirror.publish)
-    run = awaits(SyncMirror.run)
-    pause = awaits(SyncMirror.pause)
-    resume = awaits(SyncMirror.resume)
-    checkpoint = awaits(SyncMirror.checkpoint)
-    clean = awaits(SyncMirror.clean)
-    prune = awaits(SyncMirror.prune)
-    compact = awaits(SyncMirror.compact)
-    verify = awaits(SyncMirror.verify)
-    repair = awaits(SyncMirror.repair)
-    rebuild = awaits(SyncMirror.rebuild)
-    recover = awaits(SyncMirror.recover)
-    resolve = awaits(SyncMirror.resolve)
-    policy = awaits(SyncMirror.policy)
-    set_policy = awaits(SyncMirror.set_policy)
-    fence = awaits(SyncMirror.fence)
-    unfence = awaits(SyncMirror.unfence)
+    status = async_method(SyncMirror.status)
+    publish = async_method(SyncMirror.publish)
+    run = async_method(SyncMirror.run)
+    pause = async_method(SyncMirror.pause)
+    resume = async_method(SyncMirror.resume)
+    checkpoint = async_method(SyncMirror.checkpoint)
+    clean = async_method(SyncMirror.clean)
+    prune = async_method(SyncMirror.prune)
+    compact = async_method(SyncMirror.compact)
+    verify = async_method(SyncMirror.verify)
+    repair = async_method(SyncMirror.repair)
+    rebuild = async_method(SyncMirror.rebuild)
+    recover = async_method(SyncMirror.recover)
+    resolve = async_method(SyncMirror.resolve)
+    policy = async_method(SyncMirror.policy)
+    set_policy = async_method(SyncMirror.set_policy)
+    fence = async_method(SyncMirror.fence)
+    unfence = async_method(SyncMirror.unfence)
 
     async def thread(self, *, interval: float = 1.0) -> ReconcilerThread:
         """A reconciler for a long-lived process, as a context manager: it has a thread of its own."""
         return await self._run(lambda mirror: mirror.thread(interval=interval))
 
 
-class Transaction(Wrapped[SyncTransaction]):
+class Transaction(AsyncProxy[SyncTransaction]):
     """Any number of tables, changed together or not at all: ``async with catalog.transaction() as tx``.
 
     A clean exit commits, an exception rolls back, and so does a cancelled task. One that is cancelled during
@@ -90,34 +89,33 @@ class Transaction(Wrapped[SyncTransaction]):
         """What the transaction became, by table name, once it is committed."""
         return self._now().commits
 
-    table = awaits(SyncTransaction.table, DeltaTable)
-    tables = awaits(SyncTransaction.tables)
-    query = awaits(SyncTransaction.query)
-    write = awaits(SyncTransaction.write)  # type: ignore[arg-type]  # **options
-    create_table = awaits(SyncTransaction.create_table, DeltaTable)  # type: ignore[arg-type]  # **options
-    rename_table = awaits(SyncTransaction.rename_table)
-    drop_table = awaits(SyncTransaction.drop_table)
-    execute = awaits(SyncTransaction.execute)
-    spark = gives(SyncTransaction.spark, SparkTransaction)
-    commit = awaits(SyncTransaction.commit)
-    rollback = awaits(SyncTransaction.rollback)
+    table = async_method(SyncTransaction.table, DeltaTable)
+    tables = async_method(SyncTransaction.tables)
+    query = async_method(SyncTransaction.query)
+    write = async_method(SyncTransaction.write)  # type: ignore[arg-type]  # **options
+    create_table = async_method(SyncTransaction.create_table, DeltaTable)  # type: ignore[arg-type]  # **options
+    rename_table = async_method(SyncTransaction.rename_table)
+    drop_table = async_method(SyncTransaction.drop_table)
+    execute = async_method(SyncTransaction.execute)
+    commit = async_method(SyncTransaction.commit)
+    rollback = async_method(SyncTransaction.rollback)
 
     async def __aenter__(self) -> Self:
         try:
             await self._run(lambda tx: tx.__enter__())
         except asyncio.CancelledError:
-            # it may have begun all the same, and nobody else would end it
-            self._runner.submit(lambda: self._sync().rollback())
+            # it may have begun all the same, and nothing else would end it
+            self._child_queue().submit(lambda: self._sync().rollback())
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await run_to_the_end(self._runner, lambda: self._sync().__exit__(kind, error, trace))
+        await run_to_the_end(self._queue, lambda: self._sync().__exit__(kind, error, trace))
 
 
-class Catalog(Wrapped[SyncCatalog]):
+class Catalog(AsyncProxy[SyncCatalog]):
     """A catalog whose methods await; parameters and results are those of ``deltalakedb.Catalog``.
 
     Its calls run side by side. It is opened by its first call, or by awaiting or entering it.
@@ -139,7 +137,7 @@ class Catalog(Wrapped[SyncCatalog]):
         config: Config | Mapping[str, Any] | None = None,
         create: bool = False,
     ) -> None:
-        super().__init__(lambda: SyncCatalog(uri, config=config, create=create), Threads())
+        super().__init__(lambda: SyncCatalog(uri, config=config, create=create), None)
         self._uri = parse_uri(uri).to_uri()
 
     @property
@@ -149,35 +147,35 @@ class Catalog(Wrapped[SyncCatalog]):
 
     # ---- finding ---------------------------------------------------------------------------------------
 
-    tables = awaits(SyncCatalog.tables)
-    table = awaits(SyncCatalog.table, DeltaTable)
-    table_uri = awaits(SyncCatalog.table_uri)
-    describe = awaits(SyncCatalog.describe)
-    find = awaits(SyncCatalog.find)
-    files = streams(SyncCatalog.files, Stream[File])
-    commits = awaits(SyncCatalog.commits)
-    log = awaits(SyncCatalog.log, TxnLog)
+    tables = async_method(SyncCatalog.tables)
+    table = async_method(SyncCatalog.table, DeltaTable)
+    table_uri = async_method(SyncCatalog.table_uri)
+    describe = async_method(SyncCatalog.describe)
+    find = async_method(SyncCatalog.find)
+    files = async_iterator(SyncCatalog.files, Stream[File])
+    commits = async_method(SyncCatalog.commits)
+    log = async_method(SyncCatalog.log, TxnLog)
 
     # ---- changing --------------------------------------------------------------------------------------
 
-    create_table = awaits(SyncCatalog.create_table, DeltaTable)
-    write = awaits(SyncCatalog.write)  # type: ignore[arg-type]  # **options
-    register = awaits(SyncCatalog.register, DeltaTable)
-    rename_table = awaits(SyncCatalog.rename_table)
-    drop_table = awaits(SyncCatalog.drop_table)
-    set_comment = awaits(SyncCatalog.set_comment)
-    set_tags = awaits(SyncCatalog.set_tags)
-    gc = awaits(SyncCatalog.gc)
+    create_table = async_method(SyncCatalog.create_table, DeltaTable)
+    write = async_method(SyncCatalog.write)  # type: ignore[arg-type]  # **options
+    register = async_method(SyncCatalog.register, DeltaTable)
+    rename_table = async_method(SyncCatalog.rename_table)
+    drop_table = async_method(SyncCatalog.drop_table)
+    set_comment = async_method(SyncCatalog.set_comment)
+    set_tags = async_method(SyncCatalog.set_tags)
+    gc = async_method(SyncCatalog.gc)
 
     @property
     def mirror(self) -> Mirror:
-        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, mending."""
-        return Mirror._by(lambda: self._sync().mirror, self._runner)
+        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, repair."""
+        return Mirror._by(lambda: self._sync().mirror, self._queue)
 
     # ---- transactions ----------------------------------------------------------------------------------
 
-    transaction = gives(SyncCatalog.transaction, Transaction)
-    snapshot = gives(SyncCatalog.snapshot, Transaction)
+    transaction = async_factory(SyncCatalog.transaction, Transaction)
+    snapshot = async_factory(SyncCatalog.snapshot, Transaction)
 
     async def run(
         self,
@@ -187,10 +185,10 @@ class Catalog(Wrapped[SyncCatalog]):
         isolation: Isolation | None = None,
         txn_uuid: str | None = None,
     ) -> T:
-        """Run an asynchronous function in a transaction, again where somebody else was first.
+        """Run an asynchronous function in a transaction, and repeat it after a conflict.
 
         Args:
-            work: Called with a fresh transaction each time; what it does outside of it happens each time too.
+            work: Called with a fresh transaction each time; what it does outside of it is repeated, too.
             retries: How often it is repeated before the conflict is raised.
             isolation: As in ``transaction``.
             txn_uuid: As in ``transaction``.
@@ -205,22 +203,22 @@ class Catalog(Wrapped[SyncCatalog]):
 
     # ---- namespaces and settings -----------------------------------------------------------------------
 
-    namespaces = awaits(SyncCatalog.namespaces)
-    create_namespace = awaits(SyncCatalog.create_namespace)
-    drop_namespace = awaits(SyncCatalog.drop_namespace)
-    set_root = awaits(SyncCatalog.set_root)
-    query = awaits(SyncCatalog.query)
+    namespaces = async_method(SyncCatalog.namespaces)
+    create_namespace = async_method(SyncCatalog.create_namespace)
+    drop_namespace = async_method(SyncCatalog.drop_namespace)
+    set_root = async_method(SyncCatalog.set_root)
+    query = async_method(SyncCatalog.query)
 
     async def root(self) -> str | None:
-        """Where new tables without a location lie; a method here, since it asks the database."""
+        """The folder or URL of new tables without a location; a method here, since it asks the database."""
         return await self._run(lambda catalog: catalog.root)
 
     # ---- end -------------------------------------------------------------------------------------------
 
-    close = awaits(SyncCatalog.close)
+    close = async_method(SyncCatalog.close)
 
     async def __aenter__(self) -> Self:
         return await self._open()
 
     async def __aexit__(self, *_: object) -> None:
-        await run_to_the_end(self._runner, lambda: self._sync().close())
+        await run_to_the_end(self._queue, lambda: self._sync().close())

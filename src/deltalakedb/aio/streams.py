@@ -9,38 +9,35 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from arro3.core import RecordBatch, Schema, Table
 
-from deltalakedb.aio.threads import Lane, run
+from deltalakedb.aio.threads import SerialQueue, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     import pyarrow as pa
 
-    from deltalakedb.aio.threads import Runner
 
 T = TypeVar("T")
 
-#: small items that are fetched at a time
-_AT_ONCE = 1000
-
 
 class Stream(Generic[T]):
-    """Items in the order they come, no more of them in memory than are read ahead.
+    """Items in their order, a bounded number of them in memory.
 
     ``async for item in stream``; ``await stream`` opens it before that, so that errors come early. It is read
     once.
 
     Args:
         make: Makes the iterator, in a thread.
-        runner: Runs that; the items themselves are fetched on a lane of the stream.
+        queue: Runs that; the items themselves are fetched in a queue of the stream.
     """
 
-    _at_once = _AT_ONCE
+    #: items that are fetched at a time
+    _at_once = 1000
 
-    def __init__(self, make: Callable[[], Any], runner: Runner) -> None:
+    def __init__(self, make: Callable[[], Any], queue: SerialQueue | None) -> None:
         self._make = make
-        self._runner = runner
-        self._lane = Lane()
+        self._queue = queue
+        self._fetching = SerialQueue()
         self._items: Iterator[T] | None = None
         self._ahead: deque[T] = deque()
         self._over = False
@@ -48,7 +45,7 @@ class Stream(Generic[T]):
     def _iterate(self, made: Any) -> Iterator[T]:
         return iter(made)
 
-    # the three below run in threads; what they leave behind stays, though the task that waited was cancelled
+    # the three below run in threads; their results stay even if the task that waited was cancelled
 
     def _make_items(self) -> None:
         if self._items is None and not self._over:
@@ -60,14 +57,14 @@ class Stream(Generic[T]):
             self._ahead.extend(fetched)
             self._over = not fetched
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         items, self._items, self._over = self._items, None, True
         if isinstance(items, GeneratorType):
             items.close()
 
     async def _open(self) -> Self:
         if self._items is None and not self._over:
-            await run(self._runner, self._make_items)
+            await run(self._queue, self._make_items)
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -79,15 +76,15 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         await self._open()
         if not self._ahead and not self._over:
-            await run(self._lane, self._fetch)
+            await run(self._fetching, self._fetch)
         if self._ahead:
             return self._ahead.popleft()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Read no more; what was opened is let go."""
+        """Read no more, and close what is open."""
         self._ahead.clear()
-        await run(self._lane, self._let_go)
+        await run(self._fetching, self._close)
 
     async def __aenter__(self) -> Self:
         return await self._open()
@@ -120,13 +117,13 @@ class Batches(Stream[RecordBatch]):
         return Schema.from_arrow(self._reader.schema)
 
     async def read_all(self) -> Table:
-        """What is left, as one table."""
+        """The remaining rows as one table."""
         await self._open()
 
         def read() -> Table:
             left = [*self._ahead, *(self._items or ())]
             self._ahead.clear()
-            self._let_go()
+            self._close()
             return Table.from_batches(left, schema=Schema.from_arrow(self._reader.schema))
 
-        return await run(self._lane, read)
+        return await run(self._fetching, read)

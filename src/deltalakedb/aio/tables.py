@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import deltalake.table as stock
 
+from deltalakedb.aio.proxies import AsyncProxy, async_function, async_iterator, async_method
 from deltalakedb.aio.streams import Batches
-from deltalakedb.aio.threads import Lane
-from deltalakedb.aio.wrapping import Wrapped, awaits, awaits_function, streams
+from deltalakedb.aio.threads import SerialQueue
 from deltalakedb.table.delta_table import DeltaTable as SyncTable
 
 if TYPE_CHECKING:
@@ -17,51 +17,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deltalakedb.aio.wrapping import Gives
+    from deltalakedb.aio.proxies import Method
 
 P = ParamSpec("P")
 
 
-class TableOptimizer(Wrapped[stock.TableOptimizer]):
+class TableOptimizer(AsyncProxy[stock.TableOptimizer]):
     """``await table.optimize.compact()``."""
 
-    compact = awaits(stock.TableOptimizer.compact)
-    z_order = awaits(stock.TableOptimizer.z_order)
+    compact = async_method(stock.TableOptimizer.compact)
+    z_order = async_method(stock.TableOptimizer.z_order)
 
 
-class TableAlterer(Wrapped[stock.TableAlterer]):
+class TableAlterer(AsyncProxy[stock.TableAlterer]):
     """``await table.alter.add_columns(…)``."""
 
-    add_columns = awaits(stock.TableAlterer.add_columns)
-    add_constraint = awaits(stock.TableAlterer.add_constraint)
-    add_feature = awaits(stock.TableAlterer.add_feature)
-    drop_column_not_null = awaits(stock.TableAlterer.drop_column_not_null)
-    drop_constraint = awaits(stock.TableAlterer.drop_constraint)
-    set_column_metadata = awaits(stock.TableAlterer.set_column_metadata)
-    set_table_description = awaits(stock.TableAlterer.set_table_description)
-    set_table_name = awaits(stock.TableAlterer.set_table_name)
-    set_table_properties = awaits(stock.TableAlterer.set_table_properties)
+    add_columns = async_method(stock.TableAlterer.add_columns)
+    add_constraint = async_method(stock.TableAlterer.add_constraint)
+    add_feature = async_method(stock.TableAlterer.add_feature)
+    drop_column_not_null = async_method(stock.TableAlterer.drop_column_not_null)
+    drop_constraint = async_method(stock.TableAlterer.drop_constraint)
+    set_column_metadata = async_method(stock.TableAlterer.set_column_metadata)
+    set_table_description = async_method(stock.TableAlterer.set_table_description)
+    set_table_name = async_method(stock.TableAlterer.set_table_name)
+    set_table_properties = async_method(stock.TableAlterer.set_table_properties)
 
 
-def _clause(method: Callable[Concatenate[Any, P], Any]) -> Gives[P, TableMerger]:
-    """A clause of a merge: written down now, run with the others."""
-    name = method.__name__
+def _clause(method: Callable[Concatenate[Any, P], Any]) -> Method[P, TableMerger]:
+    """A clause of a merge: recorded now, run with the others."""
 
     @functools.wraps(method)
     def add(self: TableMerger, *args: Any, **options: Any) -> TableMerger:
-        self._clauses.append((name, args, options))
+        self._clauses.append((method.__name__, args, options))
         return self
 
     return add  # type: ignore[return-value]  # a function is such a descriptor
 
 
 class TableMerger:
-    """A merge in the making: clauses are chained as ever, and ``await merge.execute()`` runs them."""
+    """A merge: its clauses are chained as usual, and ``await merge.execute()`` runs them."""
 
     def __init__(self, table: DeltaTable, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._table = table
-        self._begin = (args, options)
-        self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [("merge", args, options)]
 
     when_matched_update = _clause(stock.TableMerger.when_matched_update)
     when_matched_update_all = _clause(stock.TableMerger.when_matched_update_all)
@@ -72,19 +70,19 @@ class TableMerger:
     when_not_matched_by_source_delete = _clause(stock.TableMerger.when_not_matched_by_source_delete)
 
     async def execute(self) -> dict[str, Any]:
-        """Run the merge; its metrics."""
+        """Run the merge and return its metrics."""
 
         def work(table: SyncTable) -> dict[str, Any]:
-            args, options = self._begin
-            merger = table.merge(*args, **options)
-            for name, given, more in self._clauses:
-                merger = getattr(merger, name)(*given, **more)
-            return merger.execute()
+            merger: Any = table
+            for name, args, options in self._clauses:
+                merger = getattr(merger, name)(*args, **options)
+            metrics: dict[str, Any] = merger.execute()
+            return metrics
 
         return await self._table._run(work)
 
 
-def _merging(method: Callable[Concatenate[Any, P], Any]) -> Gives[P, TableMerger]:
+def _merging(method: Callable[Concatenate[Any, P], Any]) -> Method[P, TableMerger]:
     @functools.wraps(method)
     def merge(self: DeltaTable, *args: Any, **options: Any) -> TableMerger:
         return TableMerger(self, args, options)
@@ -92,7 +90,7 @@ def _merging(method: Callable[Concatenate[Any, P], Any]) -> Gives[P, TableMerger
     return merge  # type: ignore[return-value]  # a function is such a descriptor
 
 
-class DeltaTable(Wrapped[SyncTable]):
+class DeltaTable(AsyncProxy[SyncTable]):
     """A Delta table whose methods await; parameters and results are those of ``deltalakedb.DeltaTable``.
 
     Calls on one table run one after the other, in the order they were made. Open it a second time to read
@@ -125,19 +123,19 @@ class DeltaTable(Wrapped[SyncTable]):
             lambda: SyncTable(
                 table_uri, version, storage_options, without_files, log_buffer_size, skip_stats
             ),
-            Lane(),
+            SerialQueue(),
         )
 
     create = staticmethod(
-        awaits_function(SyncTable.create, lambda made: DeltaTable._of(made, Lane())),
+        async_function(SyncTable.create, lambda made: DeltaTable._of(made, SerialQueue())),
     )
-    is_deltatable = staticmethod(awaits_function(SyncTable.is_deltatable))
+    is_deltatable = staticmethod(async_function(SyncTable.is_deltatable))
 
     # ---- facts -----------------------------------------------------------------------------------------
 
     @property
     def table_uri(self) -> str:
-        """The table's root: where its files lie."""
+        """The table's root."""
         return self._now().table_uri
 
     @property
@@ -158,48 +156,48 @@ class DeltaTable(Wrapped[SyncTable]):
     @property
     def optimize(self) -> TableOptimizer:
         """Compaction and Z-ordering."""
-        return TableOptimizer._by(lambda: self._sync().optimize, self._runner)
+        return TableOptimizer._by(lambda: self._sync().optimize, self._queue)
 
     @property
     def alter(self) -> TableAlterer:
         """Changes of columns, constraints, properties and features."""
-        return TableAlterer._by(lambda: self._sync().alter, self._runner)
+        return TableAlterer._by(lambda: self._sync().alter, self._queue)
 
-    version = awaits(SyncTable.version)
-    schema = awaits(SyncTable.schema)
-    metadata = awaits(SyncTable.metadata)
-    protocol = awaits(SyncTable.protocol)
-    history = awaits(SyncTable.history)
-    transaction_version = awaits(SyncTable.transaction_version)
-    load_as_version = awaits(SyncTable.load_as_version)
-    update_incremental = awaits(SyncTable.update_incremental)
+    version = async_method(SyncTable.version)
+    schema = async_method(SyncTable.schema)
+    metadata = async_method(SyncTable.metadata)
+    protocol = async_method(SyncTable.protocol)
+    history = async_method(SyncTable.history)
+    transaction_version = async_method(SyncTable.transaction_version)
+    load_as_version = async_method(SyncTable.load_as_version)
+    update_incremental = async_method(SyncTable.update_incremental)
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    count = awaits(SyncTable.count)
-    file_uris = awaits(SyncTable.file_uris)
-    partitions = awaits(SyncTable.partitions)
-    get_add_actions = awaits(SyncTable.get_add_actions)
-    to_pandas = awaits(SyncTable.to_pandas)
-    to_pyarrow_dataset = awaits(SyncTable.to_pyarrow_dataset)
-    to_pyarrow_table = awaits(SyncTable.to_pyarrow_table)
-    scan = streams(SyncTable.scan, Batches)
-    load_cdf = streams(SyncTable.load_cdf, Batches)
-    deletion_vectors = streams(SyncTable.deletion_vectors, Batches)
+    count = async_method(SyncTable.count)
+    file_uris = async_method(SyncTable.file_uris)
+    partitions = async_method(SyncTable.partitions)
+    get_add_actions = async_method(SyncTable.get_add_actions)
+    to_pandas = async_method(SyncTable.to_pandas)
+    to_pyarrow_dataset = async_method(SyncTable.to_pyarrow_dataset)
+    to_pyarrow_table = async_method(SyncTable.to_pyarrow_table)
+    scan = async_iterator(SyncTable.scan, Batches)
+    load_cdf = async_iterator(SyncTable.load_cdf, Batches)
+    deletion_vectors = async_iterator(SyncTable.deletion_vectors, Batches)
 
     # ---- changing --------------------------------------------------------------------------------------
 
-    delete = awaits(SyncTable.delete)
-    update = awaits(SyncTable.update)
+    delete = async_method(SyncTable.delete)
+    update = async_method(SyncTable.update)
     merge = _merging(SyncTable.merge)
-    restore = awaits(SyncTable.restore)
-    repair = awaits(SyncTable.repair)
-    vacuum = awaits(SyncTable.vacuum)
-    create_write_transaction = awaits(SyncTable.create_write_transaction)
-    create_checkpoint = awaits(SyncTable.create_checkpoint)
-    cleanup_metadata = awaits(SyncTable.cleanup_metadata)
-    compact_logs = awaits(SyncTable.compact_logs)
-    generate = awaits(SyncTable.generate)
+    restore = async_method(SyncTable.restore)
+    repair = async_method(SyncTable.repair)
+    vacuum = async_method(SyncTable.vacuum)
+    create_write_transaction = async_method(SyncTable.create_write_transaction)
+    create_checkpoint = async_method(SyncTable.create_checkpoint)
+    cleanup_metadata = async_method(SyncTable.cleanup_metadata)
+    compact_logs = async_method(SyncTable.compact_logs)
+    generate = async_method(SyncTable.generate)
 
 
 async def open_table(

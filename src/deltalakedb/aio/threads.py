@@ -1,4 +1,4 @@
-"""The threads that synchronous work runs in: a bounded pool, and lanes that keep the order of calls."""
+"""The threads that synchronous calls run in: a bounded pool, and queues that keep the order of calls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from deltalakedb.config import get_config
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,40 +21,16 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Runner(Protocol):
-    """Runs calls in threads."""
+class SerialQueue:
+    """Runs calls one after the other, in the order they were made, each in any thread of the pool.
 
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call, now or when its turn comes."""
-        ...
-
-    def child(self) -> Runner:
-        """The runner of an object that one of the calls gave."""
-        ...
-
-
-class Threads:
-    """Calls side by side, as many as the setting ``aio.threads`` allows."""
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call as soon as a thread is free."""
-        return _pool().submit(call)
-
-    def child(self) -> Runner:
-        """Objects that are not meant for several threads at once get a lane of their own."""
-        return Lane()
-
-
-class Lane:
-    """Calls one after the other, in the order they were made, each in any thread of the pool.
-
-    A call whose caller has gone away still ends before the next begins: no object is used by two threads.
+    A call whose task was cancelled still ends before the next begins: no object is used by two threads.
     """
 
     def __init__(self) -> None:
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -63,7 +39,7 @@ class Lane:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run a call when all before it have ended."""
         if self._pid != os.getpid():
-            self._forget()  # what waits here waits for threads of the parent process
+            self._clear()  # the calls of the queue wait for threads of the parent process
         future: Future[T] = Future()
         with self._lock:
             self._waiting.append((future, call))
@@ -78,7 +54,7 @@ class Lane:
         if future.set_running_or_notify_cancel():
             try:
                 result = call()
-            except BaseException as error:  # the caller shall have it, whatever it is
+            except BaseException as error:  # whatever it is, the caller gets it
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -86,33 +62,33 @@ class Lane:
             self._busy = bool(self._waiting)
             if not self._busy:
                 return
-        _pool().submit(self._next)  # to the end of the pool's queue: lanes take turns
-
-    def child(self) -> Runner:
-        """What belongs to the object shares its lane."""
-        return self
+        _pool().submit(self._next)  # to the end of the pool's queue: queues take turns
 
 
-async def run(runner: Runner, call: Callable[[], T]) -> T:
-    """Run a call in a thread and wait for it without blocking the event loop.
-
-    A task that is cancelled meanwhile stops waiting at once. The call itself is never cut in the middle: one
-    that has not begun never does, one that has goes on to its end.
-    """
+def _submit(queue: SerialQueue | None, call: Callable[[], T]) -> Future[T]:
     context = copy_context()
-    future = runner.submit(lambda: context.run(call))
+    return (_pool() if queue is None else queue).submit(lambda: context.run(call))
+
+
+async def run(queue: SerialQueue | None, call: Callable[[], T]) -> T:
+    """Run a call in a thread, in its turn if there is a queue, and wait without blocking the event loop.
+
+    A task that is cancelled stops waiting at once. The call itself is not interrupted: it runs to its end,
+    unless it has not begun, in which case it never does.
+    """
+    future = _submit(queue, call)
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
-        future.add_done_callback(_tell)
+        future.add_done_callback(_log_lost_error)
         raise
 
 
-async def run_to_the_end(runner: Runner, call: Callable[[], T]) -> T:
-    """The same, but a task that is cancelled waits for the end as well."""
-    context = copy_context()
+async def run_to_the_end(queue: SerialQueue | None, call: Callable[[], T]) -> T:
+    """The same, but a task that is cancelled waits for the end of the call, too."""
     # a future and not a task: a loop that shuts down cancels every task
-    done = asyncio.wrap_future(runner.submit(lambda: context.run(call)))
+    future = _submit(queue, call)
+    done = asyncio.wrap_future(future)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
         try:
@@ -123,18 +99,14 @@ async def run_to_the_end(runner: Runner, call: Callable[[], T]) -> T:
             break
     if cancelled is None:
         return done.result()
-    if (lost := done.exception()) is not None:
-        _warn(lost)
+    done.exception()  # retrieved, so that asyncio does not report it
+    _log_lost_error(future)
     raise cancelled
 
 
-def _tell(future: Future[Any]) -> None:
+def _log_lost_error(future: Future[Any]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        _warn(error)
-
-
-def _warn(error: BaseException) -> None:
-    logger.warning("a call failed after its task was cancelled: %s", error)
+        logger.warning("a call failed after its task was cancelled: %s", error)
 
 
 _executor: ThreadPoolExecutor | None = None
@@ -150,7 +122,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    # threads do not survive a fork, and the lock may be held by one of them
+    # threads do not survive a fork, and one of them may have held the lock
     global _executor, _lock
     _executor, _lock = None, threading.Lock()
 

@@ -119,7 +119,7 @@ def checkpoint(
     with tending(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
-            mine = still_held(database, session, lease)
+            mine = still_held(session, lease)
         # a holder that was paused past its lease leaves the hint to its successor
         if mine:
             write_last_checkpoint(store, written.hint())

@@ -223,7 +223,7 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
     if table.settings.get(POLICY, FREEZE) == ADOPT:
         return bool(adopt(database, table.name, storage_options).versions)
     reason = f"_delta_log has version {newest}, which the catalog did not make"
-    outbox.freeze(database, table, reason, version=table.head.version)
+    registry.freeze(database, table, reason, version=table.head.version)
     raise TableFrozenError(
         f"the table is frozen: {reason}",
         table=table.name,

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from deltalakedb.address_checks import BAD_CHARACTER
+from deltalakedb.address import BAD_CHARACTER, validate_table_name
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.metastore import registry
 from deltalakedb.table.places import ROOT_SETTING, is_local, normal_location
-from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.config import get_config
 from deltalakedb.metastore.database import Database
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.service.server import CommitServer
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.redaction import Secret
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 
 def commit_server(

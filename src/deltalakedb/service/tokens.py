@@ -12,7 +12,7 @@ from deltalakedb.exceptions import ConfigError
 from deltalakedb.redaction import Secret
 
 if TYPE_CHECKING:
-    from deltalakedb.config import Config
+    from deltalakedb.settings import Config
 
 #: a shorter one could be guessed
 _SHORTEST: Final = 16

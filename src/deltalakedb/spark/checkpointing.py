@@ -18,7 +18,7 @@ from deltalakedb.delta_log.checkpoint_writer import (
     put_parquet,
     put_v2,
 )
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
@@ -69,10 +69,7 @@ def checkpoint(
         10000000
     """
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     if rows_per_part < 1:
         raise InvalidArgumentError(f"rows_per_part must be 1 or more, not {rows_per_part}")
     if address.engine == "duckdb" or (address.engine == "sqlite" and not runs_here(spark)):
@@ -82,10 +79,10 @@ def checkpoint(
             suggestion=f"write the checkpoint here: deltasql checkpoint {address.table}",
         )
     database = Database.open(address)
-    location = registry.find(database, address.table).location
+    location = registry.find(database, name).location
     options = get_config().storage_options_for(location, storage_options)
     writer = _Writer(spark, address, rows_per_part, progress)
-    return checkpointer.checkpoint(database, address.table, storage_options=options, write=writer)
+    return checkpointer.checkpoint(database, name, storage_options=options, write=writer)
 
 
 class _Writer:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
 from deltalakedb.delta_log.commit_file import iter_pieces
-from deltalakedb.metastore.file_rows import path_hash
+from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.digest import FileDigest

@@ -268,7 +268,7 @@ class RemoteStore:
                 else:
                     return True
         raise StorageUnavailableError(
-            f"cannot create {path} in {self.location}: a conflict was reported, but the object does not exist",
+            f"cannot create {path} in {self.location}: a conflict, but the object does not exist",
             suggestion="another writer may be creating it right now: try again",
         )
 

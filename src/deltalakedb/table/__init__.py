@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb._stock import names_of
+from deltalakedb._stock import stock_getattr
 
 if TYPE_CHECKING:
     from deltalake.table import *  # noqa: F403
 
     from deltalakedb.table.delta_table import DeltaTable as DeltaTable
 else:
-    __getattr__ = names_of(__name__, "deltalake.table", {"DeltaTable": "deltalakedb.table.delta_table"})
+    __getattr__ = stock_getattr(__name__, "deltalake.table", {"DeltaTable": "deltalakedb.table.delta_table"})

@@ -76,11 +76,7 @@ class SqlDeltaTable(Outliving, SqlReads):
     ) -> None:
         warn_ignored(without_files, log_buffer_size, skip_stats)
         address = parse_uri(table_uri).absolute()
-        if address.table is None:
-            raise InvalidArgumentError(
-                f"{address.to_uri()} is a catalog's address, not a table's",
-                suggestion="add ?table=NAME, or open it as Catalog(…)",
-            )
+        address.require_table()
         self._address = address
         self._storage_options = storage_options
         self._database = Database.open(address)

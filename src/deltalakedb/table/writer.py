@@ -12,7 +12,6 @@ import pyarrow as pa
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
-    AddressError,
     ArgumentTypeError,
     ConflictError,
     InvalidArgumentError,
@@ -300,13 +299,10 @@ def create_or_replace(
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> SqlDeltaTable | None:
     """The table at an address, or None where there is none."""
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     try:
         options = None if storage_options is None else dict(storage_options)
-        table = address.catalog.with_table(address.table)
+        table = address.catalog.with_table(name)
         return SqlDeltaTable(table, storage_options=options)._pass_by()
     except TableMissingError as error:  # or the whole catalog
         if error.context.get("dropped"):

@@ -12,7 +12,7 @@ from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableFrozenError, VerificationError
+from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError, VerificationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
@@ -126,12 +126,9 @@ def export_table(
         if value not in allowed:
             raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     database = Database.open(address)
-    table = registry.find(database, address.table)
+    table = registry.find(database, name)
     if path is None:
         options = get_config().storage_options_for(table.location, storage_options)
         report = _in_place(database, table, uri, verify, options, dry_run=dry_run)

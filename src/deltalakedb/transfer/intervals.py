@@ -12,9 +12,7 @@ from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.metastore import commits as commit_rows
-from deltalakedb.metastore import digests
-from deltalakedb.metastore.file_rows import SIDE_COLUMNS, path_hash
-from deltalakedb.metastore.files import add_from_row
+from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
 from deltalakedb.protocol.actions import (
     Add,
     DomainMetadata,

@@ -12,7 +12,6 @@ from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
-    AddressError,
     CatalogNotFoundError,
     InvalidArgumentError,
     LogCorruptError,
@@ -209,10 +208,7 @@ def _before(database: Database, name: str, location: str) -> str | None:
 def target_of(path: str, uri: str) -> tuple[Address, str]:
     """The address that an import goes to, and the location it comes from, both checked."""
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    address.require_table()
     location = normal_location(path)
     if address.location and normal_location(address.location) != location:
         raise InvalidArgumentError(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.config import get_config
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import AddressError, InvalidArgumentError, LogError, VersionMissingError
-from deltalakedb.metastore import digests, files, registry
+from deltalakedb.exceptions import InvalidArgumentError, LogError, VersionMissingError
+from deltalakedb.metastore import files, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import meaning, meaning_of
 from deltalakedb.protocol.codec import decode_json
@@ -89,12 +90,9 @@ def verify_table(
     check_level(level)
     wish = EngineWish(engine, spark, master, remote)
     address = parse_uri(uri)
-    if address.table is None:
-        raise AddressError(
-            f"{address.to_uri()} is a catalog's address, not a table's", suggestion="add ?table=NAME"
-        )
+    name = address.require_table()
     database = Database.open(address)
-    table = registry.find(database, address.table)
+    table = registry.find(database, name)
     options = get_config().storage_options_for(table.location, storage_options)
     extra = []
     # that a followed log is ahead is no difference but a delay

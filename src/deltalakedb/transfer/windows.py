@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.delta_log.checkpoint import Piece, column_actions, corrupt_errors
-from deltalakedb.metastore import slot_rows
-from deltalakedb.metastore.file_columns import write_columns
-from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
-from deltalakedb.metastore.ratify import Counts
+from deltalakedb.metastore import files
+from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_columns
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
@@ -43,7 +41,7 @@ class Encoders:
     @classmethod
     def of(cls, session: Session, table_id: int, paths: TablePaths) -> Encoders:
         """Those of a table as it is now."""
-        return cls(slot_rows.encoder(session, table_id), slot_rows.vectors(session, table_id), paths)
+        return cls(files.slot_encoder(session, table_id), files.slot_vectors(session, table_id), paths)
 
 
 @dataclass(frozen=True, slots=True)

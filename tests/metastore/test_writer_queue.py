@@ -1,0 +1,66 @@
+"""The queue of SQLite's writers: first come, first served, across threads and processes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltalakedb.metastore.engines.writer_queue import WriterQueue
+from support.processes import Child, event, until
+
+WAITERS = 6
+
+
+def waiting(path: Path) -> int:
+    """How many wait for a lock on a file, by the kernel's own list."""
+    inode = f":{path.stat().st_ino} "
+    return sum("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def take_turn(path: str, order: str, number: int) -> None:
+    """Wait for the turn, and write down that it came."""
+    with WriterQueue(Path(path)).take(60) as mine:
+        assert mine
+        with Path(order).open("a") as file:
+            file.write(f"{number}\n")
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who waits for a file lock")
+def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
+    path, order = tmp_path / "turn", tmp_path / "order"
+    everybody: list[Any] = []
+    with WriterQueue(path).take(1) as mine:
+        assert mine
+        for number in range(WAITERS):
+            if number % 2:
+                everybody.append(Child(take_turn, str(path), str(order), number, folder=tmp_path))
+            else:
+                thread = threading.Thread(target=take_turn, args=(str(path), str(order), number))
+                thread.start()
+                everybody.append(thread)
+            until(lambda number=number: waiting(path) == number + 1)  # type: ignore[misc]
+        with WriterQueue(path).take(0.01) as late:
+            assert not late, "somebody who gives up is not served"
+    for one in everybody:
+        one.result() if isinstance(one, Child) else one.join(60)
+    assert order.read_text().split() == [str(n) for n in range(WAITERS)]
+
+
+def hold(path: str, held: Any) -> None:
+    with WriterQueue(Path(path)).take(1):
+        held.set()
+        threading.Event().wait(60)
+
+
+def test_the_turn_of_a_dead_process_is_free(tmp_path: Path) -> None:
+    held = event()
+    holder = Child(hold, str(tmp_path / "turn"), held, folder=tmp_path)
+    assert held.wait(60)
+    with WriterQueue(tmp_path / "turn").take(0.01) as mine:
+        assert not mine
+    holder.kill()
+    with WriterQueue(tmp_path / "turn").take(60) as mine:
+        assert mine
