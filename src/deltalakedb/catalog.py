@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import is_deltasql, parse_uri, validate_table_name
 from deltalakedb.catalog_mirror import Mirror
+from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.reader import open_file_log
+from deltalakedb.delta_log.writer import FileTxnLogWriter
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     InvalidArgumentError,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.values import File, Table
     from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import Commit, TxnLogReader
+    from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
     from deltalakedb.settings import Config
 
 
@@ -410,22 +412,46 @@ class Catalog:
         return f"Catalog({self.uri!r})"
 
 
+@overload
 def open_log(
-    path_or_uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
-) -> TxnLogReader:
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["r"] = "r",
+) -> TxnLogReader: ...
+@overload
+def open_log(
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["w"],
+) -> TxnLogWriter: ...
+def open_log(
+    path_or_uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    mode: Literal["r", "w"] = "r",
+) -> TxnLogReader | TxnLogWriter:
     """Open a table's transaction log at the low level: file-backed for a path, SQL-backed for an address.
 
     Args:
-        path_or_uri: A table's root, or its ``deltasql://`` address.
+        path_or_uri: A table's root, or its ``deltasql://`` address. The address of a table that version 0
+            creates needs ``&location=``.
         storage_options: Options for the object store.
+        mode: ``r`` reads versions, files and history; ``w`` appends commits, action by action as given.
 
     Example:
         >>> [a.path for a in open_log("/lake/orders").files(version=3)]
+        >>> open_log("/lake/orders", mode="w").commit(4, [add])
     """
     if not is_deltasql(path_or_uri):
-        return open_file_log(str(path_or_uri), storage_options)
+        if mode == "w":
+            return FileTxnLogWriter(path_or_uri, storage_options)
+        return open_file_log(path_or_uri, storage_options)
     address = parse_uri(path_or_uri)
     name = address.require_table()
     database = Database.open(address)
+    if mode == "w":
+        return SqlTxnLogWriter(database, name, address.location or registry.find(database, name).location)
     registry.find(database, name)
     return SqlTxnLogReader(database, name)

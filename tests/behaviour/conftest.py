@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import pytest
 from obstore.store import MemoryStore
 
-from deltalakedb.commit.txn_log import SqlTxnLogWriter
+from deltalakedb import open_log
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter
-from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.protocol.txn_log import TxnLogReader, TxnLogWriter
 from deltalakedb.storage.remote import RemoteStore
-from deltalakedb.uri import parse_uri
 from support.catalogs import ENGINES, fresh_catalog_uri
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ class FolderBackend:
 
     def create(self) -> tuple[ReaderFactory, TxnLogWriter]:
         location = next(self._roots)
-        return lambda: FileTxnLogReader(location), FileTxnLogWriter(location)
+        return lambda: open_log(location), open_log(location, mode="w")
 
 
 class ObjectStoreBackend:
@@ -58,16 +55,14 @@ class SqlBackend:
     """Logs as rows of a catalog."""
 
     def __init__(self, catalog_uri: str, root: Path) -> None:
-        self._database = Database.open(parse_uri(catalog_uri))
+        self._uri = catalog_uri
         self._root = root
         self._numbers = itertools.count()
 
     def create(self) -> tuple[ReaderFactory, TxnLogWriter]:
         name = f"table_{next(self._numbers)}"
-        return (
-            lambda: SqlTxnLogReader(self._database, name),
-            SqlTxnLogWriter(self._database, name, str(self._root / name)),
-        )
+        uri = f"{self._uri}{'&' if '?' in self._uri else '?'}table={name}"
+        return lambda: open_log(uri), open_log(f"{uri}&location={self._root / name}", mode="w")
 
 
 @pytest.fixture(params=["folder", "object_store", *ENGINES])

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, checkpoint, names, open_file_log
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.struct_stats import stats_json
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Txn, UnknownAction, action_to_dict
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.stats_columns import stats_json
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
 from support.checkpoints import checkpoint_version

@@ -1,4 +1,4 @@
-"""Version checksums: written once after a commit, read back, compared with what a log says."""
+"""Version checksums: written once after a commit, the same as delta-spark's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.delta_log import FileTxnLogReader
-from deltalakedb.delta_log.crc import VersionChecksum, read_checksum, write_checksum
+from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
 from deltalakedb.delta_log.names import checksum_path, commit_path
-from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.replay import Replay
@@ -48,38 +47,18 @@ def test_a_checksum_tells_what_the_protocol_asks_for(tmp_path: Path) -> None:
         "metadata": metadata().to_dict(),
         "protocol": protocol().to_dict(),
     }
-    assert read_checksum(store, 1) == checksum
-    assert read_checksum(store, 2) is None
+    silent = VersionChecksum(table_size_bytes=1, num_files=1, metadata=metadata(), protocol=protocol())
+    assert set(silent.to_dict()) == {
+        *("tableSizeBytes", "numFiles", "numMetadata", "numProtocol", "metadata", "protocol")
+    }
 
 
 def test_a_checksum_is_never_overwritten(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    first = VersionChecksum.of(replayed())
-    assert write_checksum(store, 1, first)
+    assert write_checksum(store, 1, VersionChecksum.of(replayed()))
+    first = store.get(checksum_path(1))
     assert not write_checksum(store, 1, VersionChecksum.of(replayed().commit([add("z")])))
-    assert read_checksum(store, 1) == first
-
-
-def test_differences_are_named_and_silence_is_none() -> None:
-    mine = VersionChecksum.of(replayed())
-    other = VersionChecksum.of(replayed().commit([add("z"), Txn(app_id="y", version=1), metadata(name="n")]))
-    assert mine.differences(mine) == ()
-    assert mine.differences(other) == ("tableSizeBytes", "numFiles", "metadata", "setTransactions")
-    data = other.to_dict()
-    del data["setTransactions"]
-    assert "setTransactions" not in mine.differences(VersionChecksum.from_dict(data))
-
-
-@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"numFiles":1}'])
-def test_a_damaged_checksum_is_a_typed_error(tmp_path: Path, damage: bytes) -> None:
-    store = open_store(tmp_path)
-    store.put(checksum_path(1), damage)
-    with pytest.raises(LogCorruptError, match=r"1\.crc"):
-        read_checksum(store, 1)
-    good = VersionChecksum.of(replayed()).to_dict() | {"numProtocol": 2}
-    store.put(checksum_path(1), json.dumps(good).encode())
-    with pytest.raises(LogCorruptError, match="numProtocol"):
-        read_checksum(store, 1)
+    assert store.get(checksum_path(1)) == first
 
 
 @pytest.mark.golden
@@ -91,9 +70,14 @@ def test_the_checksums_of_delta_spark_agree_with_our_replay(golden: Path) -> Non
         state = Replay()
         for version in sorted(FileTxnLogReader(folder).commit_versions()):
             state.commit(decode_commit(store.get(commit_path(version))))
-            theirs = read_checksum(store, version)
-            if theirs is not None:
-                assert VersionChecksum.of(state).differences(theirs) == ()
+            if store.exists(checksum_path(version)):
+                theirs, ours = (
+                    json.loads(store.get(checksum_path(version))),
+                    VersionChecksum.of(state).to_dict(),
+                )
+                both = ours.keys() & theirs.keys()
+                assert {"tableSizeBytes", "numFiles", "metadata", "protocol"} <= both
+                assert {name: ours[name] for name in both} == {name: theirs[name] for name in both}
                 checked += 1
     assert checked > 2
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.delta_log import names
-from deltalakedb.delta_log.listing import LogListing, last_checkpoint, list_log
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
+from deltalakedb.delta_log.listing import LogListing, list_log
 from deltalakedb.exceptions import LogGapError
 from deltalakedb.storage import open_store
 

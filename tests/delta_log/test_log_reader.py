@@ -260,7 +260,7 @@ def test_stock_deltalake_reads_what_was_written_and_dates_it_the_same(tmp_path: 
 
 def test_a_commit_keeps_its_time_and_never_precedes_the_one_before(tmp_path: Path) -> None:
     writer = written(tmp_path, 2)
-    assert writer.commit_bytes(2, encode_commit([add("x")]), timestamp_ms=500) == Committed(2, 2001)
+    assert writer.commit(2, [info("WRITE", timestamp=500), add("x")]) == Committed(2, 2001)
     assert open_file_log(tmp_path).timestamp_of(2) == 2001
     outcome = writer.commit(3, [add("y")])
     assert isinstance(outcome, Committed)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.exceptions import StorageError, StorageMissingError
-from deltalakedb.storage.flushes import Flushes
+from deltalakedb.storage.durable import Flushes, NewObject, put_all_new
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.together import NewObject, put_all_new
 
 if TYPE_CHECKING:
     from pathlib import Path

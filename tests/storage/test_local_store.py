@@ -25,10 +25,9 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage import Store, open_store
-from deltalakedb.storage import local as local_module
+from deltalakedb.storage import Store, durable, open_store
+from deltalakedb.storage.durable import rename_noreplace
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.temporaries import _rename_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,9 +124,9 @@ def test_put_new_works_without_hard_links(
     def refused(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(local_module.os, "link", refused)
+    monkeypatch.setattr(durable.os, "link", refused)
     assert store.put_new("x", b"1")
-    assert not _rename_new(tmp_path / "root" / "x", tmp_path / "root" / "x")
+    assert not rename_noreplace(f"{tmp_path}/root/x", f"{tmp_path}/root/x")
     assert not store.put_new("x", b"2")
     assert store.get("x") == b"1"
     assert names(tmp_path / "root") == ["x"]
@@ -166,7 +165,7 @@ def test_a_file_and_its_folders_are_synced(tmp_path: Path, monkeypatch: pytest.M
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
-    monkeypatch.setattr(local_module.os, "fsync", record)
+    monkeypatch.setattr(durable.os, "fsync", record)
     LocalStore(tmp_path).put_new("a/b/x", b"1")
     temporary = [s for s in synced if s.endswith(".tmp")]
     assert len(temporary) == 1
@@ -300,7 +299,7 @@ def test_what_the_system_says_becomes_a_typed_error_with_advice(
     def refused(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(local_module.os, "fsync", refused)
+    monkeypatch.setattr(durable.os, "fsync", refused)
     with pytest.raises(StorageError) as caught:
         store.put_new("x", b"1")
     assert caught.value.transient is transient
@@ -323,7 +322,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
             except StorageUnavailableError as e:
                 print(json.dumps(e.to_dict()))
     """
-    source = str(Path(local_module.__file__).parents[2])
+    source = str(Path(durable.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": source},

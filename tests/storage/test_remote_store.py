@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.storage import Store, open_store
 from deltalakedb.storage import remote as remote_module
-from deltalakedb.storage.options import sort_options
+from deltalakedb.storage.options import split_options
 from deltalakedb.storage.remote import RemoteStore
 from support.s3 import SECRET
 from support.stores import KINDS, Bucket
@@ -216,7 +216,7 @@ def test_every_kind_of_url_opens(location: str) -> None:
 
 
 def test_options_are_sorted_by_who_must_know_them() -> None:
-    sorted_options = sort_options(
+    sorted_options = split_options(
         {
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_S3_ADDRESSING_STYLE": "virtual",
@@ -240,14 +240,14 @@ def test_options_are_sorted_by_who_must_know_them() -> None:
 
 def test_the_private_key_of_a_service_account_is_a_secret_of_its_own() -> None:
     account = json.dumps({"client_email": "a@b.c", "private_key": SECRET})
-    assert set(sort_options({"GOOGLE_SERVICE_ACCOUNT_KEY": account}).secrets) == {account, SECRET}
-    assert sort_options({"GOOGLE_SERVICE_ACCOUNT_KEY": "{broken"}).secrets == ("{broken",)
+    assert set(split_options({"GOOGLE_SERVICE_ACCOUNT_KEY": account}).secrets) == {account, SECRET}
+    assert split_options({"GOOGLE_SERVICE_ACCOUNT_KEY": "{broken"}).secrets == ("{broken",)
 
 
 @pytest.mark.parametrize("option", ["allow_http", "max_retries", "retry_timeout"])
 def test_a_wrong_option_value_is_named(option: str) -> None:
     with pytest.raises(ConfigError, match=option):
-        sort_options({option: "sometimes"})
+        split_options({option: "sometimes"})
 
 
 def test_stores_share_their_connections_until_options_or_environment_change(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
-from deltalakedb.delta_log.listing import last_checkpoint
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (

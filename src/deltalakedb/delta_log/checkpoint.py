@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltalakedb.delta_log.names import SIDECAR_FOLDER
-from deltalakedb.delta_log.struct_stats import stats_json
 from deltalakedb.exceptions import (
     LogCorruptError,
     OutsidePathError,
@@ -27,6 +26,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.actions import Action, Sidecar, UnknownAction, action_from_dict, kind_of
 from deltalakedb.protocol.codec import decode_line
 from deltalakedb.protocol.paths import decode_path
+from deltalakedb.protocol.stats_columns import stats_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,10 +10,9 @@ import pyarrow as pa
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.schema import Leaf, StructField, parse_schema
 from deltalakedb.protocol.stats import stats_leaves
+from deltalakedb.protocol.stats_columns import type_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from deltalakedb.protocol.actions import Metadata, Protocol
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
@@ -99,8 +98,8 @@ class CheckpointSchema:
     @property
     def stats_parsed(self) -> pa.StructType:
         """The type of ``add.stats_parsed``."""
-        bounds = tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
-        counts = tree({leaf.physical_path: _LONG for leaf in self.counted})
+        bounds = type_tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
+        counts = type_tree({leaf.physical_path: _LONG for leaf in self.counted})
         groups = [("minValues", bounds), ("maxValues", bounds), ("nullCount", counts)]
         fields = [("numRecords", _LONG), *((n, t) for n, t in groups if t.num_fields)]
         return pa.struct(fields + ([("tightBounds", pa.bool_())] if self.tight_bounds else []))
@@ -182,11 +181,3 @@ def wants(metadata: Metadata, name: str, *, default: bool) -> bool:
     """A property that is true or false."""
     text = (metadata.configuration.get(name) or "").strip().lower()
     return default if text not in ("true", "false") else text == "true"
-
-
-def tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
-    """Types by path as the struct that the paths describe."""
-    names: dict[str, dict[tuple[str, ...], pa.DataType]] = {}
-    for path, kind in leaves.items():
-        names.setdefault(path[0], {})[path[1:]] = kind
-    return pa.struct([(n, sub[()] if () in sub else tree(sub)) for n, sub in names.items()])

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from deltalakedb.delta_log.checkpoint import is_complete
 from deltalakedb.delta_log.checkpoint_schema import DELETION_VECTOR, REMOVE, STRING_MAP, checkpoint_schema
-from deltalakedb.delta_log.checkpoint_stats import parsed_partitions, parsed_stats
 from deltalakedb.delta_log.last_checkpoint import LastCheckpoint
 from deltalakedb.delta_log.listing import Checkpoint
 from deltalakedb.delta_log.names import SIDECAR_FOLDER, checkpoint_path, v2_checkpoint_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, StorageUnavailableError
 from deltalakedb.failpoints import failpoint
+from deltalakedb.protocol import partition
 from deltalakedb.protocol.actions import (
     Action,
     CheckpointMetadata,
@@ -33,6 +33,8 @@ from deltalakedb.protocol.actions import (
     action_to_dict,
 )
 from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.stats_columns import nested, stats_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -370,10 +372,45 @@ def _adds(batch: pa.RecordBatch, schema: CheckpointSchema) -> pa.StructArray:
         "stats": stats,
     }
     if schema.partitions:
-        columns["partitionValues_parsed"] = parsed_partitions(partitions, schema)
+        columns["partitionValues_parsed"] = _parsed_partitions(partitions, schema)
     if schema.as_struct:
-        columns["stats_parsed"] = parsed_stats(stats, schema)
+        columns["stats_parsed"] = _parsed_stats(stats, schema)
     return pa.StructArray.from_arrays([columns[f.name] for f in schema.add], fields=list(schema.add))
+
+
+def _parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray:
+    """``stats_parsed`` of files; bounds are wide enough to hold values that writers have rounded."""
+    counted, bounded = (
+        [leaf._replace(path=leaf.physical_path) for leaf in leaves]
+        for leaves in (schema.counted, schema.bounded)
+    )
+    stats = stats_columns(texts, counted, bounded=bounded, widen=True)
+    columns = {"numRecords": stats.num_records, "tightBounds": stats.tight_bounds}
+    if bounded:
+        columns |= {
+            "minValues": nested(stats.lows, stats.no_lows),
+            "maxValues": nested(stats.highs, stats.no_highs),
+        }
+    if counted:
+        columns["nullCount"] = nested(stats.nulls, stats.no_nulls)
+    kind = schema.stats_parsed
+    return pa.StructArray.from_arrays([columns[f.name] for f in kind], fields=list(kind), mask=stats.absent)
+
+
+def _parsed_partitions(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray:
+    """``partitionValues_parsed`` of files.
+
+    Raises:
+        ProtocolError: A value does not fit its column's type.
+    """
+    encoded = texts.dictionary_encode()
+    values = [decode_json(text) for text in encoded.dictionary.to_pylist()]
+    columns, kind = [], schema.partitions_parsed
+    for field, target in zip(schema.partitions, kind, strict=True):
+        name = field.type if isinstance(field.type, PrimitiveType) else PrimitiveType("string")
+        column = [partition.parse(row.get(field.physical_name), name) for row in values]
+        columns.append(pa.array(column, target.type))
+    return pa.StructArray.from_arrays(columns, fields=list(kind)).take(encoded.indices)
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.checkpoint import is_complete, named_sidecars
-from deltalakedb.delta_log.listing import Checkpoint, last_checkpoint, listing_of, newest_at
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
+from deltalakedb.delta_log.listing import Checkpoint, listing_of, newest_at
 from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER, parse_name
 from deltalakedb.exceptions import ConfigError, LogCorruptError
 from deltalakedb.failpoints import failpoint

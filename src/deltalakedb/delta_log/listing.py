@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, parse_name
-from deltalakedb.exceptions import LogCorruptError, LogGapError, StorageMissingError
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
+from deltalakedb.exceptions import LogGapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -205,13 +204,3 @@ def newest_at(versions: Sequence[int], timestamp_ms: int, time_of: Callable[[int
     """The newest of ascending versions whose time is not after a moment; asks for few times only."""
     at = bisect_right(versions, timestamp_ms, key=time_of)
     return versions[at - 1] if at else None
-
-
-def last_checkpoint(store: Store) -> int | None:
-    """The version that ``_last_checkpoint`` names: a hint that may be stale, wrong, garbage or missing."""
-    try:
-        hint = decode_json(store.get(LAST_CHECKPOINT))
-    except (StorageMissingError, LogCorruptError):
-        return None
-    version = hint.get("version") if isinstance(hint, dict) else None
-    return version if type(version) is int and version >= 0 else None

@@ -1,10 +1,9 @@
-"""The file-backed transaction log's pen: a commit is a file that was not there before."""
+"""The file-backed writer of a transaction log: a commit is a file that was not there before."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.commit_file import read_commit_info
@@ -55,9 +54,10 @@ class FileTxnLogWriter:
         return self._store.location
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
-        """Make ``actions`` the commit ``version``; a Conflict value where that version is taken.
+        """Make ``actions`` the commit ``version``; a Conflict value if that version is taken.
 
-        The commit's time is the one that its commitInfo gives (in-commit or the writer's), else now.
+        The commit's time is that of its commitInfo (in-commit or the writer's), else now. Local files carry
+        it, made later than their predecessor's.
 
         Raises:
             LogGapError: The version before is not there.
@@ -65,31 +65,22 @@ class FileTxnLogWriter:
         """
         _check(version, actions, self.location)
         info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-        own = None if info is None else info.in_commit_timestamp or info.timestamp
-        outcome = self.commit_bytes(version, encode_commit(actions), timestamp_ms=own)
-        if isinstance(outcome, Committed) and info is not None and info.in_commit_timestamp:
-            return replace(outcome, timestamp=info.in_commit_timestamp)
-        return outcome
-
-    def commit_bytes(
-        self, version: int, data: bytes, *, timestamp_ms: int | None = None
-    ) -> Committed | Conflict:
-        """The same with bytes that are fixed already, so that a commit can be copied as it is.
-
-        Args:
-            version: The newest version plus one.
-            data: The file's content.
-            timestamp_ms: When it was committed; local files carry it, made later than their predecessor's.
-        """
-        timestamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        timestamp = None if info is None else info.in_commit_timestamp or info.timestamp
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
         before = self._before(version)
         if before is not None:
             timestamp = max(timestamp, before + 1)
+        path, data = commit_path(version), encode_commit(actions)
+        taken = self._taken_without_file(version, before)
+        if not taken and self._store.put_new(path, data, mtime_ms=timestamp):
+            own = None if info is None else info.in_commit_timestamp
+            return Committed(version, own or self._store.head(path).modified_ms)
+        return self._winner(version, data)
+
+    def _winner(self, version: int, data: bytes) -> Committed | Conflict:
+        """The outcome of a commit whose version is taken: by itself in an earlier attempt, or by another."""
         path = commit_path(version)
-        if not self._taken_without_file(version, before) and self._store.put_new(
-            path, data, mtime_ms=timestamp
-        ):
-            return Committed(version, self._store.head(path).modified_ms)
         try:
             winner = self._store.get(path)
         except StorageMissingError:
@@ -97,7 +88,6 @@ class FileTxnLogWriter:
                 "version_taken", version, detail="its commit file was cleaned up, a checkpoint has it"
             )
         if winner == data:
-            # a lost answer or a retry: the commit that is there is this one
             return Committed(version, self._store.head(path).modified_ms, replayed=True)
         info = None
         with contextlib.suppress(LogCorruptError):  # a torn winner has won all the same
@@ -110,7 +100,7 @@ class FileTxnLogWriter:
         )
 
     def _before(self, version: int) -> int | None:
-        """The time of the commit before, or None where there is none to be seen."""
+        """The time of the commit before, or None if its file is not there."""
         if version < 0:
             raise InvalidArgumentError(
                 f"a version counts from 0, and {version} is below", table=self.location
@@ -142,7 +132,7 @@ class FileTxnLogWriter:
 
 
 def _check(version: int, actions: Sequence[Action], table: str) -> None:
-    """What makes a commit unreadable whoever reads it; the finer rules belong to the one who makes it."""
+    """Refuse what no reader could read; finer rules are the caller's."""
     if not actions:
         raise ProtocolError("a commit without actions is none", table=table, version=version)
     for kind, name in ((Metadata, "metaData"), (ProtocolAction, "protocol")):

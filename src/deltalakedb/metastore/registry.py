@@ -20,7 +20,7 @@ from deltalakedb.metastore.outbox import lag
 from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.storage.links import RealPlaces, real_location
+from deltalakedb.storage.store import RealPlaces, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
-from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.exceptions import (
@@ -206,7 +205,7 @@ def broken_checkpoints(
     Yields:
         What is wrong, and the checkpoint; None if it is about `_last_checkpoint`.
     """
-    hint = read_last_checkpoint(store)
+    hint = last_checkpoint(store)
     ours, listing = SqlTxnLogReader(database, table.name), list_log(store)
     newest = max(listing.checkpoints, default=-1)
     for version in sorted(listing.checkpoints):
@@ -221,11 +220,11 @@ def broken_checkpoints(
             if detail is not None:
                 yield Difference("checkpoint", version, detail), checkpoint
     # read again: another process may have written a checkpoint meanwhile
-    if hint is None and store.exists(LAST_CHECKPOINT) and read_last_checkpoint(store) is None:
+    if hint is None and store.exists(LAST_CHECKPOINT) and last_checkpoint(store) is None:
         yield Difference("checkpoint", max(newest, 0), "_last_checkpoint cannot be read"), None
-    elif hint is not None and hint.version > newest and hint == read_last_checkpoint(store):
+    elif hint is not None and hint > newest and hint == last_checkpoint(store):
         detail = "_last_checkpoint names a checkpoint that is not there"
-        yield Difference("checkpoint", hint.version, detail), None
+        yield Difference("checkpoint", hint, detail), None
 
 
 def _torn(store: Store, checkpoint: Checkpoint) -> str | None:

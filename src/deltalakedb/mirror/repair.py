@@ -20,8 +20,7 @@ from deltalakedb.mirror.rebase import repair_lease
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.storage.links import real_location
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import open_store, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

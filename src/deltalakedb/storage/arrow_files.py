@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationError
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import RangeFile, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,9 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
         """A file to read at any place."""
         store, name = self._place(path)
         size = self._sizes.get(path)
-        return pa.PythonFile(_Ranges(store, name, store.head(name).size if size is None else size), mode="r")
+        return pa.PythonFile(
+            RangeFile(store, name, store.head(name).size if size is None else size), mode="r"
+        )
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         """A file to read from its beginning."""
@@ -94,42 +96,6 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
 
 def _info(path: str, meta: ObjectMeta) -> pafs.FileInfo:
     return pafs.FileInfo(path, pafs.FileType.File, size=meta.size, mtime_ns=meta.modified_ms * 1_000_000)
-
-
-class _Ranges:
-    """A file whose reads are ranged requests: pyarrow gathers what it wants into few of them."""
-
-    def __init__(self, store: Store, path: str, size: int) -> None:
-        self._store, self._path, self._size, self._at = store, path, size, 0
-        self.closed = False
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = max(0, (0, self._at, self._size)[whence] + offset)
-        return self._at
-
-    def read(self, count: int = -1) -> bytes:
-        left = self._size - self._at
-        length = left if count is None or count < 0 else min(count, left)
-        if length <= 0:
-            return b""
-        data = self._store.get_range(self._path, self._at, length)
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def arrow_files(store: Store, options: Mapping[str, str] | None, sizes: Mapping[str, int]) -> pafs.FileSystem:

@@ -1,63 +1,31 @@
-"""Local disk: files appear whole or not at all, and stay after a power cut."""
+"""Local disk: files appear complete or not at all, and stay after a power cut."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
-import stat
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from deltalakedb.exceptions import (
-    StorageAccessError,
-    StorageError,
-    StorageMissingError,
-    StorageUnavailableError,
+from deltalakedb.exceptions import StorageError, StorageMissingError
+from deltalakedb.storage.durable import (
+    COPY_BYTES,
+    NewObject,
+    Temporary,
+    Translated,
+    exists,
+    is_temporary,
+    link_new,
+    make_folder,
+    put_all_new,
+    remove_hadoop_checksum,
 )
-from deltalakedb.failpoints import failpoint
 from deltalakedb.storage.store import ObjectMeta, checked_path
-from deltalakedb.storage.temporaries import forget_checksum, is_temporary, link_new, remove, temporary_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_COPY_BYTES = 1 << 20
-
-_ADVICE = {
-    errno.EACCES: "check the rights of the file and its folders for this user",
-    errno.EPERM: "check the rights and attributes of the file and its folders",
-    errno.EROFS: "the file system is mounted read-only: mount it writable or choose another location",
-    errno.ENOTDIR: "a part of the path is a file where a folder is expected: choose another location",
-    errno.EISDIR: "there is a folder where a file is expected: move it away",
-    errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ELOOP: "the path goes round in symbolic links: correct them",
-    errno.ENOSPC: "free some space on the disk, then try again",
-    errno.EDQUOT: "the disk quota is used up: free some space or raise it, then try again",
-    errno.EFBIG: "a limit on file sizes is reached (see `ulimit -f`): raise it, then try again",
-    errno.EMFILE: "too many open files: raise the limit (`ulimit -n`), then try again",
-    errno.ENFILE: "too many open files on this machine: try again later",
-    errno.EIO: "the disk reports an input/output error: check the hardware and the system log",
-    errno.ESTALE: "the network file system lost the file: remount it, then try again",
-    errno.ETIMEDOUT: "the network file system does not answer: try again later",
-}
-_TRANSIENT = {*_FULL, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
-
-
-def storage_error(error: OSError, doing: str, path: Path | str) -> StorageError:
-    """The typed error for what the operating system said."""
-    code = error.errno or 0
-    reason = os.strerror(code) if code else str(error)
-    text = f"cannot {doing} {path}: {reason}"
-    if isinstance(error, FileNotFoundError):
-        return StorageMissingError(text, suggestion="check the path: nothing is there")
-    if isinstance(error, PermissionError):
-        return StorageAccessError(text, suggestion=_ADVICE.get(code, _ADVICE[errno.EACCES]))
-    kind = StorageUnavailableError if code in _TRANSIENT else StorageError
-    return kind(text, suggestion=_ADVICE.get(code, "check the disk and the path, then try again"))
+    from pathlib import Path
 
 
 class LocalStore:
@@ -155,37 +123,21 @@ class LocalStore:
             path: Where.
             data: Its content.
             mtime_ms: Its time.
-            when: Asked when the content is on disk; False leaves it without its name.
+            when: Called when the content is on disk; False leaves it without its name.
         """
-        at = self.name_of(path)
-        folder = at.rpartition("/")[0]
-        with Translated("create", at):
-            try:
-                found = os.lstat(at)
-            except FileNotFoundError:
-                pass
-            else:
-                if stat.S_ISDIR(found.st_mode):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), at)
-                return False
-            temporary = temporary_name(folder)
-            try:
-                self._write(temporary, data, mtime_ms)
-                failpoint("publish.before_link")
-                if not when() or not link_new(temporary, at):
-                    return False
-                self._sync_folder(folder)
-            finally:
-                remove(temporary)
-        return True
+        put = NewObject(self, path, data, mtime_ms)
+        put_all_new([put], linking=lambda _: when())
+        if put.error is not None:
+            raise put.error
+        return put.done
 
     def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
         """Create or replace a file, whole or not at all."""
-        at = self._at(path)
-        with Translated("write", at), self._temporary(at, data, mtime_ms) as temporary:
-            forget_checksum(at)
-            temporary.replace(at)
-            self._sync_folder(at.parent)
+        at = self.name_of(path)
+        with Translated("write", at), Temporary(at, durable=self.durable) as file:
+            file.write(data, mtime_ms)
+            file.flush()
+            file.replace()
 
     def link(self, path: str, source: str) -> bool:
         """Give a whole file of the same disk a second name here; False where there is a file already.
@@ -197,32 +149,28 @@ class LocalStore:
             try:
                 return link_new(source, at, links_only=True)
             except FileNotFoundError:
-                self._make_folder(Path(at).parent)
+                make_folder(at.rpartition("/")[0], durable=self.durable)
                 return link_new(source, at, links_only=True)
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
         """Copy a local file into the folder; False where one is there already and must stay."""
-        at = self._at(path)
+        at = self.name_of(path)
         with Translated("open", source):
             content = source.open("rb")
         with content, Translated("create" if new else "write", at):
-            if new and os.path.lexists(at):
+            if new and exists(at):
                 return False
-            with self._temporary(at, content, None) as temporary:
-                if not new:
-                    forget_checksum(at)
-                    temporary.replace(at)
-                elif not link_new(temporary, at):
-                    return False
-                self._sync_folder(at.parent)
-        return True
+            with Temporary(at, durable=self.durable) as file:
+                file.write(content)
+                file.flush()
+                return file.link() if new else file.replace()
 
     def fetch(self, path: str, target: Path) -> int:
         """Copy a file to another local path; its size."""
         at = self._at(path)
         with Translated("read", at), at.open("rb") as source, Translated("write", target):
             with target.open("wb") as copy:
-                shutil.copyfileobj(source, copy, _COPY_BYTES)
+                shutil.copyfileobj(source, copy, COPY_BYTES)
             return target.stat().st_size
 
     def delete(self, path: str) -> None:
@@ -231,7 +179,7 @@ class LocalStore:
         with Translated("delete", at):
             self._refuse_outside(at)
             at.unlink(missing_ok=True)
-            forget_checksum(at)
+            remove_hadoop_checksum(str(at))
 
     def now_ms(self) -> int:
         """The time that the file system gives to a file without a name."""
@@ -279,89 +227,3 @@ class LocalStore:
                         with contextlib.suppress(FileNotFoundError):
                             found = entry.stat()
                             yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
-
-    @contextlib.contextmanager
-    def _temporary(self, target: Path, data: bytes | BinaryIO, mtime_ms: int | None) -> Iterator[Path]:
-        """A hidden file beside the target with all of ``data`` on disk; gone afterwards whatever happens."""
-        path = Path(temporary_name(str(target.parent)))
-        try:
-            self._write(str(path), data, mtime_ms)
-            yield path
-        finally:
-            remove(str(path))
-
-    def _write(self, path: str, data: bytes | BinaryIO, mtime_ms: int | None) -> None:
-        """A new file with all of ``data`` on disk."""
-        file = self.create(path)
-        try:
-            self.fill(file, data, mtime_ms)
-            if self.durable:
-                os.fsync(file)
-        finally:
-            os.close(file)
-
-    def fill(self, file: int, data: bytes | BinaryIO, mtime_ms: int | None) -> None:
-        """Write all of ``data`` to an open file, and give it its time."""
-        for chunk in _chunks(data):
-            view = memoryview(chunk)
-            while view:
-                view = view[os.write(file, view) :]
-        if mtime_ms is not None:
-            os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
-
-    def create(self, path: str) -> int:
-        """A new file, opened for writing, in a folder that is made where it is missing."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            self._make_folder(Path(path).parent)
-            return os.open(path, flags, 0o666)
-
-    def _make_folder(self, folder: Path) -> None:
-        missing = []
-        while not folder.is_dir():
-            missing.append(folder)
-            folder = folder.parent
-        for made in reversed(missing):
-            try:
-                made.mkdir(exist_ok=True)
-            except FileExistsError as e:
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(made)) from e
-            self._sync_folder(made.parent)
-
-    def _sync_folder(self, folder: Path | str) -> None:
-        if not self.durable:
-            return
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _chunks(data: bytes | BinaryIO) -> Iterable[bytes]:
-    return iter(lambda: data.read(_COPY_BYTES), b"") if hasattr(data, "read") else (data,)
-
-
-class Translated:
-    """What the operating system says, as a typed error; a class, since every commit passes here often.
-
-    Args:
-        doing: What is being done, for the message.
-        path: The file or folder.
-    """
-
-    __slots__ = ("_doing", "_path")
-
-    def __init__(self, doing: str, path: Path | str) -> None:
-        self._doing = doing
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # one of our own errors is an OSError too
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(error, self._doing, self._path) from error

@@ -6,10 +6,9 @@ import contextlib
 import io
 import os
 import re
-import threading
 import uuid
-from collections import OrderedDict
 from datetime import timedelta
+from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import urlsplit
@@ -26,9 +25,9 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage.local import storage_error
-from deltalakedb.storage.options import StoreOptions, sort_options
-from deltalakedb.storage.store import ObjectMeta, checked_path
+from deltalakedb.storage.durable import storage_error
+from deltalakedb.storage.options import split_options
+from deltalakedb.storage.store import ObjectMeta, RangeFile, checked_path
 from deltalakedb.storage.upload import Upload
 
 if TYPE_CHECKING:
@@ -47,31 +46,16 @@ _CHUNK = 8 << 20
 _UPLOADS = 4
 #: objects that one request deletes
 _DELETES = 1000
-_MOST_OPEN = 64
 _PROVIDERS = ("AWS_", "AZURE_", "GOOGLE_")
 _WRITING = ("create", "write")
 _STATUS = re.compile(r"status code: (\d{3})", re.ASCII)
 #: a store that does not answer is an error within half a minute, unless the options say otherwise
-_PATIENCE: dict[str, Any] = {
+_RETRY_DEFAULTS: dict[str, Any] = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=30),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
 }
 _ERRORS = (obx.BaseError, OSError, ValueError)
-
-
-#: stores of this process by location, options and environment; the least recently used go first
-_open: OrderedDict[tuple[object, ...], Any] = OrderedDict()
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _open.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class RemoteStore:
@@ -98,17 +82,10 @@ class RemoteStore:
             InvalidArgumentError: No store is known for the URL's scheme.
             ConfigError: A storage option is unknown or wrong.
         """
-        sorted_options = sort_options(options)
-        secrets = (*sorted_options.secrets, *_url_secrets(location))
+        secrets = (*split_options(options).secrets, *_url_secrets(location))
         # connections and credentials that were fetched are kept; a changed environment asks for new ones
         around = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
-        key = (location, tuple(sorted(options.items())), tuple(sorted(around)))
-        with _lock:
-            if (store := _open.get(key)) is None:
-                store = _open[key] = _build(location, sorted_options, secrets)
-            _open.move_to_end(key)
-            while len(_open) > _MOST_OPEN:
-                _open.popitem(last=False)
+        store = _client(location, tuple(sorted(options.items())), tuple(sorted(around)))
         return cls(store, location=location, options=options, secrets=secrets)
 
     def __repr__(self) -> str:
@@ -136,7 +113,7 @@ class RemoteStore:
 
     def open(self, path: str) -> BinaryIO:
         """A seekable reader that fetches a megabyte at a time."""
-        raw = _RemoteFile(self, path, self.head(path).size)
+        raw = RangeFile(self, path, self.head(path).size)
         return cast("BinaryIO", io.BufferedReader(raw, _READ_AHEAD))
 
     def exists(self, path: str) -> bool:
@@ -291,7 +268,7 @@ class RemoteStore:
                 else:
                     return True
         raise StorageUnavailableError(
-            f"cannot create {path} in {self.location}: the store reports a conflict, but nothing is there",
+            f"cannot create {path} in {self.location}: a conflict, but the object does not exist",
             suggestion="another writer may be creating it right now: try again",
         )
 
@@ -308,43 +285,17 @@ class RemoteStore:
             raise _typed(e, said, writing=doing in _WRITING) from (e if clean else None)
 
 
-class _RemoteFile(io.RawIOBase):
-    """A remote object as a seekable file of ranged reads."""
-
-    def __init__(self, store: RemoteStore, path: str, size: int) -> None:
-        self._store, self._path, self._size, self._at = store, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        length = min(len(buffer), self._size - self._at)
-        if length <= 0:
-            return 0
-        data = self._store.get_range(self._path, self._at, length)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-def _build(location: str, options: StoreOptions, secrets: tuple[str, ...]) -> Any:
+@lru_cache(maxsize=64)
+def _client(location: str, given: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]) -> Any:
+    """obstore's client for a location, the same for the same options and environment."""
+    options = split_options(dict(given))
+    secrets = (*options.secrets, *_url_secrets(location))
     settings: dict[str, Any] = {}
     if options.config:
         settings["config"] = dict(options.config)
     if options.client:
         settings["client_options"] = dict(options.client)
-    settings["retry_config"] = {**_PATIENCE, **options.retry}
+    settings["retry_config"] = {**_RETRY_DEFAULTS, **options.retry}
     try:
         return from_url(location, **settings)
     except obx.UnknownConfigurationKeyError as e:
@@ -359,6 +310,10 @@ def _build(location: str, options: StoreOptions, secrets: tuple[str, ...]) -> An
             f"cannot open {_public(location)}: {text}",
             suggestion=f"give a local path or a URL that begins with {_SCHEMES}, and its storage options",
         ) from None
+
+
+#: connections do not survive a fork
+os.register_at_fork(after_in_child=_client.cache_clear)
 
 
 def _typed(error: BaseException, text: str, *, writing: bool = False) -> StorageError:

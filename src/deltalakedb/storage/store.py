@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from deltalakedb.exceptions import InvalidArgumentError
@@ -131,6 +132,54 @@ class Store(Protocol):
         ...
 
 
+class RangeFile(io.RawIOBase):
+    """A file of a store whose reads are ranged requests.
+
+    Args:
+        store: The store.
+        path: The file.
+        size: Its size.
+    """
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        """It is only read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Reads may begin anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """The position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position."""
+        self._at = max(0, (0, self._at, self._size)[whence] + offset)
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """So many bytes, or all that are left, by one request."""
+        left = self._size - self._at
+        length = left if size is None or size < 0 else min(size, left)
+        if length <= 0:
+            return b""
+        data = self._store.get_range(self._path, self._at, length)
+        self._at += len(data)
+        return data
+
+    readall = read
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def open_store(
     location: str | os.PathLike[str],
     storage_options: Mapping[str, str] | None = None,
@@ -203,3 +252,26 @@ def checked_path(path: str) -> str:
     if "\0" in path or not _NO_PARTS.isdisjoint(path.split("/")):
         raise InvalidArgumentError(f"{path!r} is not a path under a store's root")
     return path
+
+
+class RealPlaces:
+    """Resolves symbolic links in local locations; the folders above them are resolved once."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def of(self, location: str) -> str:
+        """The location without links; a URL of an object store, and a missing folder, as it is."""
+        above, name = os.path.split(location)
+        if not location.startswith(os.sep) or not name:
+            return location
+        if os.path.islink(location):  # noqa: PTH114 - asked for every table of a catalog
+            return os.path.realpath(location)
+        if (real := self._above.get(above)) is None:
+            real = self._above[above] = os.path.realpath(above)
+        return os.path.join(real, name)  # noqa: PTH118
+
+
+def real_location(location: str) -> str:
+    """One location without symbolic links."""
+    return RealPlaces().of(location)

@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.places import is_local
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.places import url_of
 from deltalakedb.table.roots import root_at

@@ -27,7 +27,7 @@ from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.registry import refuse_unpublished
 from deltalakedb.metastore.user_sql import checked_statement
 from deltalakedb.protocol.txn_log import Committed
-from deltalakedb.storage.flushes import Flushes
+from deltalakedb.storage.durable import Flushes
 from deltalakedb.table import memory
 from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle

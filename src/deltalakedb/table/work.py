@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root
 

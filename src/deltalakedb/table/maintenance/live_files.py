@@ -15,8 +15,7 @@ from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
-from deltalakedb.storage.links import RealPlaces
-from deltalakedb.storage.store import ObjectMeta, open_store
+from deltalakedb.storage.store import ObjectMeta, RealPlaces, open_store
 from deltalakedb.table.places import is_local
 from deltalakedb.table.sources import SqlSource
 

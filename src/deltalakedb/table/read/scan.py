@@ -20,7 +20,7 @@ from deltalakedb.protocol.paths import is_absolute
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats
-from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.durable import storage_error
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.scratch import Concerned, cautious, refusals
 from deltalakedb.table.unreadable import reading

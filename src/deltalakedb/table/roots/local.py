@@ -16,8 +16,7 @@ from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import StorageError
 from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.paths import TablePaths, encode_path, is_absolute, is_url
-from deltalakedb.storage.flushes import flush_folder
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.durable import Translated, flush_folder
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.in_flight import WORK_FOLDER, make_folder, remove_folder, work_name
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.storage.store import Store
 
 #: what lent files lie under inside a scratch folder; no partition folder or data file is called so

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.storage.remote import RemoteStore
     from deltalakedb.storage.store import Store
     from deltalakedb.storage.upload import Upload

@@ -26,7 +26,7 @@ from deltalakedb.protocol.codec import ExactFloat, encode_json
 from deltalakedb.protocol.partition import partition_path, serialize
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.properties import number_or
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.durable import Translated
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.write.plan import casts_for, eligible, parquet_options, plan_for
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import PrimitiveType
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.storage.flushes import Flushes
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.roots import NewFile, NewFiles, Root
     from deltalakedb.table.write.plan import Column, ParquetOptions, StatLeaf, WritePlan
 

@@ -21,8 +21,7 @@ from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.settings import get_config
-from deltalakedb.storage.links import real_location
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import local_path, open_store, real_location
 from deltalakedb.table.places import normal_location
 from deltalakedb.transfer.exporting.copying import Copied, LogToCopy, copy_files, count_files, top_level
 from deltalakedb.transfer.resources import location_lease

@@ -27,8 +27,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
-from deltalakedb.storage.links import RealPlaces
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import RealPlaces, local_path, open_store
 from deltalakedb.table.places import SAFE_IN_URLS, normal_location
 from deltalakedb.transfer.importing.api import import_with
 from deltalakedb.transfer.importing.engines import EngineOptions, active_session

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb import DeltaTable, write_deltalake
+from deltalakedb.protocol import stats_columns as module
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.table.read import add_actions as module
-from deltalakedb.table.read.add_actions import StatsColumns, stats_columns
+from deltalakedb.protocol.stats_columns import StatsColumns, stats_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
