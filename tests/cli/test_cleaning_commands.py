@@ -39,7 +39,7 @@ def test_a_vacuum_is_looked_at_asked_for_and_done(
     seen = deltasql_json(*now, "--dry-run")
     assert (seen["dry_run"], len(seen["files"]), seen["version"]) == (True, 1, 1)
     assert deltasql_json(*now, "--dry-run", "--keep-version", "0", "--full")["files"] == []
-    assert "say --yes" in deltasql(*now, code=2).stderr
+    assert "pass --yes" in deltasql(*now, code=2).stderr
     assert len(list(root.glob("*.parquet"))) == 2
     done = deltasql_json(*now, "--full", "--yes")
     assert done["files"] == seen["files"]
@@ -51,13 +51,13 @@ def test_a_vacuum_is_looked_at_asked_for_and_done(
 def test_garbage_is_looked_at_asked_for_and_deleted(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path
 ) -> None:
-    assert "Nothing was left behind" in deltasql("gc").stdout
+    assert "No leftover files" in deltasql("gc").stdout
     (root / "left.parquet").write_text("x" * 10)
-    assert "Nothing was left behind" in deltasql("gc", "t").stdout, "it is young"
+    assert "No leftover files" in deltasql("gc", "t").stdout, "it is young"
     shown = deltasql("gc", "--older-than", "0", "--dry-run").stdout
     assert "Would delete" in shown
     assert "10 B" in shown
-    assert "say --yes" in deltasql("gc", "--older-than", "0", code=2).stderr
+    assert "pass --yes" in deltasql("gc", "--older-than", "0", code=2).stderr
     (found,) = deltasql_json("gc", "t", "--older-than", "0", "--yes")["tables"]
     assert found["files"] == ["left.parquet"]
     assert found["deleted"]

@@ -12,7 +12,7 @@ import pytest
 
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
-from deltalakedb.cli.commands.mirror import command as mirror
+from deltalakedb.cli.commands.mirror import mirror
 from deltalakedb.config import Config
 from deltalakedb.metastore.database import close_all
 from support.lake import ids, ids_of
@@ -143,7 +143,7 @@ def test_status_looks_for_commits_of_others(
     append_outside(root, 77, 78)
     assert deltasql_json("mirror", "status")["tables"][0]["ahead"] is None
     assert deltasql_json("mirror", "status", "--look", code=3)["tables"][0]["ahead"] == 2
-    assert "2 commits of others" in deltasql("mirror", "status", "t", "--look", code=3).stdout
+    assert "2 commits of other writers" in deltasql("mirror", "status", "t", "--look", code=3).stdout
     deltasql("mirror", "recover", "t")
     assert deltasql_json("mirror", "status", "--look")["tables"][0]["ahead"] == 0
 
@@ -259,7 +259,7 @@ def test_resolve_asks_first_and_keeps_theirs(
 ) -> None:
     diverge(catalog_uri, root)
     assert "--keep-theirs" in deltasql("mirror", "resolve", "t", code=2).stderr
-    assert "nobody is there to ask" in deltasql("mirror", "resolve", "t", "--keep-theirs", code=2).stderr
+    assert "not a terminal" in deltasql("mirror", "resolve", "t", "--keep-theirs", code=2).stderr
     plan = deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--dry-run")
     assert (plan["dry_run"], plan["theirs"], plan["ours"], plan["lost"]) == (True, [2], {"2": 3}, {})
     (ours,) = plan["commits"]

@@ -7,9 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from support import azure, gcs, s3
 
@@ -67,6 +65,8 @@ class StoreServers:
     def _in_s3(self, name: str) -> str:
         if self._moto is None:
             self._moto = self._stack.enter_context(_moto())
+        import boto3  # half of the time that collecting takes, for few tests
+
         keys = {"aws_access_key_id": "testing-id", "aws_secret_access_key": s3.SECRET}
         client = boto3.client("s3", endpoint_url=self._moto, region_name="us-east-1", **keys)
         client.create_bucket(Bucket=name)
@@ -89,6 +89,8 @@ class StoreServers:
 
 @contextmanager
 def _moto() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.output import JsonOutput, Output, TextOutput
 from deltalakedb.exceptions import CatalogNotFoundError
 from deltalakedb.uri import Address, is_deltasql, parse_uri
 
 # a wrong word on the line is answered without settings, databases and Arrow, which cost time to import
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.config import Config
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Invocation:
-    """One run of the command, filled by the common options wherever they stand on the line."""
+    """One run of the command, filled by the common options, before or after the command."""
 
     json: bool = False
     quiet: bool = False
@@ -109,9 +112,17 @@ class Invocation:
         with self.open_catalog(address) as catalog:
             yield catalog, address.table or ""
 
+    def one_catalog(self, targets: Sequence[str]) -> tuple[Address, list[str]]:
+        """The catalog of some tables, and their names in it; the catalog that is meant if there are none."""
+        tables = [self.table_address(target) for target in targets]
+        address, *others = {t.catalog for t in tables} or {self.catalog_address()}
+        if others:
+            raise click.UsageError("the tables are in several catalogs: name the tables of one at a time")
+        return address, [t.table or "" for t in tables]
+
     @contextmanager
-    def open_maybe(self, target: str | None) -> Iterator[tuple[Catalog, str | None]]:
-        """The catalog of a table and its name, or the catalog that is meant where no table is named."""
+    def open_optional(self, target: str | None) -> Iterator[tuple[Catalog, str | None]]:
+        """The catalog of a table and its name, or the catalog that is meant if no table is named."""
         if target is not None:
             with self.open_table(target) as opened:
                 yield opened
@@ -121,10 +132,24 @@ class Invocation:
 
     # ---- people ----------------------------------------------------------------------------------------
 
-    def confirm(self, question: str) -> bool:
-        """Ask a person. Without one, only ``--yes`` is an answer."""
+    def confirm(self, question: str) -> None:
+        """Ask before a change, unless ``--yes`` is given; a no ends the command with exit code 1."""
         if self.yes:
-            return True
+            return
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody is there to ask: say --yes to go ahead")
-        return click.confirm(question, err=True)
+            raise click.UsageError("not a terminal: pass --yes to continue")
+        if not click.confirm(question, err=True):
+            self.output.note("Nothing was changed.")
+            raise click.exceptions.Exit(ExitCode.ERROR)
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, so that a command that runs on can finish its round."""
+    stop = threading.Event()
+    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Exit codes, and errors as what happened, where, and what to do."""
+"""Exit codes, and errors as documents with a message, a table and a suggestion."""
 
 from __future__ import annotations
 

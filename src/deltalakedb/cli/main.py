@@ -42,45 +42,23 @@ class Deltasql(click.Group):
         """One command, loaded now."""
         return load_command(cmd_name)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
+    def main(  # type: ignore[override]  # click's other parameters pass through
+        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
     ) -> Any:
         """Run one command; ends the process in standalone mode, returns the exit code otherwise."""
         words = list(sys.argv[1:] if args is None else args)
         # an error in the line itself must be answered in the form asked for, wherever the option stands
         given = _given(self, words)
         invocation = Invocation(json="json" in given, debug="debug" in given)
-        code = self._run(words, prog_name, complete_var, windows_expand_args, invocation, extra)
+        code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)
         if standalone_mode:
             sys.exit(code)
         return code
 
-    def _run(
-        self,
-        words: list[str],
-        prog_name: str | None,
-        complete_var: str | None,
-        expand: bool,
-        invocation: Invocation,
-        extra: dict[str, Any],
-    ) -> int:
+    def _run(self, words: list[str], invocation: Invocation, extra: dict[str, Any]) -> int:
         try:
             with _logging(invocation):
-                code = super().main(
-                    words,
-                    prog_name or "deltasql",
-                    complete_var,
-                    standalone_mode=False,
-                    windows_expand_args=expand,
-                    obj=invocation,
-                    **extra,
-                )
+                code = super().main(words, standalone_mode=False, obj=invocation, **extra)
                 sys.stdout.flush()
         except BrokenPipeError:
             # the reader of the pipe has seen enough; what is still buffered must not fail once more

@@ -30,7 +30,7 @@ _COMMON = (
         help="A configuration file, instead of the usual ones.",
     ),
     _option("--json", is_flag=True, help="Print one JSON document; errors too."),
-    _option("--quiet", "-q", is_flag=True, help="Print only what a script needs."),
+    _option("--quiet", "-q", is_flag=True, help="Print identifiers only."),
     _option("--debug", is_flag=True, help="Log everything, and show tracebacks."),
 )
 
@@ -42,12 +42,34 @@ def common(command: F) -> F:
     return command
 
 
+def command(
+    name: str, *options: Callable[[Any], Any], **attributes: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that gets the `Invocation` as its first argument.
+
+    Args:
+        name: Its name on the command line.
+        options: Groups of options to add, such as `changing`, besides those of every command.
+        attributes: More arguments of `click.command`.
+    """
+
+    def make(function: Any) -> click.Command:
+        own = function.__dict__.pop("__click_params__", [])
+        for group in (common, *options):
+            group(function)
+        function.__click_params__ += own
+        made: click.Command = click.command(name, **attributes)(click.pass_obj(function))  # type: ignore[no-untyped-call]
+        return made
+
+    return make
+
+
+previewing = click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+
+
 def changing(command: F) -> F:
     """Add the options of a command that changes something."""
-    command = click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")(
-        command
-    )
-    return _option("--yes", "-y", is_flag=True, help="Ask nothing.")(command)
+    return _option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(previewing(command))
 
 
 LEVEL = click.Choice(["counts", "digest", "full", "data"])
@@ -66,7 +88,7 @@ def engines(command: F) -> F:
         type=click.Choice(["auto", "local", "spark"]),
         default="auto",
         show_default=True,
-        help="Who does it: this process, or Spark; auto takes Spark above 500,000 files.",
+        help="Where the work runs; auto takes Spark above 500,000 files.",
     )(command)
 
 

@@ -38,15 +38,15 @@ class Advance(Protocol):
     """Moves a progress bar."""
 
     def __call__(self, done: int, total: int, now: str = ..., /) -> None:
-        """Say how much is done of how much, and what is being done where that has changed."""
+        """Report how much of how much is done, and the label if it changes."""
 
 
 def _unseen(done: int, total: int, now: str = "") -> None:
-    """Nobody looks."""
+    """Show no progress."""
 
 
 class _Stdout(Console):
-    """A console that leaves a closed pipe to the command's own end, where it is no error."""
+    """A console that raises for a closed pipe; the command ends without an error then."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -120,7 +120,7 @@ class Output(ABC):
         Args:
             document: The whole result as plain data.
             view: Draws it for people.
-            brief: The lines that remain under ``--quiet``; nothing where there are none.
+            brief: The lines that remain under ``--quiet``; nothing if None.
         """
 
     @abstractmethod
@@ -129,11 +129,11 @@ class Output(ABC):
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Tell people something beside the result."""
+        """Print a note beside the result."""
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
-        """A function to call with what is done, what there is to do, and another label where it changes."""
+        """A function to call with what is done, what there is to do, and another label if it changes."""
         del label
         yield _unseen
 
@@ -156,7 +156,7 @@ class TextOutput(Output):
             click.echo(clean(line))
 
     def error(self, error: Mapping[str, Any], code: int) -> None:
-        """What happened, where, and what to do."""
+        """Print the message, the table and the suggestion."""
         del code
         console = _stderr()
         console.print(Text.assemble(("Error: ", "bold red"), clean(error["message"])))

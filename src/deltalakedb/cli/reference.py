@@ -49,7 +49,7 @@ def _lines() -> Iterator[str]:
     yield from (f"| {int(code)} | {meaning} |" for code, meaning in MEANINGS.items())
     yield from ("", "## Options of every command", "")
     yield from _options([p for p in cli.params if p.name != "version"])
-    yield from ("", "They may stand before or behind the command. `deltasql --version` prints the version.")
+    yield from ("", "They may come before or after the command. `deltasql --version` prints the version.")
     common = {p.name or "" for p in cli.params if p.name != "version"}
     for name, command in all_commands().items():
         yield from ("", f"## {name}", "")

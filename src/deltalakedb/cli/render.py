@@ -10,7 +10,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def clean(text: str) -> str:
-    """A text with its control characters shown instead of obeyed: paths and comments come from others."""
+    """Escape control characters: paths and comments may contain anything."""
     return _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
 
 
@@ -28,12 +28,12 @@ def size(num_bytes: int) -> str:
 
 
 def count(number: int | None) -> str:
-    """A number with its thousands apart; a dash where it is unknown."""
+    """A number with its thousands apart; a dash if it is unknown."""
     return "-" if number is None else f"{number:,}"
 
 
 def many(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where that is right."""
+    """A number with its noun, in the plural unless the number is one."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

@@ -1,30 +1,36 @@
-"""The commands, one file each: a new file with a ``command`` in it is a new command, named like the file."""
+"""The commands, by noun; a module is imported when one of its commands is used."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import click
+import click
+
+_MODULES = {
+    "tables": ("list", "show", "schema", "history", "create", "drop"),
+    "files": ("files", "vacuum", "gc", "checkpoint"),
+    "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
+    "mirror": ("mirror",),
+    "doctor": ("doctor",),
+    "migrate": ("migrate",),
+    "serve": ("serve",),
+}
 
 
 def command_names() -> list[str]:
-    """The names of all commands; none of them is loaded for that."""
-    return sorted(_modules())
+    """The names of all commands; none of them is imported for that."""
+    return sorted(name for names in _MODULES.values() for name in names)
 
 
 def load_command(name: str) -> click.Command | None:
-    """The command of a name, from the file named like it; None where there is none."""
-    module = _modules().get(name)
-    return None if module is None else importlib.import_module(f"{__name__}.{module}").command
+    """The command of a name, or None."""
+    for module, names in _MODULES.items():
+        if name in names:
+            values = vars(importlib.import_module(f"{__name__}.{module}")).values()
+            return next(c for c in values if isinstance(c, click.Command) and c.name == name)
+    return None
 
 
 def all_commands() -> dict[str, click.Command]:
-    """Every command by name, loaded."""
+    """Every command by name, imported."""
     return {name: command for name in command_names() if (command := load_command(name)) is not None}
-
-
-def _modules() -> dict[str, str]:
-    return {m.name.rstrip("_").replace("_", "-"): m.name for m in pkgutil.iter_modules(__path__)}

@@ -8,7 +8,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
-from deltalakedb.cli.options import common
+from deltalakedb.cli.options import command
 from deltalakedb.config import use_config
 from deltalakedb.doctor import Check, examine
 
@@ -29,11 +29,9 @@ _FINDINGS = {
 }
 
 
-@click.command("doctor")
+@command("doctor")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@common
-@click.pass_obj
-def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
+def doctor(invocation: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
     A table is fine if it is not frozen, and its location and a few of its data files are there. The commits
@@ -47,12 +45,9 @@ def command(invocation: Invocation, tables: tuple[str, ...]) -> int:
       deltasql doctor
       deltasql doctor sales.orders --json
     """
-    targets = [invocation.table_address(table) for table in tables]
-    address, *others = {t.catalog for t in targets} or {invocation.catalog_address()}
-    if others:
-        raise click.UsageError("the tables lie in several catalogs: look at one at a time")
+    address, names = invocation.one_catalog(tables)
     with use_config(invocation.settings(create=False, auto_migrate=False)) as config:
-        checks = list(examine(address, config, tables=[t.table or "" for t in targets]))
+        checks = list(examine(address, config, tables=names))
     codes = {_code(check) for check in checks}
     code = next((c for c in _URGENCY if c in codes), ExitCode.OK)
     document = {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from deltalakedb.cli import render
-from deltalakedb.cli.options import changing, common
+from deltalakedb.cli.options import changing, command
 from deltalakedb.exceptions import CatalogNotFoundError
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.database import Database
@@ -20,14 +18,11 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.migrations import Migration
 
 
-@click.command("migrate")
-@changing
-@common
-@click.pass_obj
-def command(invocation: Invocation, dry_run: bool) -> None:
+@command("migrate", changing)
+def migrate(invocation: Invocation, dry_run: bool) -> None:
     """Create the catalog's tables, or bring them up to date. The owner's command.
 
-    It works where catalog.create and catalog.auto_migrate are off: those settings keep other users of the
+    It works if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
     database from doing this by accident.
 
     \b

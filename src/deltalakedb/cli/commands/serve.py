@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.cli.options import PAIR, common
+from deltalakedb.cli.context import stop_on_signal
+from deltalakedb.cli.options import PAIR, command
 from deltalakedb.service.running import commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from deltalakedb.redaction import Secret
 
 
-@click.command("serve")
+@command("serve")
 @click.option("--commits", is_flag=True, help="Ratify commits that delta-spark's own writers make.")
 @click.option("--host", metavar="ADDRESS", help="The address to listen at, instead of service.host.")
 @click.option(
@@ -50,9 +49,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="The longest commit that is taken, instead of service.max_bytes.",
 )
-@common
-@click.pass_obj
-def command(
+def serve(
     invocation: Invocation,
     commits: bool,
     host: str | None,
@@ -74,7 +71,7 @@ def command(
       deltasql serve --commits --port 0 --table sales.orders=/srv/lake/orders
     """
     if not commits:
-        raise click.UsageError("nothing to serve is named: say --commits")
+        raise click.UsageError("nothing to serve: pass --commits")
     config = invocation.settings()
     token = _token(config, token_file)
     with invocation.open_catalog() as catalog:
@@ -86,22 +83,16 @@ def command(
             port=port,
             max_bytes=max_bytes,
         )
-        stop = threading.Event()
-        before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            if not invocation.quiet:
-                logging.getLogger("deltalakedb.service").setLevel(logging.INFO)
-            with server:
-                invocation.output.result(
-                    {"url": server.url, "catalog": catalog.uri},
-                    lambda screen: screen.line(f"Commits to {catalog.uri} are ratified at {server.url}"),
-                    brief=[server.url],
-                )
-                sys.stdout.flush()
-                stop.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        if not invocation.quiet:
+            logging.getLogger("deltalakedb.service").setLevel(logging.INFO)
+        with stop_on_signal() as stop, server:
+            invocation.output.result(
+                {"url": server.url, "catalog": catalog.uri},
+                lambda screen: screen.line(f"Commits to {catalog.uri} are ratified at {server.url}"),
+                brief=[server.url],
+            )
+            sys.stdout.flush()
+            stop.wait()
     invocation.output.note("The service has ended.")
 
 
@@ -113,7 +104,7 @@ def _token(config: Config, path: str | None) -> Secret:
         return read_token(path)
     if (found := token_of(config)) is None:
         raise click.UsageError(
-            "no token is named: use --token-file FILE (made where there is none), or set service.token_file "
+            "no token is named: use --token-file FILE (created if it is missing), or set service.token_file "
             "or DELTASQL_SERVICE__TOKEN"
         )
     return found
