@@ -42,9 +42,7 @@ class Event:
 SIGNALS: Final[Mapping[str, Signal]] = {
     signal.name: signal
     for signal in (
-        Signal(
-            "checkpoint_age_versions", "gauge", "Versions since the last checkpoint", ("table",)
-        ),
+        Signal("checkpoint_age_versions", "gauge", "Versions since the last checkpoint", ("table",)),
         Signal("commit_conflicts_total", "counter", "Commits refused because another was first", ("kind",)),
         Signal(
             "commit_duration_seconds",
@@ -52,9 +50,7 @@ SIGNALS: Final[Mapping[str, Signal]] = {
             "From the call of commit to its answer",
             ("operation", "engine", "outcome"),
         ),
-        Signal(
-            "commit_replays_total", "counter", "Commits that an earlier call had made", ("engine",)
-        ),
+        Signal("commit_replays_total", "counter", "Commits that an earlier call had made", ("engine",)),
         Signal("follow_lag_versions", "gauge", "Versions of a followed log that its copy lacks", ("table",)),
         Signal("import_progress_ratio", "gauge", "Share of an import that is done, 0 to 1", ("table",)),
         Signal("open_duration_seconds", "histogram", "Opening a table at a version", ("engine", "outcome")),

@@ -10,12 +10,12 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalakedb.writer._utils import try_get_table_and_table_uri
 
 import deltalakedb
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
 from deltalakedb.table.sql_table import SqlDeltaTable
 from deltalakedb.transaction import AddAction, create_table_with_add_actions
-from deltalakedb.writer._utils import try_get_table_and_table_uri
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
