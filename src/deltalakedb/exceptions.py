@@ -1,4 +1,4 @@
-"""Every error of deltalakedb, as one tree under the stock ``DeltaError``. docs/reference/errors.md has a list.
+"""Every error of deltalakedb, as one tree under the stock ``DeltaError``; docs/reference/errors.md lists them.
 
 The stock classes are exported under their own names, so `except deltalakedb.exceptions.TableNotFoundError`
 catches what stock code raises and what we raise.
