@@ -1,4 +1,4 @@
-"""Every error of deltalakedb, as one tree under the stock ``DeltaError``; docs/reference/errors.md lists them.
+"""All errors of deltalakedb, one tree under the stock ``DeltaError``; docs/reference/errors.md has a list.
 
 The stock classes are exported under their own names, so `except deltalakedb.exceptions.TableNotFoundError`
 catches what stock code raises and what we raise.
