@@ -13,7 +13,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import files, names, registry, snapshots
+from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror.fencing import refuse_fenced
@@ -236,7 +236,7 @@ class Catalog:
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; location and history stay."""
-        return names.rename_table(self._database, name, validate_table_name(new_name))
+        return registry.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
         """Remove a table from the catalog. Its data files and `_delta_log` stay: a plain Delta table.
@@ -250,10 +250,10 @@ class Catalog:
         if not force:
             refuse_fenced(self._database, table)
         if not dry_run:
-            return names.drop_table(self._database, name, force=force)
+            return registry.drop_table(self._database, name, force=force)
         if not force:
             with self._database.read() as session:
-                names.refuse_unpublished(session, table)
+                registry.refuse_unpublished(session, table)
         return table
 
     def set_comment(self, name: str, comment: str | None) -> None:

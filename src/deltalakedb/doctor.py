@@ -13,7 +13,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     MissingExtraError,
 )
-from deltalakedb.metastore import files, indexes, migrations, outbox, registry
+from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.drift import newest_checkpoint_findings, tail_findings
 from deltalakedb.mirror.outside import newest_beyond
@@ -159,7 +159,7 @@ def _durability(database: Database) -> Check:
 def _indexes(database: Database) -> Iterator[Check]:
     """A warning if an abandoned import left files without indexes."""
     try:
-        lost = indexes.abandoned(database)
+        lost = imports.without_indexes(database)
     except DeltaSqlError as error:
         yield _failed("indexes", error)
         return

@@ -479,8 +479,7 @@ def peak_of(code: str, *arguments: object) -> int:
 
 
 READ_ALL = """
-from deltalakedb.delta_log.checkpoint import iter_checkpoint
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.checkpoint import CheckpointScan, iter_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.storage.store import open_store
 store = open_store(sys.argv[1])

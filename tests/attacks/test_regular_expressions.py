@@ -34,9 +34,9 @@ SIZE = 100_000
 LIMIT_S = 2.5
 METHODS = ("search", "match", "fullmatch", "sub", "findall", "finditer", "split")
 #: patterns that read only files of this package
-OWN_FILES = {"catalog.statements", "catalog.migrations"}
+OWN_FILES = {"metastore.statements", "metastore.migrations"}
 #: patterns whose caller cuts the text first, with the most characters that it lets through
-BOUNDED = {("catalog.engines.duckdb", "_HOLDER"): 2000}
+BOUNDED = {("metastore.engines.duckdb", "_HOLDER"): 2000}
 #: what is repeated: characters and words on which some pattern could begin, go on, or almost end
 PIECES = (
     *"a1_ \n/:@=-.,%$`'\"([{\\",

@@ -14,9 +14,9 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, ConflictError, TableFrozenError
-from deltalakedb.metastore import appends, slot_rows
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
+from deltalakedb.metastore.files import appends, slots
 from deltalakedb.uri import parse_uri
 from support.lake import files_below, ids_of, root_of
 
@@ -194,7 +194,7 @@ def test_versions_that_other_processes_made_are_no_strangers(names: list[str]) -
 def test_one_table_more_does_not_cost_the_others_their_short_way(
     names: list[str], table_uri: TableUri, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot_rows, "_KEPT", len(slot_rows._encoders))
+    monkeypatch.setattr(slots, "_KEPT", len(slots._encoders))
     for mode in ("error", "append"):
         write_deltalake(table_uri("more"), ROWS, mode=mode)
     with telemetry.count_statements() as counted:

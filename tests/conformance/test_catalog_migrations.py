@@ -10,9 +10,10 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.config import Config, use_config
-from deltalakedb.exceptions import CatalogNotFoundError, CatalogVersionError
+from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, CatalogVersionError
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.engines import make_engine
+from deltalakedb.metastore.statements import parse_statements
 from deltalakedb.uri import parse_uri
 from support.lake import child, finish
 
@@ -99,12 +100,25 @@ def test_creation_is_refused_where_the_settings_forbid_it(catalog_uri: str, tmp_
     assert Catalog(catalog_uri, config=frugal).tables() == []
 
 
-@pytest.mark.parametrize("old", range(1, KNOWN))
-def test_a_migrated_catalog_equals_a_fresh_one(
-    old: int, engine: Engine, engine_name: str, tmp_path: Any, request: pytest.FixtureRequest
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A later release, whose schema has one step more."""
+    step = (
+        "-- name: a column\nALTER TABLE dl_tables ADD COLUMN owner {text};\n"
+        "-- name: a table of one engine\n-- only: duckdb\nCREATE TABLE dl_only_duckdb (x {bigint});\n"
+        "-- name: a view\nCREATE VIEW dl_v_owners AS SELECT name, owner FROM dl_tables;"
+    )
+    known = migrations.migrations()
+    later = migrations.Migration(KNOWN + 1, "owners", tuple(parse_statements(step)))
+    monkeypatch.setattr(migrations, "migrations", lambda: (*known, later))
+    return KNOWN + 1
+
+
+def test_an_older_catalog_is_migrated_with_its_rows(
+    catalog_uri: str, engine: Engine, engine_name: str, request: pytest.FixtureRequest
 ) -> None:
-    migrations.migrate(engine, upto=old)
-    assert versions_of(engine) == list(range(1, old + 1))
+    migrations.migrate(engine)
+    before = shape_of(engine)
     with engine.write() as session:
         session.run(
             "INSERT INTO dl_tables (name, location, state, tags, settings, created_at, updated_at) "
@@ -119,6 +133,32 @@ def test_a_migrated_catalog_equals_a_fresh_one(
         session.run(heads, (table_id, False))
         session.run("INSERT INTO dl_mirror VALUES (?, 4, NULL, -1, ?)", (table_id, False))
         session.run("INSERT INTO dl_settings VALUES ('root', '/lake')")
+    later: int = request.getfixturevalue("next_version")
+    assert [step.title for step in migrations.pending(engine)] == ["owners"]
+    assert [step.number for step in migrations.migrate(engine)] == [later]
+    assert migrations.migrate(engine) == []
+    assert versions_of(engine) == list(range(1, later + 1))
+    assert shape_of(engine) != before
+    catalog = Catalog(engine.address)
+    assert [(t.name, t.location, t.head.version) for t in catalog.tables()] == [("old", "/lake/old", 4)]
+    assert catalog.root == "/lake"
+    assert catalog.query("SELECT name, version FROM dl_v_tables").to_pylist() == [
+        {"name": "old", "version": 4}
+    ]
+    assert catalog.query("SELECT owner FROM dl_v_owners").to_pylist() == [{"owner": None}]
+    with engine.read() as session:
+        mine = "SELECT count(*) FROM dl_only_duckdb"
+        if engine_name == "duckdb":
+            assert session.row(mine) == (0,)
+        else:
+            with pytest.raises(CatalogError):
+                session.row(mine)
+
+
+def test_a_fresh_catalog_gets_every_step(
+    catalog_uri: str, engine: Engine, engine_name: str, next_version: int, tmp_path: Any
+) -> None:
+    """What is created at once equals what is migrated step by step."""
     migrations.migrate(engine)
     if engine_name == "postgres":
         fresh_uri = str(engine.address.to_uri(redact=False)) + "_fresh"
@@ -126,19 +166,14 @@ def test_a_migrated_catalog_equals_a_fresh_one(
         fresh_uri = f"deltasql://{engine_name}/{tmp_path}/fresh.{engine_name}"
     fresh = make_engine(parse_uri(fresh_uri), Config())
     try:
-        migrations.migrate(fresh)
+        Catalog(fresh.address, create=True).close()
+        assert versions_of(fresh) == list(range(1, next_version + 1))
         assert shape_of(engine) == shape_of(fresh)
     finally:
         if engine_name == "postgres":
             with fresh.write() as session:
                 session.run(f'DROP SCHEMA "{fresh.address.schema}" CASCADE')
         fresh.close()
-    catalog = Catalog(engine.address)
-    assert [(t.name, t.location, t.head.version) for t in catalog.tables()] == [("old", "/lake/old", 4)]
-    assert catalog.root == "/lake"
-    assert catalog.query("SELECT name, version FROM dl_v_tables").to_pylist() == [
-        {"name": "old", "version": 4}
-    ]
 
 
 def test_an_old_client_is_refused_on_a_newer_schema(catalog_uri: str, engine: Engine) -> None:
@@ -153,14 +188,17 @@ def test_an_old_client_is_refused_on_a_newer_schema(catalog_uri: str, engine: En
         DeltaTable(f"{catalog_uri}?table=t")
 
 
-def test_an_older_schema_is_left_alone_where_the_settings_say_so(catalog_uri: str, engine: Engine) -> None:
-    migrations.migrate(engine, upto=1)
+def test_an_older_schema_is_left_alone_where_the_settings_say_so(
+    catalog_uri: str, engine: Engine, request: pytest.FixtureRequest
+) -> None:
+    migrations.migrate(engine)
+    later: int = request.getfixturevalue("next_version")
     with pytest.raises(CatalogVersionError) as caught:
         Catalog(catalog_uri, config=Config(catalog={"auto_migrate": False}))
     assert "migrate" in (caught.value.suggestion or "")
-    assert versions_of(engine) == [1]
-    Catalog(catalog_uri, create=True)
     assert versions_of(engine) == list(range(1, KNOWN + 1))
+    Catalog(catalog_uri, create=True)
+    assert versions_of(engine) == list(range(1, later + 1))
 
 
 def test_threads_that_create_the_same_catalog_make_one(catalog_uri: str, engine: Engine) -> None:
@@ -211,7 +249,7 @@ DIE = """
         engine.prepare(session)
         session.run(migrations._fill(migrations._CREATE, engine))
         for statement in step.statements[:8]:
-            if not statement.only or engine.dialect.name in statement.only:
+            if statement.runs_on(engine.dialect.name):
                 session.run(migrations._fill(statement.sql, engine))
         print("halfway", flush=True)
         sys.stdin.readline()

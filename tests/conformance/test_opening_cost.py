@@ -13,7 +13,8 @@ from deltalakedb.delta_log.names import commit_path
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.ratify import Counts, Ratification, set_head, write_commits
+from deltalakedb.metastore.files import Counts
+from deltalakedb.metastore.ratify import Ratification, set_head, write_commits
 from deltalakedb.telemetry import count_statements
 from deltalakedb.uri import parse_uri
 from support.lake import ids, ids_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import shutil
+import tempfile
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, checkpoint_writer
 from deltalakedb.delta_log.checkpoint_writer import write_checkpoint
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
-from deltalakedb.delta_log.names import checkpoint_part_path, checkpoint_path, commit_path
+from deltalakedb.delta_log.names import checkpoint_path, commit_path
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, StorageError
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
-from support.checkpoints import content, state
+from support.checkpoints import checkpoint_version, content, state
 from support.golden import golden_root, missing_reason
 from support.processes import Child
 
@@ -39,11 +40,16 @@ FEATURES = {
 WAYS: list[dict[str, Any]] = [
     {"kind": "classic"},
     {"kind": "classic", "stats_as_struct": True},
-    {"kind": "multipart", "parts": 3},
-    {"kind": "multipart", "rows_per_part": 2, "stats_as_struct": True},
     {"kind": "v2"},
-    {"kind": "v2", "parts": 2, "stats_as_struct": True},
+    {"kind": "v2", "stats_as_struct": True},
 ]
+
+
+@pytest.fixture
+def small_sidecars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of two rows and sidecars of three or four."""
+    monkeypatch.setattr(checkpoint_writer, "GROUP_ROWS", 2)
+    monkeypatch.setattr(checkpoint_writer, "SIDECAR_ROWS", 3)
 
 
 def drop_commits(store: Store, version: int) -> None:
@@ -102,7 +108,12 @@ def make_log(folder: Path, *, v2: bool) -> Store:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_checkpoint_holds_what_its_commits_hold(tmp_path: Path, way: dict[str, Any]) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_a_checkpoint_holds_what_its_commits_hold(
+    tmp_path: Path, way: dict[str, Any], small: bool, request: pytest.FixtureRequest
+) -> None:
+    if small:
+        request.getfixturevalue("small_sidecars")
     store = make_log(tmp_path, v2=way["kind"] == "v2")
     reader = FileTxnLogReader(tmp_path)
     expected = state(reader, 4)
@@ -111,6 +122,7 @@ def test_a_checkpoint_holds_what_its_commits_hold(tmp_path: Path, way: dict[str,
     assert written.num_add_files == 8
     # protocol, metaData, 2 txns, a domain, 2 removes; V2 has a header and its sidecars on top
     sidecars = sum("_sidecars" in path for path in written.paths)
+    assert sidecars == (0 if way["kind"] != "v2" else 3 if small else 1)
     assert written.size == 8 + 7 + (0 if way["kind"] != "v2" else 1 + sidecars)
     assert written.size_in_bytes == sum(store.head(path).size for path in written.paths)
     assert write_last_checkpoint(store, written.hint())
@@ -134,31 +146,28 @@ def test_statistics_as_columns_alone_still_bound_the_same(tmp_path: Path) -> Non
 
 
 def test_a_table_without_files_has_a_checkpoint_of_every_kind(tmp_path: Path) -> None:
-    for kind in ("classic", "multipart", "v2"):
+    for kind in ("classic", "v2"):
         folder = tmp_path / kind
         FileTxnLogWriter(folder).commit(0, [protocol(**(FEATURES if kind == "v2" else {})), metadata()])
         store = open_store(folder)
         written = write_checkpoint(
             store, content(FileTxnLogReader(folder), 0), kind=kind, stats_as_struct=True
         )
-        assert written.kind == ("classic" if kind == "multipart" else kind)
+        assert written.kind == kind
         drop_commits(store, 0)
         assert list(FileTxnLogReader(folder).files(0)) == []
 
 
 def test_a_kind_that_the_protocol_forbids_is_refused(tmp_path: Path) -> None:
-    store = make_log(tmp_path / "a", v2=True)
-    reader = FileTxnLogReader(tmp_path / "a")
-    with pytest.raises(ProtocolError, match="multi-part"):
-        write_checkpoint(store, content(reader, 4), kind="multipart")
-    plain = make_log(tmp_path / "b", v2=False)
+    plain = make_log(tmp_path, v2=False)
+    reader = FileTxnLogReader(tmp_path)
     with pytest.raises(ProtocolError, match="v2Checkpoint"):
-        write_checkpoint(plain, content(FileTxnLogReader(tmp_path / "b"), 4), kind="v2")
-    with pytest.raises(InvalidArgumentError):
-        write_checkpoint(plain, content(FileTxnLogReader(tmp_path / "b"), 4), kind="multipart", parts=0)
+        write_checkpoint(plain, content(reader, 4), kind="v2")
+    with pytest.raises(InvalidArgumentError, match="multipart"):
+        write_checkpoint(plain, content(reader, 4), kind="multipart")  # type: ignore[arg-type]
     bad = [pa.record_batch({"path": ["x"], "size": [1]})]
     with pytest.raises(InvalidArgumentError, match="modification_time"):
-        write_checkpoint(plain, content(FileTxnLogReader(tmp_path / "b"), 4, files=bad))
+        write_checkpoint(plain, content(reader, 4, files=bad))
 
 
 def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -> None:
@@ -187,21 +196,12 @@ def test_a_whole_checkpoint_stays_and_a_torn_one_is_replaced(tmp_path: Path) -> 
     assert state(FileTxnLogReader(tmp_path), 4) == expected
 
 
-def test_parts_of_a_dead_writer_never_mix_with_ours(tmp_path: Path) -> None:
-    store = make_log(tmp_path, v2=False)
-    reader = FileTxnLogReader(tmp_path)
-    expected = state(reader, 4)
-    write_checkpoint(store, content(reader, 4), kind="multipart", parts=2)
-    store.put(checkpoint_part_path(4, 2, 2), store.get(checkpoint_part_path(4, 1, 2)))
-    store.delete(checkpoint_part_path(4, 1, 2))
-    assert write_checkpoint(store, content(reader, 4), kind="multipart", parts=2).created
-    assert not write_checkpoint(store, content(reader, 4), kind="multipart", parts=2).created
-    drop_commits(store, 4)
-    assert state(FileTxnLogReader(tmp_path), 4) == expected
-
-
-def test_a_stream_that_fails_leaves_nothing_in_the_log(tmp_path: Path) -> None:
-    store = make_log(tmp_path / "t", v2=False)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.usefixtures("small_sidecars")
+def test_a_stream_that_fails_leaves_nothing_in_the_log(
+    tmp_path: Path, way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_log(tmp_path / "t", v2=way["kind"] == "v2")
     reader = FileTxnLogReader(tmp_path / "t")
     before = [meta.path for meta in store.list("", recursive=True)]
     whole = content(reader, 4)
@@ -211,21 +211,25 @@ def test_a_stream_that_fails_leaves_nothing_in_the_log(tmp_path: Path) -> None:
         raise RuntimeError("the database went away")
 
     (tmp_path / "scratch").mkdir()
-    for way in WAYS[:4]:
-        with pytest.raises(RuntimeError):
-            write_checkpoint(store, content(reader, 4, files=broken()), scratch=tmp_path / "scratch", **way)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    with pytest.raises(RuntimeError):
+        write_checkpoint(store, content(reader, 4, files=broken()), **way)
     assert [meta.path for meta in store.list("", recursive=True)] == before
     assert list((tmp_path / "scratch").iterdir()) == []
-    with pytest.raises(StorageError, match="scratch="):
-        write_checkpoint(store, content(reader, 4), scratch=tmp_path / "nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(StorageError, match="TMPDIR"):
+        write_checkpoint(store, content(reader, 4), **way)
 
 
-def checkpoint_and_die(folder: str, way: dict[str, Any]) -> None:
-    write_checkpoint(open_store(folder), content(FileTxnLogReader(folder), 4), **way)
+def checkpoint_and_die(folder: str, kind: str, scratch: str) -> None:
+    checkpoint_writer.GROUP_ROWS = 2
+    checkpoint_writer.SIDECAR_ROWS = 6
+    tempfile.tempdir = scratch
+    write_checkpoint(open_store(folder), content(FileTxnLogReader(folder), 4), kind=kind)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["classic", "multipart", "v2"])
-def test_a_writer_that_is_killed_leaves_readers_as_they_were(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["classic", "v2"])
+def test_a_writer_that_is_killed_leaves_readers_as_they_were(tmp_path: Path, kind: Any) -> None:
     points = ["checkpoint.before_put", "checkpoint.between_files", "checkpoint.after_put"]
     for number, point in enumerate(points):
         if kind == "classic" and point == "checkpoint.between_files":
@@ -233,16 +237,15 @@ def test_a_writer_that_is_killed_leaves_readers_as_they_were(tmp_path: Path, kin
         folder = tmp_path / str(number)
         store = make_log(folder, v2=kind == "v2")
         expected = state(FileTxnLogReader(folder), 4)
-        way = {"kind": kind, **({} if kind == "classic" else {"parts": 2}), "scratch": str(tmp_path)}
-        Child(checkpoint_and_die, str(folder), way, folder=tmp_path, points=f"{point}=kill").died()
+        Child(
+            checkpoint_and_die, str(folder), kind, str(tmp_path), folder=tmp_path, points=f"{point}=kill"
+        ).died()
         after = FileTxnLogReader(folder)
         assert state(after, 4) == expected
-        assert (after.checkpoint_version() == 4) is (point == "checkpoint.after_put")
+        assert (checkpoint_version(store) == 4) is (point == "checkpoint.after_put")
         if kind != "v2":  # the vector of the V2 log names no real file
             assert len(DeltaTable(folder).file_uris()) == 8
-        assert (
-            write_checkpoint(store, content(after, 4), kind=kind, parts=way.get("parts")).num_add_files == 8
-        )
+        assert write_checkpoint(store, content(after, 4), kind=kind).num_add_files == 8
         drop_commits(store, 4)
         assert state(FileTxnLogReader(folder), 4) == expected
 
@@ -313,7 +316,6 @@ def typed_table(folder: Path, **configuration: str) -> None:
         {"kind": "classic"},
         {"kind": "classic", "stats_as_struct": True},
         {"kind": "classic", "stats_as_json": False, "stats_as_struct": True},
-        {"kind": "multipart", "parts": 2, "stats_as_struct": True},
     ],
     ids=str,
 )
@@ -368,12 +370,13 @@ GOLDEN = [
     ("dv-partitioned-with-checkpoint", "classic"),
     ("dv-with-columnmapping", "classic"),
     ("v2-checkpoint-json", "v2"),
-    ("basic-decimal-table", "multipart"),
+    ("basic-decimal-table", "classic"),
     ("data-reader-timestamp_ntz-id-mode", "classic"),
 ]
 
 
 @pytest.mark.golden
+@pytest.mark.usefixtures("small_sidecars")
 @pytest.mark.parametrize(("name", "kind"), GOLDEN)
 def test_golden_tables_read_the_same_from_our_checkpoint(tmp_path: Path, name: str, kind: str) -> None:
     if (root := golden_root()) is None:
@@ -386,8 +389,7 @@ def test_golden_tables_read_the_same_from_our_checkpoint(tmp_path: Path, name: s
     expected, before = state(reader, head), stock(folder)
     everything = content(reader, head)
     keep = store_without_log(folder)
-    parts = {"parts": 2} if kind != "classic" else {}
-    written = write_checkpoint(keep, everything, kind=kind, stats_as_struct=True, **parts)  # type: ignore[arg-type]
+    written = write_checkpoint(keep, everything, kind=kind, stats_as_struct=True)  # type: ignore[arg-type]
     write_last_checkpoint(keep, written.hint())
     assert state(FileTxnLogReader(folder), head) == expected
     assert stock(folder) == before

@@ -16,11 +16,12 @@ from deltalake import DeltaTable, write_deltalake
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, checkpoint, names, open_file_log
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.struct_stats import stats_json
-from deltalakedb.exceptions import LogCorruptError, VersionMissingError
-from deltalakedb.protocol.actions import Add, DomainMetadata, Txn, UnknownAction, action_to_dict
+from deltalakedb.exceptions import LogCorruptError
+from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Txn, UnknownAction, action_to_dict
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
+from support.checkpoints import checkpoint_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,6 +182,12 @@ def write_v2(store: Store, version: int, kind: str, sidecar_name: str = "side on
     store.put(names.v2_checkpoint_path(version, UUID, "json" if kind == "json" else "parquet"), data)
 
 
+def checkpointed(store: Store) -> list[Action]:
+    """All actions of the checkpoint of version 3."""
+    found = list_log(store).checkpoints[3][0]
+    return [action for batch in checkpoint.iter_checkpoint(store, found) for action in batch]
+
+
 def drop_commits(store: Store, upto: int) -> None:
     for version in range(upto + 1):
         store.delete(names.commit_path(version))
@@ -200,15 +207,15 @@ WRITERS = {
 def test_a_checkpoint_alone_gives_what_the_commits_gave(
     store: Store, kind: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint.iter_checkpoint, "__kwdefaults__", {"kinds": None, "batch_rows": batch})
+    monkeypatch.setattr(checkpoint, "BATCH_ROWS", batch)
     wanted = state(fresh(store), 3), state(fresh(store))
     WRITERS[kind](store, 3)
     drop_commits(store, 3)
     reader = fresh(store)
     assert list(reader.versions()) == [3, HEAD]
-    assert reader.checkpoint_version() == 3
+    assert checkpoint_version(store) == 3
     assert (state(reader, 3), state(reader)) == wanted
-    given = [action for part in reader.iter_checkpoint(3) for action in part]
+    given = checkpointed(store)
     assert {a.path for a in given if isinstance(a, Add)} == {"c", "e"}
 
 
@@ -223,10 +230,11 @@ def test_tombstones_that_a_checkpoint_dropped_do_not_come_back(store: Store) -> 
         assert [r.path for r in reader.tombstones(version)] == dead
 
 
-def test_a_checkpoint_comes_in_batches(store: Store) -> None:
+def test_a_checkpoint_comes_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "BATCH_ROWS", 2)
     write_classic(store, 3)
     found = list_log(store).checkpoints[3][0]
-    sizes = [len(batch) for batch in checkpoint.iter_checkpoint(store, found, batch_rows=2)]
+    sizes = [len(batch) for batch in checkpoint.iter_checkpoint(store, found)]
     assert max(sizes) <= 2
     assert sum(sizes) == len(rows_of(store, 3))
 
@@ -248,9 +256,9 @@ def test_a_torn_checkpoint_steps_aside_for_the_commits(store: Store, tmp_path: P
             (tmp_path / file.path).write_bytes(store.get(file.path)[: file.size // 2])
     reader = fresh(store)
     assert state(reader) == wanted
-    assert reader.checkpoint_version() is None
+    assert checkpoint_version(store) is None
     with pytest.raises(LogCorruptError):
-        list(reader.iter_checkpoint(3))
+        checkpointed(store)
 
 
 def test_a_torn_checkpoint_steps_aside_for_an_older_one(store: Store) -> None:
@@ -260,7 +268,7 @@ def test_a_torn_checkpoint_steps_aside_for_an_older_one(store: Store) -> None:
     drop_commits(store, 1)
     store.put(names.checkpoint_path(3), b"PAR1 no more PAR1")
     reader = fresh(store)
-    assert reader.checkpoint_version() == 1
+    assert checkpoint_version(store) == 1
     assert state(reader) == wanted
 
 
@@ -279,11 +287,11 @@ def test_a_missing_sidecar_without_the_commits_is_a_typed_error(store: Store) ->
     store.delete("_delta_log/_sidecars/side one.parquet")
     reader = fresh(store)
     assert reader.snapshot().version == HEAD  # which needs no files
-    for ask in (lambda: list(reader.files()), reader.checkpoint_version):
-        with pytest.raises(LogCorruptError) as caught:
-            ask()
-        assert caught.value.version == HEAD
-        assert caught.value.suggestion
+    with pytest.raises(LogCorruptError) as caught:
+        list(reader.files())
+    assert caught.value.version == HEAD
+    assert caught.value.suggestion
+    assert not checkpoint.is_complete(store, list_log(store).checkpoints[3][0])
 
 
 def test_a_whole_checkpoint_beside_a_torn_one_is_taken(store: Store) -> None:
@@ -292,11 +300,6 @@ def test_a_whole_checkpoint_beside_a_torn_one_is_taken(store: Store) -> None:
     store.put(names.checkpoint_path(3), b"")
     drop_commits(store, 3)
     assert state(fresh(store)) == wanted
-
-
-def test_asking_for_a_checkpoint_that_is_not_there_is_a_typed_error(store: Store) -> None:
-    with pytest.raises(VersionMissingError):
-        fresh(store).iter_checkpoint(3)
 
 
 def test_maps_of_sliced_columns_belong_to_their_rows() -> None:
@@ -316,7 +319,7 @@ def test_kinds_and_fields_of_tomorrow_are_kept(store: Store) -> None:
         if "add" in row:
             row["add"]["columnOfTomorrow"] = "kept"
     store.put(names.checkpoint_path(3), parquet(rows, schema))
-    given = [action for batch in fresh(store).iter_checkpoint(3) for action in batch]
+    given = checkpointed(store)
     assert UnknownAction(kind="kindOfTomorrow", value={"x": 1}) in given
     assert {a.extra["columnOfTomorrow"] for a in given if isinstance(a, Add)} == {"kept"}
     assert len(list(fresh(store).files(3))) == 2
@@ -429,7 +432,7 @@ def test_json_statistics_win_and_struct_ones_are_not_even_read(store: Store) -> 
     schema = SCHEMA.set(1, pa.field("add", pa.struct([*ADD, ("stats_parsed", STATS)])))
     rows = [{"add": add(f"f{n}").to_dict() | {"stats_parsed": PARSED}} for n in range(4)]
     file = pq.ParquetFile(io.BytesIO(parquet(rows, schema)))
-    columns = checkpoint.wanted_columns(file, None)
+    columns = checkpoint._columns_for(file, None)
     assert "add.stats" in columns
     assert "add.stats_parsed" not in columns
     assert "add.partitionValues_parsed" not in columns
@@ -446,7 +449,7 @@ def test_a_checkpoint_of_delta_rs_is_read(tmp_path: Path) -> None:
     DeltaTable(tmp_path).create_checkpoint()
     drop_commits(open_store(tmp_path), 1)
     reader = open_file_log(tmp_path)
-    assert reader.checkpoint_version() == 2
+    assert checkpoint_version(reader.store) == 2
     assert {
         a.path: (a.size, dict(a.partition_values), parse_stats(a.stats)) for a in reader.files()
     } == before

@@ -221,7 +221,7 @@ def test_sidecars_go_when_no_checkpoint_names_them_and_not_while_they_are_young(
     store, now = aged_table(tmp_path, v2=True)
     reader = FileTxnLogReader(tmp_path)
     old = write_checkpoint(store, content(reader, 2), kind="v2")
-    kept = write_checkpoint(store, content(reader, 4), kind="v2", parts=2)
+    kept = write_checkpoint(store, content(reader, 4), kind="v2")
     store.put(f"{SIDECAR_FOLDER}/young.parquet", b"about to be named")
     for path in (*old.paths, *kept.paths):
         os.utime(tmp_path / path, (now / 1000 - 5 * 86_400,) * 2)

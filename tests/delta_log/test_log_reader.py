@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, names, open_file_log
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.states import StateBuilder
-from deltalakedb.delta_log.times import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltalakedb.delta_log.reader import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, StateBuilder
 from deltalakedb.exceptions import (
     LogCorruptError,
     LogGapError,
@@ -25,6 +24,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.actions import action_to_dict
 from deltalakedb.protocol.codec import encode_commit, encode_json
 from deltalakedb.protocol.log import Committed, Conflict
+from deltalakedb.protocol.rules import IN_COMMIT_TIMESTAMPS
 from deltalakedb.storage import open_store
 from support.actions import add, info, metadata, protocol, remove
 
@@ -165,7 +165,7 @@ def in_commit(time: int) -> dict[str, Any]:
 
 def test_in_commit_timestamps_count_where_the_table_has_them(tmp_path: Path) -> None:
     writer = FileTxnLogWriter(tmp_path)
-    on = metadata(configuration={ENABLED: "true"})
+    on = metadata(configuration={IN_COMMIT_TIMESTAMPS: "true"})
     outcome = writer.commit(0, [info("CREATE", **in_commit(7000)), protocol(), on])
     assert outcome == Committed(0, 7000)
     writer.commit(1, [info("WRITE", **in_commit(8000)), add("a")])
@@ -188,7 +188,7 @@ def test_in_commit_timestamps_of_a_table_without_them_do_not_count(tmp_path: Pat
 
 def test_the_two_clocks_are_never_mixed(tmp_path: Path) -> None:
     writer = written(tmp_path, 2)
-    settings = {ENABLED: "true", ENABLEMENT_VERSION: "2", ENABLEMENT_TIMESTAMP: "5000"}
+    settings = {IN_COMMIT_TIMESTAMPS: "true", ENABLEMENT_VERSION: "2", ENABLEMENT_TIMESTAMP: "5000"}
     writer.commit(2, [info("SET", **in_commit(5000)), metadata(configuration=settings)])
     writer.commit(3, [info("WRITE", **in_commit(6000)), add("a")])
     for version in range(4):  # as after a copy
@@ -200,7 +200,7 @@ def test_the_two_clocks_are_never_mixed(tmp_path: Path) -> None:
 
 def test_an_in_commit_timestamp_outlives_its_commit_in_the_checksum(tmp_path: Path) -> None:
     writer = FileTxnLogWriter(tmp_path)
-    on = metadata(configuration={ENABLED: "true"})
+    on = metadata(configuration={IN_COMMIT_TIMESTAMPS: "true"})
     writer.commit(0, [info("CREATE", **in_commit(7000)), protocol(), on, add("a")])
     DeltaTable(tmp_path).create_checkpoint()
     store = open_store(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from dataclasses import replace
 from datetime import date
 from importlib import resources
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.metastore.pruning import EngineFacts, plan_files
+from deltalakedb.metastore.engines.duckdb import DIALECT as DUCKDB
+from deltalakedb.metastore.engines.sqlite import DIALECT as SQLITE
+from deltalakedb.metastore.files.pruning import plan_files
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.images import EMPTY, IMAX, IMIN, MISSING
 from deltalakedb.protocol.predicate import (
@@ -37,8 +40,6 @@ from deltalakedb.protocol.slots import (
     count_levels,
 )
 
-SQLITE = EngineFacts(indexed=True, side_table=True)
-DUCKDB = EngineFacts(indexed=False, side_table=False)
 COLUMNS = {
     "day": "date",
     "region": "string",
@@ -160,7 +161,7 @@ def test_an_older_version_brings_removed_files_back_and_hides_newer_ones():
     assert made.find(None, version=10) == "ac"
     assert made.find(None, version=5) == "ab"
     assert made.find(None, version=1) == "ad"
-    for facts in (SQLITE, EngineFacts(indexed=False, side_table=True)):
+    for facts in (SQLITE, replace(SQLITE, indexed=False)):
         assert made.find(Compare(N, "=", 3), version=5, facts=facts) == "ab"
     assert "dl_files_removed" in made.explain(None, version=5)
 
@@ -210,7 +211,7 @@ def test_days_between_two_drive_by_their_text_and_odd_years_are_kept():
     between = And((Compare(DAY, ">=", date(2024, 1, 1)), Compare(DAY, "<", date(2024, 1, 31))))
     assert made.plan(between).driver == "p0"
     assert "dl_files_part0" in made.explain(between)
-    for facts in (SQLITE, EngineFacts(indexed=False, side_table=True)):
+    for facts in (SQLITE, replace(SQLITE, indexed=False)):
         found = made.find(between, facts=facts)
         assert "[2024-01-05]" in found
         assert "12345" in found

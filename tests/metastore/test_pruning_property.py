@@ -18,7 +18,9 @@ import duckdb
 import psycopg
 import pytest
 
-from deltalakedb.metastore.pruning import EngineFacts, plan_files
+from deltalakedb.metastore.engines.duckdb import DIALECT as DUCKDB
+from deltalakedb.metastore.engines.sqlite import DIALECT as SQLITE
+from deltalakedb.metastore.files.pruning import plan_files
 from deltalakedb.protocol import partition
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.predicate import (
@@ -347,7 +349,7 @@ class Engine:
         else:
             self.db = sqlite3.connect(":memory:") if name == "sqlite" else duckdb.connect()
         request.addfinalizer(self.db.close)
-        self.facts = EngineFacts(indexed=name != "duckdb", side_table=name != "duckdb")
+        self.facts = DUCKDB if name == "duckdb" else SQLITE
         for statement in _ddl(name):
             self.db.execute(statement)
 

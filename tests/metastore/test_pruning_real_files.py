@@ -17,7 +17,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from deltalakedb.metastore.pruning import EngineFacts, plan_files
+from deltalakedb.metastore.engines.sqlite import DIALECT as SQLITE
+from deltalakedb.metastore.files.pruning import plan_files
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.predicate_parser import parse_predicate
@@ -192,7 +193,7 @@ def test_files_of_delta_rs_are_pruned_without_losing_a_row(lake):
             slots=slots,
             levels=count_levels(encoded),
             columns=["file_id"],
-            facts=EngineFacts(indexed=True, side_table=True),
+            facts=SQLITE,
         )
         keep = FileFilter(expr, types)
         kept = {

@@ -90,29 +90,17 @@ def test_a_checkpoint_with_typed_statistics_is_read(
     assert [r["id"] for r in found.select("id").collect()] == [9], "skipping by those statistics"
 
 
-def test_a_checkpoint_in_parts_is_read(
-    spark: Any, catalog: Catalog, root: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_v2_checkpoint_is_read(
+    spark: Any, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append(catalog, *range(1, 8))
-    catalog.table("t").delete("id = 3")
-    defaults = dict(checkpoint_writer.write_checkpoint.__kwdefaults__ or {})
-    monkeypatch.setattr(
-        checkpoint_writer.write_checkpoint, "__kwdefaults__", {**defaults, "rows_per_part": 3}
-    )
-    assert (catalog.mirror.checkpoint("t", kind="multipart").parts or 0) > 1
-    append(catalog, 10)
-    same_at_every_version(spark, catalog, root, since=7)
-    forget_before(root, 7)
-    same_at_every_version(spark, catalog, root, since=8)
-
-
-def test_a_v2_checkpoint_is_read(spark: Any, catalog: Catalog, tmp_path: Path) -> None:
+    monkeypatch.setattr(checkpoint_writer, "GROUP_ROWS", 1)
+    monkeypatch.setattr(checkpoint_writer, "SIDECAR_ROWS", 1)
     root = tmp_path / "lake" / "v2"
     table = S3Table(catalog._database, "t", str(root), {}).create("v2Checkpoint")
     table.append(1, 2, 3)
     table.delete(2)
     catalog.mirror.run()
-    catalog.mirror.checkpoint("t", kind="v2")
+    assert len(catalog.mirror.checkpoint("t", kind="v2").paths) == 3, "a sidecar for each file"
     table.append(4)
     catalog.mirror.run()
     expected = [[], [1], [1, 2], [1, 2, 3], [1, 3], [1, 3, 4]]

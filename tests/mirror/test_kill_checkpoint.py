@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 
 def write_checkpoint(uri: str, kind: str, ttl: int = 60_000) -> int:
-    """A checkpoint in parts of two files each; its lease is as long as the test says."""
+    """A checkpoint with two files in a sidecar; its lease is as long as the test says."""
     checkpointer._LEASE_MS = ttl
-    defaults = checkpoint_writer.write_checkpoint.__kwdefaults__
-    assert defaults is not None
-    defaults["rows_per_part"] = 2
+    checkpoint_writer.GROUP_ROWS = checkpoint_writer.SIDECAR_ROWS = 2
     return Catalog(uri).mirror.checkpoint("t", kind=kind).version  # type: ignore[arg-type]
 
 
@@ -67,25 +65,13 @@ def run_out(catalog: Catalog) -> None:
         session.run("UPDATE dl_leases SET expires_at = 1 WHERE name = ?", (name,))
 
 
-@pytest.mark.parametrize(
-    ("kind", "point"),
-    [
-        ("classic", "checkpoint.before_put"),
-        ("classic", "checkpoint.after_put"),
-        ("multipart", "checkpoint.before_put"),
-        ("multipart", "checkpoint.between_files"),
-        ("multipart", "checkpoint.between_files@2"),
-        ("multipart", "checkpoint.after_put"),
-    ],
-)
+@pytest.mark.parametrize("point", ["checkpoint.before_put", "checkpoint.after_put"])
 def test_a_checkpointer_killed_anywhere_harms_no_reader(
-    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, kind: str, point: str
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, point: str
 ) -> None:
     append(catalog, 1, 2)
     catalog.close()
-    name, _, count = point.partition("@")
-    points = f"{name}=kill" + (f"@{count}" if count else "")
-    Child(write_checkpoint, catalog_uri, kind, folder=tmp_path, points=points).died()
+    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"{point}=kill").died()
     readers_are_unaffected(root, [0, 1, 2])
     assert hint_version(root) is None
     assert catalog.mirror.status("t")[0].checkpoint_version == -1
@@ -93,7 +79,7 @@ def test_a_checkpointer_killed_anywhere_harms_no_reader(
     append(catalog, 3)
     readers_are_unaffected(root, [0, 1, 2, 3])
     catalog.close()
-    assert Child(write_checkpoint, catalog_uri, kind, folder=tmp_path).result() == 3
+    assert Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path).result() == 3
     assert hint_version(root) == 3
     readers_are_unaffected(root, [0, 1, 2, 3])
     same_everywhere(catalog, root)
@@ -101,17 +87,14 @@ def test_a_checkpointer_killed_anywhere_harms_no_reader(
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-@pytest.mark.parametrize("kind", ["classic", "multipart"])
-@pytest.mark.parametrize("point", ["before_put", "between_files", "after_put"])
+@pytest.mark.parametrize("point", ["before_put", "after_put"])
 def test_the_same_version_is_checkpointed_again_after_a_death(
-    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, kind: str, point: str
+    catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path, point: str
 ) -> None:
-    if (kind, point) == ("classic", "between_files"):
-        pytest.skip("one file has nothing between")
     append(catalog, 1, 2, 3)
-    Child(write_checkpoint, catalog_uri, kind, folder=tmp_path, points=f"checkpoint.{point}=kill").died()
+    Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path, points=f"checkpoint.{point}=kill").died()
     run_out(catalog)
-    assert Child(write_checkpoint, catalog_uri, kind, folder=tmp_path).result() == 3
+    assert Child(write_checkpoint, catalog_uri, "classic", folder=tmp_path).result() == 3
     assert hint_version(root) == 3
     for version in range(3):
         (root / "_delta_log" / f"{version:020}.json").unlink()
@@ -152,7 +135,9 @@ def test_a_death_around_the_hint_leaves_it_behind_or_right_but_never_ahead(
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
-@pytest.mark.parametrize("point", ["before_put", "between_files", "after_put"])
+@pytest.mark.parametrize(
+    "point", ["before_put", "before_put@2", "between_files", "between_files@2", "before_put@4", "after_put"]
+)
 def test_a_v2_checkpoint_is_there_with_its_manifest_only(
     catalog_uri: str, catalog: Catalog, tmp_path: Path, point: str
 ) -> None:
@@ -162,7 +147,9 @@ def test_a_v2_checkpoint_is_there_with_its_manifest_only(
     adds = [add(f"f{n}") for n in range(5)]
     Bench.make(catalog._database, "t", str(root), protocol_=modern, metadata_=metadata(), adds=adds)
     catalog.mirror.run()
-    Child(write_checkpoint, catalog_uri, "v2", folder=tmp_path, points=f"checkpoint.{point}=kill").died()
+    name, at, count = point.partition("@")
+    points = f"checkpoint.{name}=kill{at}{count}"
+    Child(write_checkpoint, catalog_uri, "v2", folder=tmp_path, points=points).died()
     found = list_log(open_store(str(root))).checkpoints
     assert list(found) == ([0] if point == "after_put" else [])
     assert hint_version(root) is None

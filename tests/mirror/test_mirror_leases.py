@@ -31,7 +31,7 @@ NIMBLE = {"DELTASQL_DUCKDB__IDLE_RELEASE_S": "0"}
 
 def held(database: Database, lease: Lease) -> bool:
     with database.read() as session:
-        return leases.still_held(database, session, lease)
+        return leases.still_held(session, lease)
 
 
 def expire(database: Database, name: str) -> None:

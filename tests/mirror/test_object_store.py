@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from support.s3 import Fault
     from support.stores import Kind, StoreServers
 
-    Form = Literal["classic", "multipart", "v2"]
+    Form = Literal["classic", "v2"]
 
 only_sqlite = pytest.mark.parametrize("engine_name", ["sqlite"])
 every_store = pytest.mark.parametrize(("engine_name", "kind"), [("sqlite", kind) for kind in KINDS])
@@ -111,7 +111,6 @@ def test_every_version_reaches_the_bucket_in_order_and_stock_reads_it(
     ("kind", "form"),
     [
         ("s3", "classic"),
-        ("s3", "multipart"),
         ("s3", "v2"),
         ("azure", "classic"),
         ("azure", "v2"),

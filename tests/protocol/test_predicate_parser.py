@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -14,6 +15,7 @@ from deltalakedb.protocol.predicate import (
     TRUE,
     And,
     Compare,
+    Constant,
     In,
     IsNull,
     Not,
@@ -21,9 +23,10 @@ from deltalakedb.protocol.predicate import (
     StartsWith,
     Unknown,
     normalize,
+    predicate_text,
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.schema import ArrayType, PrimitiveType, StructField, StructType
+from deltalakedb.protocol.schema import ArrayType, PrimitiveType, StructField, StructType, parse_schema
 
 
 def _field(name: str, kind: str) -> StructField:
@@ -331,3 +334,54 @@ def test_times_in_lists_of_texts_are_not_told_apart_by_a_negation():
     found = normalize(parse("ts NOT IN ('2024-01-01T00:00:00')"))
     assert isinstance(found, Or)
     assert any(isinstance(operand, Unknown) for operand in found.operands)
+
+
+_TEXT_TYPES = {
+    "id": "long",
+    "name": "string",
+    "day": "date",
+    "flag": "boolean",
+    "price": "decimal(10,2)",
+    "odd name": "integer",
+}
+TEXT_SCHEMA = parse_schema(
+    json.dumps(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in _TEXT_TYPES.items()
+            ],
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id >= 5",
+        "name = 'it''s'",
+        "id IN (1, 2)",
+        "day < '2024-01-02'",
+        "flag = TRUE",
+        "price != 1.50",
+        "name IS NULL",
+        "name IS NOT NULL AND id <=> 3",
+        "(id > 1 AND id < 3) OR name = 'x'",
+        "`odd name` = 1",
+        "name LIKE 'ab%'",
+    ],
+)
+def test_a_predicate_reads_as_it_was_written(text: str) -> None:
+    parsed = parse_predicate(text, TEXT_SCHEMA)
+    assert predicate_text(parsed) == text
+    assert normalize(parse_predicate(predicate_text(parsed), TEXT_SCHEMA)) == normalize(parsed)
+
+
+def test_long_lists_are_cut_and_odd_parts_shown() -> None:
+    assert predicate_text(In(("id",), tuple(range(100)))) == "id IN (0, 1, 2, 3, 4, …)"
+    assert predicate_text(Constant(None)) == "NULL"
+    assert predicate_text(Unknown("f(id) = 1")) == "f(id) = 1"
+    assert predicate_text(parse_predicate("NOT (id = 1 AND name = 'x')", TEXT_SCHEMA)) == (
+        "NOT (id = 1 AND name = 'x')"
+    )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
-from deltalakedb.delta_log import large_commits
+from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
@@ -99,7 +99,7 @@ def test_the_digest_is_the_same_whoever_reads_the_commits_after_a_checkpoint(
         {},  # the driver
         {(replaying, "_SHORT_TAIL"): 0},
         {(replaying, "_SHORT_TAIL"): 0, (replaying, "_BROADCAST"): 0, (replaying, "_BYTES"): 1},
-        {(large_commits, "LARGE"): 1},  # line by line
+        {(commit_file, "LARGE"): 1},  # line by line
     ]
     for way in ways:
         with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Pipelines by Spark: checkpoints in parts, listing for a vacuum, and the programs that start them."""
+"""Pipelines by Spark: checkpoints with sidecars, listing for a vacuum, and the programs that start them."""
 
 from __future__ import annotations
 
@@ -41,18 +41,23 @@ def root(tmp_path: Path, table_uri: Callable[..., str], catalog_uri: str) -> Pat
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
-def test_a_checkpoint_in_parts_by_executors_says_what_the_log_says(
-    spark: Any, root: Path, catalog_uri: str
-) -> None:
+def test_a_checkpoint_by_executors_says_what_the_log_says(spark: Any, root: Path, catalog_uri: str) -> None:
     uri, told = f"{catalog_uri}?table=t", []
     wanted = rows(DeltaTable(uri).to_pyarrow_table())
+    classic = checkpoint(spark, uri)
+    assert (classic.kind, classic.num_add_files, classic.created) == ("classic", 9, True)
+    assert not checkpoint(spark, uri).created
+    DeltaTable(uri).alter.add_feature(
+        deltalake.table.TableFeatures.V2Checkpoint, allow_protocol_versions_increase=True
+    )
     before = FileTxnLogReader(str(root))
     files = {a.path: a for a in before.files()}
     written = checkpoint(spark, uri, rows_per_part=3, progress=lambda *seen: told.append(seen))
-    assert written.kind == "multipart"
-    assert written.parts == len(written.paths) >= 3
+    assert written.kind == "v2"
+    sidecars = len(written.paths) - 1
+    assert sum("_sidecars" in path for path in written.paths) == sidecars >= 3
     assert written.num_add_files == len(files) == 9
-    assert told[-1] == (written.parts - 1, written.parts - 1)
+    assert told[-1] == (sidecars - 1, sidecars - 1), "the driver writes one"
     log = root / "_delta_log"
     for commit in log.glob("*.json"):
         if int(commit.stem) < written.version:
@@ -63,38 +68,11 @@ def test_a_checkpoint_in_parts_by_executors_says_what_the_log_says(
         p: (a.size, a.stats, a.partition_values) for p, a in files.items()
     }
     assert [r.path for r in after.tombstones()] == [r.path for r in before.tombstones()]
-    assert rows(deltalake.DeltaTable(root).to_pyarrow_table()) == wanted
+    assert len(deltalake.DeltaTable(root).file_uris()) == 9
     assert rows(read(spark, root)) == wanted
-    again = checkpoint(spark, uri, rows_per_part=3)
-    assert not again.created
     with Catalog(catalog_uri) as catalog:
         found = catalog.query("SELECT action FROM dl_audit WHERE action LIKE '%checkpoint by Spark'")
     assert sorted(found.column(0).to_pylist()) == ["begin checkpoint by Spark", "checkpoint by Spark"]
-
-
-def test_a_table_with_v2_checkpoints_gets_sidecars(spark: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "t"
-    uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
-    with Catalog(f"deltasql://sqlite/{tmp_path}/catalog.db") as catalog:
-        catalog.write("t", ids(0, 1), location=folder)
-        table = catalog.table("t")
-        table.alter.add_feature(
-            deltalake.table.TableFeatures.V2Checkpoint, allow_protocol_versions_increase=True
-        )
-        for n in range(1, 5):
-            catalog.write("t", ids(2 * n), mode="append")
-        table = catalog.table("t")
-        table.delete("id = 4")
-    written = checkpoint(spark, uri, rows_per_part=2)
-    assert written.kind == "v2"
-    assert sum("_sidecars" in path for path in written.paths) == len(written.paths) - 1 >= 3
-    log = folder / "_delta_log"
-    for commit in log.glob("*.json"):
-        if int(commit.stem) < written.version:
-            commit.unlink()
-    reader = FileTxnLogReader(str(folder))
-    assert len(list(reader.files())) == written.num_add_files == 4
-    assert rows(read(spark, folder)) == rows(DeltaTable(uri).to_pyarrow_table())
 
 
 def test_a_catalog_that_executors_cannot_read_is_refused(spark: Any, tmp_path: Path) -> None:

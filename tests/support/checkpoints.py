@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
+from deltalakedb.delta_log.checkpoint import is_complete
+from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.protocol.codec import encode_json
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.delta_log import FileTxnLogReader
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.storage import Store
 
 FILES = pa.schema(
     [
@@ -53,6 +56,15 @@ def content(reader: FileTxnLogReader, version: int, **changes: Any) -> Checkpoin
         "domains": tuple(reader.domains(version).values()),
     }
     return CheckpointContent(**{**fields, **changes})
+
+
+def checkpoint_version(store: Store, version: int | None = None) -> int | None:
+    """The newest complete checkpoint that leads to a version, or None if commits alone must do."""
+    listing = list_log(store)
+    for plan in listing.plans(listing.latest if version is None else version):
+        if plan.checkpoint is None or is_complete(store, plan.checkpoint):
+            return None if plan.checkpoint is None else plan.checkpoint.version
+    raise AssertionError("no complete checkpoint leads there")
 
 
 def state(reader: FileTxnLogReader, version: int, *, stats: bool = True) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
-from deltalakedb.metastore import outbox
+from deltalakedb.metastore import registry
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path, encode_file
 from deltalakedb.table import in_flight as in_flight_module
@@ -345,7 +345,7 @@ def test_a_frozen_table_loses_no_file(uri: str) -> None:
     with Catalog(uri.partition("?")[0]) as catalog:
         root = catalog.describe("t").location
         before = below(root)
-        outbox.freeze(catalog._database, catalog.describe("t"), "for a test")
+        registry.freeze(catalog._database, catalog.describe("t"), "for a test")
         with pytest.raises(TableFrozenError):
             catalog.table("t").vacuum(**NOW, dry_run=False)
         assert below(root) == before

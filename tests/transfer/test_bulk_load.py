@@ -12,7 +12,7 @@ from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollba
 from deltalakedb.config import Config
 from deltalakedb.doctor import examine
 from deltalakedb.failpoints import FailpointError
-from deltalakedb.metastore import indexes
+from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines import sqlite
 from deltalakedb.transfer import windows
@@ -139,7 +139,7 @@ def index_count(uri: str) -> int:
 def test_indexes_are_built_after_a_large_load_whatever_happens(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "_WORTHWHILE", 10)
+    monkeypatch.setattr(imports, "_WORTHWHILE", 10)
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     Database.open(parse_uri(catalog_uri)).ensure()
     all_of_them = index_count(uri)

@@ -18,7 +18,7 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb.delta_log import large_commits
+from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, TableFrozenError
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_commits, "LARGE", 1)
-    monkeypatch.setattr(large_commits, "PIECE", 3)
+    monkeypatch.setattr(commit_file, "LARGE", 1)
+    monkeypatch.setattr(commit_file, "PIECE", 3)
     monkeypatch.setattr(changes, "_PIECE", 3)
 
 
@@ -173,7 +173,7 @@ def test_large_commits_that_differ_are_judged_line_by_line(
     files[0].write_bytes(ours[0][:-20])
     files[1].write_bytes(ours[1].replace(b"part-", b"trap-"))
     files[2].write_bytes(ours[2][: ours[2].index(b"\n") + 1])  # what is left of it is well-formed
-    monkeypatch.setattr(large_commits, "LARGE", 1)
+    monkeypatch.setattr(commit_file, "LARGE", 1)
 
     get = LocalStore.get
 
@@ -194,7 +194,7 @@ def test_a_large_commit_is_a_batch_of_its_own(tmp_path: Path, monkeypatch: pytes
     root = many_files(tmp_path / "many", commits=4)
     listing = list_log(open_store(root))
     assert list(plan.tail_batches(listing, range(6))) == [range(6)]
-    monkeypatch.setattr(large_commits, "LARGE", listing.commits[0].size)
+    monkeypatch.setattr(commit_file, "LARGE", listing.commits[0].size)
     assert list(plan.tail_batches(listing, range(6))) == [range(1), range(1, 6)]
     assert FileTxnLogReader(root).snapshot(0).version == 0
 

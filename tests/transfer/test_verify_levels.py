@@ -12,8 +12,8 @@ from deltalakedb import Catalog, import_status, import_table, verify_table, writ
 from deltalakedb.config import Config, use_config
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
-from deltalakedb.metastore import digests
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
 from deltalakedb.transfer import live
 from deltalakedb.transfer import verify as verify_module

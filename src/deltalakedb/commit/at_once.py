@@ -9,7 +9,7 @@ from deltalakedb.commit.checker import isolation_of
 from deltalakedb.commit.info import info_of, with_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
-from deltalakedb.metastore.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
+from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_action, encode_commit
 from deltalakedb.protocol.log import Committed, Fresh

@@ -22,13 +22,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.metastore import vacuumed, winners
+from deltalakedb.metastore import concurrent_commits, files, vacuumed
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.log import Conflict
 from deltalakedb.protocol.paths import encode_path, file_below
-from deltalakedb.protocol.predicate_text import predicate_text
+from deltalakedb.protocol.predicate import predicate_text
 from deltalakedb.protocol.rows import ROW_TRACKING_DOMAIN
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.files import ConcurrentChange
     from deltalakedb.metastore.values import LockedTable
-    from deltalakedb.metastore.winners import Found
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import ConflictKind, Snapshot
     from deltalakedb.protocol.reads import Isolation
@@ -178,20 +178,20 @@ class _Check:
         isolation = isolation_of(change)
         table_id, since = self._table.table_id, self._read.version
         replaced = {a.key for a in change.all_actions if _replaces(a)}
-        if replaced and (found := winners.removed(self._session, table_id, since, replaced)):
+        if replaced and (found := files.removed_since(self._session, table_id, since, replaced)):
             return self._files("concurrent_delete_delete", found, _DELETED)
         if isolation == "SnapshotIsolation":
             return None
         reads = change.reads
         if reads.whole:
-            found = winners.removed(self._session, table_id, since)
+            found = files.removed_since(self._session, table_id, since)
         else:
-            found = winners.removed(self._session, table_id, since, reads.files) if reads.files else None
+            found = files.removed_since(self._session, table_id, since, reads.files) if reads.files else None
         if found is not None:
             return self._files("concurrent_delete_read", found, _DELETED)
         skip_blind = isolation == "WriteSerializable" and not _reshapes(change.all_actions)
         for where in (None,) if reads.whole else reads.predicates:
-            found = winners.added(
+            found = files.added_since(
                 self._session,
                 table_id,
                 since,
@@ -210,7 +210,7 @@ class _Check:
         """Application ids and metadata domains."""
         table_id, since = self._table.table_id, self._read.version
         apps = {a.app_id for a in actions if isinstance(a, Txn)}
-        if found := winners.txns(self._session, table_id, since, apps):
+        if found := concurrent_commits.txns(self._session, table_id, since, apps):
             return self._conflict(
                 "concurrent_transaction",
                 found.version,
@@ -218,13 +218,13 @@ class _Check:
             )
         # the row tracking domain is a counter that is merged, not a decision
         named = {a.domain for a in actions if isinstance(a, DomainMetadata)} - {ROW_TRACKING_DOMAIN}
-        if found := winners.domains(self._session, table_id, since, named):
+        if found := concurrent_commits.domains(self._session, table_id, since, named):
             return self._conflict(
                 "concurrent_domain", found.version, f"the metadata domain {found.names[0]!r} changed"
             )
         return None
 
-    def _files(self, kind: ConflictKind, found: Found, detail: str) -> Conflict:
+    def _files(self, kind: ConflictKind, found: ConcurrentChange, detail: str) -> Conflict:
         more = f": {found.names[0]}" if found.names else ""
         return self._conflict(kind, found.version, f"{detail}{more}", found.names)
 
@@ -234,7 +234,7 @@ class _Check:
         return Conflict(
             kind,
             version,
-            operation=winners.operation(self._session, self._table.table_id, version),
+            operation=concurrent_commits.operation(self._session, self._table.table_id, version),
             detail=f"{detail} since version {self._read.version}",
             files=files,
             table=self._table.name,

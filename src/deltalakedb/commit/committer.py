@@ -28,8 +28,8 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, registry, winners
-from deltalakedb.metastore.names import change_names, still_there
+from deltalakedb.metastore import commits, concurrent_commits, registry
+from deltalakedb.metastore.registry import change_names, still_there
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.log import Committed, Conflict
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.changes import TableChange
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.names import NameChange
+    from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.values import LockedTable, Table
 
 logger = logging.getLogger(__name__)
@@ -184,12 +184,12 @@ def _attempt(
         with database.write() as session:
             held = _hold(session, changes, names)
             # asked under the lock: the lost attempt may have been on its way until a moment ago
-            done = commits.by_transaction(database, session, txn) if repeated or lost else None
+            done = commits.by_transaction(session, txn) if repeated or lost else None
             if done is not None:
                 raise _Stop(earlier(session, changes, txn, done, replayed=not lost))
             if repeated or lost:
                 # a key: who has the same id at the same moment, and perhaps no head in common, waits here
-                _note(database, session, txn, changes)
+                _note(session, txn, changes)
             seen = _seen(changes, held)
             failpoint("commit.locked")
             if (done_before := applications(session, seen, changes)) is not None:
@@ -201,7 +201,7 @@ def _attempt(
                 if guard is not None and change.steps and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
             if names:
-                change_names(database, session, held, names)
+                change_names(session, held, names)
             locked = _made(session, seen, changes, names)
             with session.batch(1):
                 results = [
@@ -209,7 +209,7 @@ def _attempt(
                     for one, change in zip(locked, changes, strict=True)
                 ]
                 if not (repeated or lost):
-                    _note(database, session, txn, changes)
+                    _note(session, txn, changes)
             for work in own:
                 work(session)
             failpoint("commit.before_commit")
@@ -226,11 +226,11 @@ def _attempt(
     return results
 
 
-def _note(database: Database, session: Session, txn: str, changes: Sequence[TableChange]) -> None:
-    commits.insert_transaction(database, session, txn, len(changes), fresh=True)
+def _note(session: Session, txn: str, changes: Sequence[TableChange]) -> None:
+    commits.insert_transaction(session, txn, len(changes), fresh=True)
     for copy in (c.copy for c in changes):
         if copy is not None and copy.txn_uuid is not None:
-            commits.insert_transaction(database, session, copy.txn_uuid, 1, fresh=False)
+            commits.insert_transaction(session, copy.txn_uuid, 1, fresh=False)
 
 
 def _answer() -> None:
@@ -299,7 +299,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             Conflict(
                 "version_taken",
                 table.head.version,
-                operation=winners.operation(session, table.table_id, table.head.version),
+                operation=concurrent_commits.operation(session, table.table_id, table.head.version),
                 detail=f"version {change.read_version + 1} exists already",
                 table=table.name,
             )

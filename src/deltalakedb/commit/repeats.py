@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.changes import NewTable
 from deltalakedb.exceptions import CommitError
-from deltalakedb.metastore import winners
+from deltalakedb.metastore import concurrent_commits
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.log import Committed
@@ -44,7 +44,7 @@ def applications(
         found = None
         for action in change.all_actions if change.made is None else ():
             if isinstance(action, Txn):
-                recorded = winners.application(session, one.table.table_id, action.app_id)
+                recorded = concurrent_commits.application(session, one.table.table_id, action.app_id)
                 if recorded is not None and recorded[0] >= action.version:
                     found, late = recorded[1], action
         if found is not None:

@@ -9,7 +9,7 @@ from deltalakedb.commit.changes import NewTable
 from deltalakedb.commit.checker import isolation_of
 from deltalakedb.commit.duties import own_duties
 from deltalakedb.commit.info import own_time, with_info
-from deltalakedb.metastore import commits, winners
+from deltalakedb.metastore import commits, concurrent_commits
 from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
@@ -171,6 +171,6 @@ def _completed(
         noted = note_enablement(metadata, before, version=version, timestamp=timestamp)
         actions = [noted if isinstance(a, Metadata) else a for a in actions]
     if tracks_rows(protocol):
-        domain = winners.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
+        domain = concurrent_commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
         actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
     return actions

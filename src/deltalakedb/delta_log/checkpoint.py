@@ -1,10 +1,15 @@
-"""Checkpoints as streams of actions: Parquet or JSON, in parts, with sidecars; memory stays bounded."""
+"""Reading checkpoints: Parquet or JSON, in parts, with sidecars; memory stays bounded.
+
+Rows come as batches of Arrow columns (`Piece`) with a position, the same in every run, so that a reader can
+go on after another one stopped. Actions are made of a batch on demand.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +29,13 @@ from deltalakedb.protocol.codec import decode_line
 from deltalakedb.protocol.paths import decode_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.storage import Store
 
-BATCH_ROWS = 4096
+#: rows that are decoded at once
+BATCH_ROWS = 16_384
 _BUFFER_BYTES = 1 << 20
 #: bytes that a batch may have when it is decoded: a small file can unpack to any size
 BATCH_BYTES = 32 << 20
@@ -44,48 +50,163 @@ _LONG = 1024
 _PARSED = "stats_parsed"
 #: read elsewhere or not at all: the strings of `partitionValues` are the truth
 _SKIPPED = {"partitionValues_parsed", _PARSED}
-_FILE_KINDS = {"add", "remove", "cdc"}
+_FILE_KINDS = frozenset({"add", "remove", "cdc"})
+_SCANNED = frozenset({"add", "remove"})
+_SIDECARS = frozenset({"sidecar"})
 #: structs inside an action whose absent fields are nulls in Parquet
 _NESTED = ("deletionVector", "format")
 _TORN = "delete the broken checkpoint if the log holds the commits before it, or restore it from a copy"
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a checkpoint as one Parquet file has them.
+
+    Attributes:
+        batch: The rows; a column for each kind of action.
+        utc: Statistics of the old INT96 type, which are instants without saying so.
+        path: The file.
+    """
+
+    batch: pa.RecordBatch
+    utc: frozenset[str]
+    path: str
+
+    def actions(self) -> list[Action]:
+        """The actions in it; LogCorruptError if one is malformed."""
+        with corrupt_errors(self.path):
+            return [
+                action
+                for name, column in zip(self.batch.schema.names, self.batch.columns, strict=True)
+                for action in column_actions(name, column, self.utc)
+            ]
+
+
+#: rows of a Parquet file, or actions that were JSON
+Part: TypeAlias = "Piece | list[Action]"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A run of a checkpoint's rows.
+
+    Attributes:
+        begin: The position of its first row, counted over all files of the checkpoint.
+        end: The position after its last.
+        parts: Its rows, in order.
+    """
+
+    begin: int
+    end: int
+    parts: tuple[Part, ...]
+
+
+class CheckpointScan:
+    """Reads the file actions of a checkpoint in windows of a fixed size.
+
+    Args:
+        store: The table's root.
+        checkpoint: Which one.
+
+    Raises:
+        LogCorruptError: A file of it is missing or torn.
+    """
+
+    def __init__(self, store: Store, checkpoint: Checkpoint) -> None:
+        paths = [meta.path for meta in checkpoint.files] + sorted(named_sidecars(store, checkpoint))
+        self._store = store
+        self._files = [_File(store, path) for path in paths]
+        #: all rows, those of other actions too
+        self.rows = sum(file.rows for file in self._files)
+        #: bytes of its rows before compression, according to its writer
+        self.raw_bytes = sum(file.raw_bytes for file in self._files)
+        #: bytes that a row may have when it is decoded
+        self.widest = max((width for file in self._files for width in file.widths.values()), default=0)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Its files in the order of their rows."""
+        return [file.path for file in self._files]
+
+    def parts(self) -> Iterator[Part]:
+        """All rows, in parts that take little memory each."""
+        return (part for part, _ in self._parts(0))
+
+    def windows(self, size: int, *, after: int = 0) -> Iterator[Window]:
+        """The windows of a size that are at or after a position, which must be the beginning of one."""
+        begin, parts, have = after, [], 0
+        for part, rows in self._parts(after):
+            taken = 0
+            while taken < rows:
+                take = min(rows - taken, size - have)
+                parts.append(_slice(part, taken, take))
+                taken += take
+                have += take
+                if have == size:
+                    yield Window(begin, begin + size, tuple(parts))
+                    begin, parts, have = begin + size, [], 0
+        if have:
+            yield Window(begin, begin + have, tuple(parts))
+
+    def _parts(self, after: int) -> Iterator[tuple[Part, int]]:
+        for file in self._files:
+            if after < file.rows:
+                yield from _read(self._store, file.path, _SCANNED, skip=after, widths=file.widths)
+            after = max(0, after - file.rows)
+
+
+class _File:
+    """What is known of a file before its rows are read."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.path = path
+        #: bytes of the widest row by row group; one that is torn inside is left out and shows when it is read
+        self.widths: dict[int, int] = {}
+        if path.endswith(".json"):
+            with corrupt_errors(path), store.open(path) as lines:
+                sizes = [len(line) for line in lines]
+            self.rows, self.raw_bytes, self.widths[0] = len(sizes), sum(sizes), max(sizes, default=0)
+            return
+        with _open_parquet(store, path) as file:
+            columns, metadata = _columns_for(file, _SCANNED), file.metadata
+            groups = range(metadata.num_row_groups)
+            self.rows = int(metadata.num_rows)
+            self.raw_bytes = sum(metadata.row_group(n).total_byte_size for n in groups)
+            for number in groups:
+                with contextlib.suppress(LogCorruptError), corrupt_errors(path):
+                    self.widths[number] = _widest_row(store, path, file, columns, number)
+
+
 def iter_checkpoint(
-    store: Store,
-    checkpoint: Checkpoint,
-    *,
-    kinds: frozenset[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
+    store: Store, checkpoint: Checkpoint, *, kinds: frozenset[str] | None = None
 ) -> Iterator[list[Action]]:
     """The actions of a checkpoint in batches, in no particular order.
 
     Args:
         store: The table's root.
         checkpoint: Which one.
-        kinds: Only these action kinds; sidecars are read only where they can hold one of them.
-        batch_rows: The size of a batch, at most.
+        kinds: Only these action kinds; sidecars are read only if they can hold one of them.
 
     Raises:
         LogCorruptError: A file of it is missing or torn; batches may have been given before that shows.
     """
-    wanted = None if kinds is None else kinds | {"sidecar"}
-    sidecars: list[Sidecar] = []
+    sidecars: list[str] = []
     for meta in checkpoint.files:
-        for batch in _iter_file(store, meta.path, wanted, batch_rows):
-            sidecars += [action for action in batch if isinstance(action, Sidecar)]
+        for batch in _actions(store, meta.path, None if kinds is None else kinds | _SIDECARS):
+            sidecars += [sidecar_path(action) for action in batch if isinstance(action, Sidecar)]
             rest: list[Action] = [action for action in batch if not isinstance(action, Sidecar)]
             if rest:
                 yield rest
     if kinds is None or kinds & _FILE_KINDS:
-        for sidecar in sidecars:
-            yield from _iter_file(store, sidecar_path(sidecar), kinds, batch_rows)
+        for path in sidecars:
+            yield from _actions(store, path, kinds)
 
 
-def is_whole(store: Store, checkpoint: Checkpoint) -> bool:
+def is_complete(store: Store, checkpoint: Checkpoint) -> bool:
     """Whether all files of a checkpoint are there and end as they should; cheap, so not a full proof."""
     try:
         for path in named_sidecars(store, checkpoint):
-            with open_parquet(store, path):
+            with _open_parquet(store, path):
                 pass
     except LogCorruptError:
         return False
@@ -93,7 +214,7 @@ def is_whole(store: Store, checkpoint: Checkpoint) -> bool:
 
 
 def named_sidecars(store: Store, checkpoint: Checkpoint) -> set[str]:
-    """Where the sidecars lie that a checkpoint names.
+    """The paths of the sidecars that a checkpoint names.
 
     Raises:
         LogCorruptError: A file of the checkpoint itself is missing or torn.
@@ -101,97 +222,107 @@ def named_sidecars(store: Store, checkpoint: Checkpoint) -> set[str]:
     return {
         sidecar_path(action)
         for meta in checkpoint.files
-        for batch in _iter_file(store, meta.path, frozenset({"sidecar"}), BATCH_ROWS)
+        for batch in _actions(store, meta.path, _SIDECARS)
         for action in batch
         if isinstance(action, Sidecar)
     }
 
 
 def sidecar_path(sidecar: Sidecar) -> str:
-    """Where a sidecar lies: always in the table's own folder, so that a copied table finds its own."""
+    """Where a sidecar is: always in the table's own folder, so that a copied table finds its own."""
     return f"{SIDECAR_FOLDER}/{decode_path(sidecar.path).rpartition('/')[2]}"
 
 
-def _iter_file(
-    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
-) -> Iterator[list[Action]]:
-    read = _iter_json if path.endswith(".json") else _iter_parquet
-    return read(store, path, kinds, batch_rows)
+def _actions(store: Store, path: str, kinds: frozenset[str] | None) -> Iterator[list[Action]]:
+    for part, _ in _read(store, path, kinds):
+        yield part.actions() if isinstance(part, Piece) else part
 
 
-def _iter_json(
-    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
-) -> Iterator[list[Action]]:
-    with as_torn(path), store.open(path) as file:
-        number = size = 0
-        batch: list[Action] = []
-        for line in file:
-            number += 1
-            size += len(line)
+def _read(
+    store: Store,
+    path: str,
+    kinds: frozenset[str] | None,
+    *,
+    skip: int = 0,
+    widths: dict[int, int] | None = None,
+) -> Iterator[tuple[Part, int]]:
+    """The rows of one file in parts, with the number of rows of each.
+
+    Args:
+        store: The table's root.
+        path: The file.
+        kinds: Only these action kinds.
+        skip: Rows to leave out at the beginning.
+        widths: Bytes of the widest row by row group, as far as they are known.
+    """
+    if path.endswith(".json"):
+        return _read_json(store, path, kinds, skip)
+    return _read_parquet(store, path, kinds, skip, widths or {})
+
+
+def _read_json(
+    store: Store, path: str, kinds: frozenset[str] | None, skip: int
+) -> Iterator[tuple[list[Action], int]]:
+    with corrupt_errors(path), store.open(path) as file:
+        number = skip
+        for number, line in enumerate(islice(file, skip, None), start=skip + 1):
             # lines of other kinds are decoded too: a torn one must show
             action = decode_line(line, source=path, number=number)
-            if action is not None and (kinds is None or kind_of(action) in kinds):
-                batch.append(action)
-            if len(batch) >= batch_rows or size >= BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+            wanted = action is not None and (kinds is None or kind_of(action) in kinds)
+            yield ([action] if action is not None and wanted else []), 1
         if not number:
             raise LogCorruptError(f"the checkpoint file {path} is empty", suggestion=_TORN)
 
 
-def _iter_parquet(
-    store: Store, path: str, kinds: frozenset[str] | None, batch_rows: int
-) -> Iterator[list[Action]]:
-    with open_parquet(store, path) as file:
-        columns = wanted_columns(file, kinds)
-        if not columns:
-            return
-        utc = instants(file)
-        groups = range(file.metadata.num_row_groups)
-        for batch in decoded_batches(store, path, file, columns, groups, most=batch_rows):
-            with as_torn(path):
-                actions = [
-                    action
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                    for action in column_actions(name, column, utc)
-                ]
-            yield actions
+def _read_parquet(
+    store: Store, path: str, kinds: frozenset[str] | None, skip: int, widths: dict[int, int]
+) -> Iterator[tuple[Part, int]]:
+    with _open_parquet(store, path) as file:
+        columns, utc = _columns_for(file, kinds), _int96_columns(file)
+        for number in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(number).num_rows
+            if skip >= rows:
+                skip -= rows
+            elif not columns:
+                yield [], rows - skip
+                skip = 0
+            else:
+                width = widths.get(number)
+                for batch in _decoded(store, path, file, columns, number, width):
+                    if skip < batch.num_rows:
+                        yield Piece(batch.slice(skip), utc, path), batch.num_rows - skip
+                    skip = max(0, skip - batch.num_rows)
 
 
-def decoded_batches(
-    store: Store, path: str, file: pq.ParquetFile, columns: list[str], groups: Iterable[int], *, most: int
+def _decoded(
+    store: Store, path: str, file: pq.ParquetFile, columns: list[str], group: int, width: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of some row groups, so small that they take little memory whatever the file unpacks to.
-
-    Args:
-        store: The table's root.
-        path: The file's path.
-        file: The open file.
-        columns: The columns to read.
-        groups: The row groups, in order.
-        most: Rows of a batch at most.
+    """Batches of a row group, so small that they take little memory whatever the file unpacks to.
 
     Raises:
         LogCorruptError: The file is torn, or holds a text of an absurd length.
     """
-    for group in groups:
-        with as_torn(path):
-            rows = max(1, min(most, BATCH_BYTES // max(1, widest_row(store, path, file, columns, group))))
-            batches = file.iter_batches(
-                batch_size=rows, row_groups=[group], columns=columns, use_threads=False
-            )
-        while True:
-            with as_torn(path):
-                if (batch := next(batches, None)) is None:
-                    break
-                if batch.nbytes > _VALUE_BYTES and batch.num_rows == 1:
-                    raise _absurd(path, batch.nbytes)
-            yield batch
+    with corrupt_errors(path):
+        if width is None:
+            width = _widest_row(store, path, file, columns, group)
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, width)))
+        batches = file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False)
+    while True:
+        with corrupt_errors(path):
+            if (batch := next(batches, None)) is None:
+                return
+            if batch.nbytes > _VALUE_BYTES and batch.num_rows == 1:
+                raise _absurd(path, batch.nbytes)
+            batch.validate(full=True)  # text that is not UTF-8 would fail wherever it is used
+        yield batch
 
 
-def widest_row(store: Store, path: str, file: pq.ParquetFile, columns: list[str], group: int) -> int:
+def _slice(part: Part, start: int, rows: int) -> Part:
+    """Rows of a part; one of JSON is a single row, or has nothing in it."""
+    return replace(part, batch=part.batch.slice(start, rows)) if isinstance(part, Piece) else part
+
+
+def _widest_row(store: Store, path: str, file: pq.ParquetFile, columns: list[str], group: int) -> int:
     """The bytes that a row of a row group may have when it is decoded, by footer and dictionaries.
 
     Raises:
@@ -218,15 +349,17 @@ def widest_row(store: Store, path: str, file: pq.ParquetFile, columns: list[str]
             if chunk.has_dictionary_page:
                 named[chunk.path_in_schema] = entries
         total += each
-    longest = _longest_words(store, path, file, list(named), group) if named else []
+    longest = _longest_values(store, path, file, list(named), group) if named else []
     return total + sum(length * entries for length, entries in zip(longest, named.values(), strict=True))
 
 
-def _longest_words(store: Store, path: str, file: pq.ParquetFile, leaves: list[str], group: int) -> list[int]:
+def _longest_values(
+    store: Store, path: str, file: pq.ParquetFile, leaves: list[str], group: int
+) -> list[int]:
     """The length of the longest text in each dictionary of a row group; one row brings them whole."""
-    with open_parquet(store, path, words=leaves, metadata=file.metadata) as words:
-        rows = words.iter_batches(batch_size=1, row_groups=[group], columns=leaves, use_threads=False)
-        found = [each for row in islice(rows, 1) for column in row.columns for each in _words(column)]
+    with _open_parquet(store, path, dictionaries=leaves, metadata=file.metadata) as opened:
+        rows = opened.iter_batches(batch_size=1, row_groups=[group], columns=leaves, use_threads=False)
+        found = [each for row in islice(rows, 1) for column in row.columns for each in _dictionaries(column)]
     longest = [pc.max(pc.binary_length(each)).as_py() or 0 for each in found]
     absurd = max(longest, default=0)
     if absurd > _VALUE_BYTES:
@@ -235,18 +368,18 @@ def _longest_words(store: Store, path: str, file: pq.ParquetFile, leaves: list[s
     return longest if len(longest) == len(leaves) else [absurd] * len(leaves)
 
 
-def _words(column: pa.Array) -> Iterator[pa.Array]:
+def _dictionaries(column: pa.Array) -> Iterator[pa.Array]:
     """The dictionaries in a column, in the order of its leaves."""
     if pa.types.is_dictionary(column.type):
         yield column.dictionary
     elif pa.types.is_struct(column.type):
         for number in range(column.type.num_fields):
-            yield from _words(column.field(number))
+            yield from _dictionaries(column.field(number))
     elif pa.types.is_map(column.type):
-        yield from _words(column.keys)
-        yield from _words(column.items)
+        yield from _dictionaries(column.keys)
+        yield from _dictionaries(column.items)
     elif isinstance(column, pa.ListArray | pa.LargeListArray):
-        yield from _words(column.values)
+        yield from _dictionaries(column.values)
 
 
 def _absurd(path: str, size: int, what: str = "bytes in one row") -> LogCorruptError:
@@ -257,28 +390,32 @@ def _absurd(path: str, size: int, what: str = "bytes in one row") -> LogCorruptE
 
 
 @contextlib.contextmanager
-def open_parquet(
-    store: Store, path: str, *, words: list[str] | None = None, metadata: pq.FileMetaData | None = None
+def _open_parquet(
+    store: Store,
+    path: str,
+    *,
+    dictionaries: list[str] | None = None,
+    metadata: pq.FileMetaData | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """A Parquet file of a checkpoint.
 
     Args:
         store: The table's root.
         path: The file's path.
-        words: Leaf columns to read as dictionaries.
+        dictionaries: Leaf columns to read as dictionaries.
         metadata: Its footer, if it was read before.
 
     Raises:
         LogCorruptError: It is missing or has no whole footer.
     """
     with contextlib.ExitStack() as stack:
-        with as_torn(path):
+        with corrupt_errors(path):
             handle = stack.enter_context(store.open(path))
             file = stack.enter_context(
                 pq.ParquetFile(
                     handle,
                     metadata=metadata,
-                    read_dictionary=words,
+                    read_dictionary=dictionaries,
                     buffer_size=_BUFFER_BYTES,
                     pre_buffer=False,
                     coerce_int96_timestamp_unit="us",
@@ -289,8 +426,8 @@ def open_parquet(
 
 
 @contextlib.contextmanager
-def as_torn(path: str) -> Iterator[None]:
-    """Turn what a broken file makes its reader say into one typed error; a store that is away stays away."""
+def corrupt_errors(path: str) -> Iterator[None]:
+    """Turn the errors of a broken file into LogCorruptError; storage errors pass through unchanged."""
     try:
         yield
     except StorageMissingError as e:
@@ -303,8 +440,8 @@ def as_torn(path: str) -> Iterator[None]:
         raise LogCorruptError(f"the checkpoint file {path} cannot be read: {e}", suggestion=_TORN) from e
 
 
-def wanted_columns(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[str]:
-    """The columns to read for some action kinds; statistics as structs only where some have no other form."""
+def _columns_for(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[str]:
+    """The columns to read for some action kinds; statistics as structs only if some have no other form."""
     columns = []
     for top in file.schema_arrow:
         if kinds is not None and top.name not in kinds:
@@ -319,7 +456,7 @@ def wanted_columns(file: pq.ParquetFile, kinds: frozenset[str] | None) -> list[s
 
 
 def _lacks_json_stats(file: pq.ParquetFile) -> bool:
-    """Whether some add may have no JSON statistics, told by the footer's counts of nulls."""
+    """Whether some add may have no JSON statistics, by the footer's null counts."""
     paths = {file.schema.column(i).path: i for i in range(len(file.schema))}
     if "add.stats" not in paths or "add.path" not in paths:
         return True
@@ -336,7 +473,7 @@ def _lacks_json_stats(file: pq.ParquetFile) -> bool:
     return False
 
 
-def instants(file: pq.ParquetFile) -> frozenset[str]:
+def _int96_columns(file: pq.ParquetFile) -> frozenset[str]:
     """Timestamps of the old INT96 kind, which are instants without saying so."""
     prefix = f"add.{_PARSED}."
     columns = (file.schema.column(i) for i in range(len(file.schema)))
@@ -379,7 +516,7 @@ def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
             if value is not None:
                 row[name] = value
         if name in _NESTED:
-            _tidy(rows, name)
+            _drop_nulls(rows, name)
     return rows
 
 
@@ -399,7 +536,7 @@ def _maps(column: pa.MapArray) -> Iterator[dict[str, Any] | None]:
         yield dict(zip(keys[at], items[at], strict=True)) if present else None
 
 
-def _tidy(rows: list[dict[str, Any]], name: str) -> None:
+def _drop_nulls(rows: list[dict[str, Any]], name: str) -> None:
     for row in rows:
         if isinstance(value := row.get(name), dict):
             row[name] = {key: item for key, item in value.items() if item is not None}

@@ -1,54 +1,85 @@
-"""Writing checkpoints: streamed to local files with bounded memory, then put into the log whole."""
+"""Writing checkpoints: streamed to a local file with bounded memory, then put into the log whole."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
 import uuid
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.delta_log.checkpoint import is_whole
-from deltalakedb.delta_log.checkpoint_rows import (
-    CheckpointContent,
-    add_rows,
-    remove_rows,
-    state_rows,
-    table_of,
-)
-from deltalakedb.delta_log.checkpoint_schema import checkpoint_schema
+from deltalakedb.delta_log.checkpoint import is_complete
+from deltalakedb.delta_log.checkpoint_schema import DELETION_VECTOR, REMOVE, STRING_MAP, checkpoint_schema
+from deltalakedb.delta_log.checkpoint_stats import parsed_partitions, parsed_stats
 from deltalakedb.delta_log.last_checkpoint import LastCheckpoint
 from deltalakedb.delta_log.listing import Checkpoint
-from deltalakedb.delta_log.names import (
-    LOG_FOLDER,
-    SIDECAR_FOLDER,
-    checkpoint_part_path,
-    checkpoint_path,
-    v2_checkpoint_path,
-)
+from deltalakedb.delta_log.names import SIDECAR_FOLDER, checkpoint_path, v2_checkpoint_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, StorageUnavailableError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
+from deltalakedb.protocol.actions import (
+    Action,
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sidecar,
+    Txn,
+    action_to_dict,
+)
+from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
+    from deltalakedb.protocol.actions import Remove
     from deltalakedb.storage import Store
 
-__all__ = ["CheckpointContent", "CheckpointKind", "WrittenCheckpoint", "write_checkpoint"]
-
-CheckpointKind: TypeAlias = Literal["classic", "multipart", "v2"]
+CheckpointKind: TypeAlias = Literal["classic", "v2"]
+#: a kind of action ("state" for all that are no files) and rows of it
+KindRows: TypeAlias = "tuple[str, pa.Table]"
 
 V2_FEATURE = "v2Checkpoint"
+#: rows that are written together: what memory has to hold
+GROUP_ROWS = 20_000
+GROUP_BYTES = 32 << 20
+#: a sidecar is complete once it has this many actions
+SIDECAR_ROWS = 250_000
 _PREFIX = "deltalakedb-checkpoint-"
-#: actions of files in one part or sidecar: what a reader's task takes on at once
-ROWS_PER_PART = 250_000
+_NEEDED = ("path", "size", "modification_time")
+_MAPS = ("partitionValues", "configuration", "options", "tags")
+
+
+@dataclass(frozen=True)
+class CheckpointContent:
+    """A table's state at a version, with its files as streams that are read once.
+
+    Attributes:
+        version: The version.
+        protocol: Its protocol.
+        metadata: Its metadata.
+        txns: Application transactions.
+        domains: Metadata domains; removed ones are left out.
+        files: The live files, in batches with the columns ``path``, ``size``, ``modification_time`` and any
+            of ``stats``, ``partition_values``, ``tags``, ``deletion_vector`` (JSON texts), ``base_row_id``,
+            ``default_row_commit_version``, ``clustering_provider``. Other columns are ignored:
+            unknown fields have no place in a checkpoint's schema.
+        tombstones: Removed files whose retention has not ended.
+    """
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    files: Iterable[pa.RecordBatch]
+    tombstones: Iterable[Remove] = ()
+    txns: Sequence[Txn] = ()
+    domains: Sequence[DomainMetadata] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +88,12 @@ class WrittenCheckpoint:
 
     Attributes:
         version: The table's version.
-        kind: What was written; a multi-part checkpoint of one part is a classic one.
+        kind: What was written.
         paths: Its files under the table's root, the top-level one of a V2 checkpoint last.
         size: Its actions.
         size_in_bytes: Its files' bytes.
         num_add_files: Its adds.
-        parts: How many parts, for a multi-part one.
-        created: False where another writer's whole checkpoint was there already, and was left as it is.
+        created: False if a complete checkpoint was there already; it is left as it is.
     """
 
     version: int
@@ -72,15 +102,13 @@ class WrittenCheckpoint:
     size: int
     size_in_bytes: int
     num_add_files: int
-    parts: int | None = None
     created: bool = True
 
     def hint(self) -> LastCheckpoint:
-        """What ``_last_checkpoint`` says about it."""
+        """The content of ``_last_checkpoint`` for it."""
         return LastCheckpoint(
             version=self.version,
             size=self.size,
-            parts=self.parts,
             size_in_bytes=self.size_in_bytes,
             num_of_add_files=self.num_add_files,
         )
@@ -91,11 +119,8 @@ def write_checkpoint(
     content: CheckpointContent,
     *,
     kind: CheckpointKind = "classic",
-    parts: int | None = None,
-    rows_per_part: int = ROWS_PER_PART,
     stats_as_json: bool = True,
     stats_as_struct: bool = False,
-    scratch: str | Path | None = None,
 ) -> WrittenCheckpoint:
     """Write a table's state at a published version into its log; ``_last_checkpoint`` is another step.
 
@@ -105,192 +130,283 @@ def write_checkpoint(
     Args:
         store: The table's root.
         content: The state; its streams are read once, with bounded memory.
-        kind: One file, several parts, or a V2 checkpoint with sidecars.
-        parts: Exactly so many parts or sidecars; by default as many as ``rows_per_part`` makes.
-        rows_per_part: Files' actions in a part or sidecar.
+        kind: One file, or a V2 checkpoint with sidecars.
         stats_as_json: Statistics as text (``delta.checkpoint.writeStatsAsJson``).
         stats_as_struct: Statistics and partition values as typed columns
             (``delta.checkpoint.writeStatsAsStruct``).
-        scratch: A folder for the files while they grow; by default the system's.
 
     Raises:
-        ProtocolError: The table's features forbid that kind, or a partition value is none of its type.
+        ProtocolError: The table's features forbid that kind, or a partition value does not fit its type.
         StorageError: The store refused; at most files that no reader looks at are left.
     """
-    _check(content, kind, parts, rows_per_part)
+    _check(content, kind)
     schema = checkpoint_schema(
         content.metadata, content.protocol, stats_as_json=stats_as_json, stats_as_struct=stats_as_struct
     )
-    with _local(scratch), tempfile.TemporaryDirectory(prefix=_PREFIX, dir=scratch) as folder:
-        if kind == "classic":
-            parts = 1
-        files = _Files(
-            Path(folder), schema.sidecar() if kind == "v2" else schema.classic(), parts, rows_per_part
-        )
-        with files:
-            if kind != "v2":
-                files.write_first(state_rows(content, files.schema))
-            adds = sum(files.write("add", rows) for rows in add_rows(content.files, schema))
-            removes = sum(files.write("remove", rows) for rows in remove_rows(content.tombstones))
-        failpoint("checkpoint.before_put")
-        if kind == "v2":
-            written = _put_v2(store, content, schema, files.paths, Path(folder), adds + removes)
-        elif len(files.paths) == 1:
-            written = _put_classic(store, content.version, files)
-        else:
-            written = _put_parts(store, content.version, files)
+    written = (_write_classic if kind == "classic" else _write_v2)(store, content, schema)
     failpoint("checkpoint.after_put")
-    return replace(written, num_add_files=adds)
+    return written
+
+
+def put_parquet(
+    store: Store, path: str, tables: Iterable[KindRows], schema: pa.Schema
+) -> tuple[Counter[str], bool]:
+    """Write one file of a checkpoint, complete before it has its name.
+
+    A complete file of that name stays as it is; a torn one, which would block the name, is replaced.
+
+    Returns:
+        Rows by kind, and whether the file was written.
+
+    Raises:
+        StorageError: The store or the local disk refused.
+    """
+    counts: Counter[str] = Counter()
+    with _local_errors(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+        local = Path(folder) / "checkpoint.parquet"
+        # other engines have no use for Arrow's own copy of the schema
+        with pq.ParquetWriter(local, schema, compression="snappy", store_schema=False) as writer:
+            for kind, table in tables:
+                writer.write_table(table)
+                counts[kind] += table.num_rows
+        failpoint("checkpoint.before_put")
+        created = store.put_file(path, local)
+        if not created and not is_complete(store, Checkpoint(-1, (store.head(path),))):
+            created = store.put_file(path, local, new=False)
+    return counts, created
+
+
+def new_sidecar_path(version: int, number: int) -> str:
+    """A path of a sidecar that no other writer uses."""
+    return f"{SIDECAR_FOLDER}/{version:020d}.checkpoint.{number:010d}.{uuid.uuid4()}.parquet"
+
+
+def put_v2(
+    store: Store,
+    content: CheckpointContent,
+    schema: CheckpointSchema,
+    sidecars: Sequence[str],
+    counts: Counter[str],
+) -> WrittenCheckpoint:
+    """Write the file that makes sidecars a V2 checkpoint.
+
+    Args:
+        store: The table's root.
+        content: The state; its files are not read.
+        schema: The columns.
+        sidecars: Paths of the sidecars, which must be there.
+        counts: Their rows by kind of action.
+    """
+    found = [store.head(path) for path in sidecars]
+    header = CheckpointMetadata(version=content.version)
+    named = [Sidecar(path=m.name, size_in_bytes=m.size, modification_time=m.modified_ms) for m in found]
+    table = state_rows(content, schema.top_level(), more=[header, *named])
+    path = v2_checkpoint_path(content.version, str(uuid.uuid4()))
+    put_parquet(store, path, [("state", table)], table.schema)
+    size = store.head(path).size + sum(meta.size for meta in found)
+    actions = table.num_rows + counts.total()
+    return WrittenCheckpoint(content.version, "v2", (*sidecars, path), actions, size, counts["add"])
+
+
+def _write_classic(store: Store, content: CheckpointContent, schema: CheckpointSchema) -> WrittenCheckpoint:
+    path, columns = checkpoint_path(content.version), schema.classic()
+    tables = chain([("state", state_rows(content, columns))], file_rows(content, schema, columns))
+    counts, created = put_parquet(store, path, tables, columns)
+    size = store.head(path).size
+    return WrittenCheckpoint(
+        content.version, "classic", (path,), counts.total(), size, counts["add"], created
+    )
+
+
+def _write_v2(store: Store, content: CheckpointContent, schema: CheckpointSchema) -> WrittenCheckpoint:
+    columns = schema.sidecar()
+    tables = file_rows(content, schema, columns)
+    paths: list[str] = []
+    counts: Counter[str] = Counter()
+    try:
+        for first in tables:
+            path = new_sidecar_path(content.version, len(paths) + 1)
+            counts += put_parquet(store, path, _up_to(SIDECAR_ROWS, chain([first], tables)), columns)[0]
+            paths.append(path)
+            failpoint("checkpoint.between_files")
+        return put_v2(store, content, schema, paths, counts)
+    except Exception:
+        with contextlib.suppress(DeltaSqlError):
+            store.delete_all(paths)
+        raise
+
+
+def _up_to(rows: int, tables: Iterator[KindRows]) -> Iterator[KindRows]:
+    """Tables until they have so many rows; the rest is left in the iterator."""
+    for kind, table in tables:
+        yield kind, table
+        rows -= table.num_rows
+        if rows <= 0:
+            return
 
 
 @contextlib.contextmanager
-def _local(scratch: str | Path | None) -> Iterator[None]:
-    """What the local disk says, as a typed error; the store's own errors are typed already."""
+def _local_errors() -> Iterator[None]:
+    """Translate errors of the local disk; the store's own are typed already."""
     try:
         yield
     except DeltaSqlError:
         raise
     except OSError as e:
         raise StorageUnavailableError(
-            f"cannot write a checkpoint's files in {scratch or tempfile.gettempdir()}: {e}",
-            suggestion="free some space there, or choose another folder with scratch=",
+            f"cannot write a checkpoint's files in {tempfile.gettempdir()}: {e}",
+            suggestion="free some space there, or choose another folder with TMPDIR",
         ) from e
 
 
-class _Files:
-    """The Parquet files that the actions of a checkpoint are spread over."""
-
-    def __init__(self, folder: Path, schema: pa.Schema, parts: int | None, rows_per_part: int) -> None:
-        self.schema = schema
-        self.paths: list[Path] = []
-        self.rows = 0
-        self._folder, self._parts, self._rows_per_part = folder, parts, rows_per_part
-        self._stack = contextlib.ExitStack()
-        self._writers: list[pq.ParquetWriter] = []
-        self._in_last = 0
-
-    def __enter__(self) -> Self:
-        for _ in range(self._parts or 1):
-            self._open()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def write_first(self, table: pa.Table) -> None:
-        """Rows that belong into the first file and do not count for its size."""
-        self._writers[0].write_table(table)
-        self.rows += table.num_rows
-
-    def write(self, kind: str, actions: pa.StructArray) -> int:
-        """Spread actions over the files: evenly over a fixed number, else one file after the other."""
-        if self._parts is not None:
-            share = -(-len(actions) // self._parts)
-            for number, writer in enumerate(self._writers):
-                self._append(writer, kind, actions.slice(number * share, share))
-        else:
-            at = 0
-            while at < len(actions):
-                if self._in_last == self._rows_per_part:
-                    self._stack.close()
-                    self._open()
-                taken = min(len(actions) - at, self._rows_per_part - self._in_last)
-                self._append(self._writers[-1], kind, actions.slice(at, taken))
-                self._in_last += taken
-                at += taken
-        self.rows += len(actions)
-        return len(actions)
-
-    def _append(self, writer: pq.ParquetWriter, kind: str, actions: pa.StructArray) -> None:
-        if len(actions):
-            writer.write_table(table_of(kind, actions, self.schema))
-
-    def _open(self) -> None:
-        path = self._folder / f"{len(self.paths) + 1}.parquet"
-        self.paths.append(path)
-        self._in_last = 0
-        self._writers.append(self._stack.enter_context(_parquet(path, self.schema)))
-
-
-def _parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    # other engines have no use for Arrow's own copy of the schema
-    return pq.ParquetWriter(path, schema, compression="snappy", store_schema=False)
-
-
-def _put_classic(store: Store, version: int, files: _Files) -> WrittenCheckpoint:
-    path = checkpoint_path(version)
-    created = store.put_file(path, files.paths[0])
-    if not created and not is_whole(store, Checkpoint(version, (store.head(path),))):
-        # a torn file of another writer blocks the name, and readers that trust it
-        created = store.put_file(path, files.paths[0], new=False)
-    return WrittenCheckpoint(version, "classic", (path,), files.rows, store.head(path).size, 0, None, created)
-
-
-def _put_parts(store: Store, version: int, files: _Files) -> WrittenCheckpoint:
-    total = len(files.paths)
-    paths = tuple(checkpoint_part_path(version, part, total) for part in range(1, total + 1))
-    found = {meta.path: meta for meta in store.list(LOG_FOLDER) if meta.path in paths}
-    created = len(found) < total or not is_whole(store, Checkpoint(version, tuple(found[p] for p in paths)))
-    if created:
-        # parts that a dead writer left must never meet ours: its files may be spread otherwise
-        for path in sorted(found):
-            store.delete(path)
-        for path, source in zip(paths, files.paths, strict=True):
-            store.put_file(path, source, new=False)
-            failpoint("checkpoint.between_files")
-    size = sum(store.head(path).size for path in paths)
-    return WrittenCheckpoint(version, "multipart", paths, files.rows, size, 0, total, created)
-
-
-def _put_v2(
-    store: Store,
-    content: CheckpointContent,
-    schema: CheckpointSchema,
-    sources: Sequence[Path],
-    folder: Path,
-    file_actions: int,
-) -> WrittenCheckpoint:
-    version, unique = content.version, str(uuid.uuid4())
-    sidecars, paths, size = [], [], 0
-    if file_actions:
-        for number, source in enumerate(sources, start=1):
-            name = f"{version:020d}.checkpoint.{number:010d}.{len(sources):010d}.{uuid.uuid4()}.parquet"
-            paths.append(f"{SIDECAR_FOLDER}/{name}")
-            store.put_file(paths[-1], source)
-            failpoint("checkpoint.between_files")
-            meta = store.head(paths[-1])
-            size += meta.size
-            sidecars.append(Sidecar(path=name, size_in_bytes=meta.size, modification_time=meta.modified_ms))
-    top = folder / "top.parquet"
-    table = state_rows(content, schema.top_level(), more=[CheckpointMetadata(version=version), *sidecars])
-    with _parquet(top, table.schema) as writer:
-        writer.write_table(table)
-    paths.append(v2_checkpoint_path(version, unique))
-    size += top.stat().st_size
-    store.put_file(paths[-1], top)
-    return WrittenCheckpoint(version, "v2", tuple(paths), table.num_rows + file_actions, size, 0)
-
-
-def _check(content: CheckpointContent, kind: CheckpointKind, parts: int | None, rows_per_part: int) -> None:
-    if content.version < 0 or rows_per_part < 1 or (parts is not None and parts < 1):
-        raise InvalidArgumentError(
-            f"no checkpoint of version {content.version} has {parts} parts of {rows_per_part} rows",
-            suggestion="count versions from 0, parts and rows from 1",
-        )
-    if kind not in ("classic", "multipart", "v2"):
-        raise InvalidArgumentError(
-            f"{kind!r} is no kind of checkpoint", suggestion="choose classic, multipart or v2"
-        )
+def _check(content: CheckpointContent, kind: CheckpointKind) -> None:
+    if content.version < 0:
+        raise InvalidArgumentError(f"Expected a version from 0 on, got {content.version}")
+    if kind not in ("classic", "v2"):
+        raise InvalidArgumentError(f"Unknown checkpoint kind {kind!r}", suggestion="choose classic or v2")
     features = set(content.protocol.writer_features or ()) & set(content.protocol.reader_features or ())
-    if kind == "multipart" and V2_FEATURE in features:
-        raise ProtocolError(
-            "a table with V2 checkpoints must not have multi-part ones",
-            version=content.version,
-            suggestion="write a V2 checkpoint, which has sidecars instead of parts",
-        )
     if kind == "v2" and V2_FEATURE not in features:
         raise ProtocolError(
             f"a V2 checkpoint needs the table feature {V2_FEATURE}",
             version=content.version,
             suggestion="write a classic checkpoint, or add the feature to the table's protocol",
         )
+
+
+# ---- rows ----
+
+
+def state_rows(content: CheckpointContent, schema: pa.Schema, *, more: Iterable[Action] = ()) -> pa.Table:
+    """Everything that is no file, as rows of a checkpoint."""
+    live = [domain for domain in content.domains if not domain.removed]
+    rows = []
+    for action in (content.protocol, content.metadata, *content.txns, *live, *more):
+        ((kind, value),) = action_to_dict(action).items()
+        if isinstance(action, Protocol):
+            value = _with_feature_lists(action, value)
+        rows.append({kind: _pairs(value)})
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def file_rows(content: CheckpointContent, schema: CheckpointSchema, columns: pa.Schema) -> Iterator[KindRows]:
+    """The live files, then the removed ones, as rows of a checkpoint in groups that are worth a row group."""
+    for batch in _grouped(content.files):
+        yield "add", _action_table("add", _adds(batch, schema), columns)
+    removed = iter(content.tombstones)
+    while group := list(islice(removed, GROUP_ROWS)):
+        yield "remove", _action_table("remove", _removes(group), columns)
+
+
+def _removes(group: list[Remove]) -> pa.StructArray:
+    columns: dict[str, Any] = {
+        "path": [r.path for r in group],
+        "deletionTimestamp": [r.deletion_timestamp for r in group],
+        "dataChange": [False] * len(group),
+        "extendedFileMetadata": [r.extended_file_metadata for r in group],
+        "partitionValues": [
+            None if r.partition_values is None else list(r.partition_values.items()) for r in group
+        ],
+        "size": [r.size for r in group],
+        "deletionVector": [None if r.deletion_vector is None else r.deletion_vector.to_dict() for r in group],
+        "baseRowId": [r.base_row_id for r in group],
+        "defaultRowCommitVersion": [r.default_row_commit_version for r in group],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in REMOVE]
+    return pa.StructArray.from_arrays(arrays, fields=list(REMOVE))
+
+
+def _action_table(kind: str, rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
+    """Actions of one kind as rows of a checkpoint, every other column null."""
+    columns = [rows if field.name == kind else pa.nulls(len(rows), field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _grouped(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of about the same size, whatever size they come in."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for given in files:
+        for batch in _slices(given):
+            if waiting and (rows + batch.num_rows > GROUP_ROWS or size + batch.nbytes > GROUP_BYTES):
+                yield _joined(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if rows:
+        yield _joined(waiting)
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows:
+        length = min(GROUP_ROWS, max(1, batch.num_rows * GROUP_BYTES // max(batch.nbytes, 1)))
+        for at in range(0, batch.num_rows, length):
+            yield batch.slice(at, length)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _adds(batch: pa.RecordBatch, schema: CheckpointSchema) -> pa.StructArray:
+    if missing := [name for name in _NEEDED if name not in batch.schema.names]:
+        raise InvalidArgumentError(
+            f"the files of a checkpoint lack {', '.join(missing)}",
+            suggestion="give batches with the columns that CheckpointContent names",
+        )
+    partitions = _column(batch, "partition_values", pa.string()).fill_null("{}")
+    stats = _column(batch, "stats", pa.string())
+    columns = {
+        "path": _column(batch, "path", pa.string()),
+        "partitionValues": _decoded(partitions, STRING_MAP),
+        "size": _column(batch, "size", pa.int64()),
+        "modificationTime": _column(batch, "modification_time", pa.int64()),
+        "dataChange": pa.repeat(pa.scalar(False), batch.num_rows),
+        "tags": _decoded(_column(batch, "tags", pa.string()), STRING_MAP),
+        "deletionVector": _decoded(_column(batch, "deletion_vector", pa.string()), DELETION_VECTOR),
+        "baseRowId": _column(batch, "base_row_id", pa.int64()),
+        "defaultRowCommitVersion": _column(batch, "default_row_commit_version", pa.int64()),
+        "clusteringProvider": _column(batch, "clustering_provider", pa.string()),
+        "stats": stats,
+    }
+    if schema.partitions:
+        columns["partitionValues_parsed"] = parsed_partitions(partitions, schema)
+    if schema.as_struct:
+        columns["stats_parsed"] = parsed_stats(stats, schema)
+    return pa.StructArray.from_arrays([columns[f.name] for f in schema.add], fields=list(schema.add))
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, kind)
+    column = batch.column(name)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _decoded(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """JSON objects as maps or structs; each different text is decoded once."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), kind)
+    encoded = texts.dictionary_encode()
+    values = [decode_json(text) for text in encoded.dictionary.to_pylist()]
+    if pa.types.is_map(kind):
+        values = [list(value.items()) for value in values]
+    return pa.array(values, kind).take(encoded.indices)
+
+
+def _with_feature_lists(protocol: Protocol, value: dict[str, Any]) -> dict[str, Any]:
+    """Lists of features if the versions ask for them, even if a commit left them out."""
+    if protocol.min_reader_version >= 3:
+        value.setdefault("readerFeatures", [])
+    if protocol.min_writer_version >= 7:
+        value.setdefault("writerFeatures", [])
+    return value
+
+
+def _pairs(value: dict[str, Any]) -> dict[str, Any]:
+    """Maps as the pairs that Arrow wants; structs stay dicts."""
+    out = dict(value)
+    for key, item in value.items():
+        if isinstance(item, dict):
+            out[key] = list(item.items()) if key in _MAPS else _pairs(item)
+    return out

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.checkpoint import is_whole, named_sidecars
-from deltalakedb.delta_log.listing import Checkpoint, last_checkpoint, listing_of
+from deltalakedb.delta_log.checkpoint import is_complete, named_sidecars
+from deltalakedb.delta_log.listing import Checkpoint, last_checkpoint, listing_of, newest_at
 from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER, parse_name
-from deltalakedb.delta_log.times import file_times, newest_at
 from deltalakedb.exceptions import ConfigError, LogCorruptError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.properties import DAY_MS, duration_ms
@@ -89,7 +88,7 @@ def plan_cleanup(
     versions = listing.versions
     if not versions or versions[-1] != listing.latest:
         return CleanupPlan(None, (), "the newest version of the log cannot be rebuilt")
-    moments = {**file_times(listing), **(times or {})}
+    moments = {**listing.file_times, **(times or {})}
     cutoff = newest_at(versions, now_ms - retention, lambda version: moments[version])
     if cutoff is None:
         return CleanupPlan(None, (), "every version is younger than the retention")
@@ -138,7 +137,7 @@ def clean_log(
         retention=retention,
         times=times,
         needed_from=needed_from,
-        whole=lambda checkpoint: is_whole(store, checkpoint),
+        whole=lambda checkpoint: is_complete(store, checkpoint),
     )
     for meta in () if dry_run else plan.delete:
         store.delete(meta.path)

@@ -1,7 +1,8 @@
-"""What lies in a ``_delta_log``, and which files rebuild a version."""
+"""The files of a ``_delta_log``, which of them rebuild a version, and when versions were committed."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from deltalakedb.exceptions import LogCorruptError, LogGapError, StorageMissingE
 from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.storage import ObjectMeta, Store
 
@@ -116,6 +117,26 @@ class LogListing:
         return tuple(reversed(files))
 
     @cached_property
+    def file_times(self) -> Mapping[int, int]:
+        """Times of versions by their files, strictly increasing.
+
+        A file that is not younger than its predecessor counts as 1 ms younger.
+        A version whose commit file is gone takes its checkpoint's time, which may be later than the commit's,
+        but not later than the next commit's.
+        """
+        times: dict[int, int] = {}
+        last: int | None = None
+        for version in sorted(self.commits):
+            own = self.commits[version].modified_ms
+            last = own if last is None or own > last else last + 1
+            times[version] = last
+        for version in sorted(set(self.checkpoints) - set(times), reverse=True):
+            own = min(meta.modified_ms for meta in self.checkpoints[version][0].files)
+            after = times.get(version + 1)
+            times[version] = own if after is None else min(own, after - 1)
+        return times
+
+    @cached_property
     def _reached(self) -> frozenset[int]:
         """-1, the state before anything, and all versions that files lead to."""
         reached = {-1}
@@ -178,6 +199,12 @@ def merged(old: LogListing, new: LogListing) -> LogListing:
         {**old.compacted, **new.compacted},
         {**old.checksums, **new.checksums},
     )
+
+
+def newest_at(versions: Sequence[int], timestamp_ms: int, time_of: Callable[[int], int]) -> int | None:
+    """The newest of ascending versions whose time is not after a moment; asks for few times only."""
+    at = bisect_right(versions, timestamp_ms, key=time_of)
+    return versions[at - 1] if at else None
 
 
 def last_checkpoint(store: Store) -> int | None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.commit_info import find_commit_info
+from deltalakedb.delta_log.commit_file import read_commit_info
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
@@ -101,7 +101,7 @@ class FileTxnLogWriter:
             return Committed(version, self._store.head(path).modified_ms, replayed=True)
         info = None
         with contextlib.suppress(LogCorruptError):  # a torn winner has won all the same
-            info = find_commit_info(winner, source=path)
+            info = read_commit_info(self._store, path, size=len(winner))
         return Conflict(
             "version_taken",
             version,

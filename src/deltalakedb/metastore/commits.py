@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import CatalogCorruptError, VersionMissingError
-from deltalakedb.metastore import audit, group_notes
+from deltalakedb.exceptions import CatalogCorruptError, CommitError, VersionMissingError
+from deltalakedb.metastore import audit
 from deltalakedb.metastore.snapshots import missing_version
-from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.log import Commit, Committed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row, Session
+    from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.values import Table
 
-#: SQL's way to say "all"
+#: "all" as a LIMIT
 _ALL = 2**62
+#: commits whose bytes are read at a time
+_PAGE = 500
+#: settings of the catalog, one for each transaction that is lost in some tables and not in others
+_LOST = "mirror.lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,61 +52,52 @@ class CommitRow:
 
 
 def history(
-    database: Database, table: Table, *, upto: int | None = None, limit: int | None = None
+    db: SessionSource, table: Table, *, upto: int | None = None, limit: int | None = None
 ) -> list[CommitRow]:
     """Commits, newest first, from a version downwards."""
     newest = table.head.version if upto is None else upto
-    with database.read() as session:
-        rows = session.rows(
-            database.sql("commits", "history"), (table.table_id, newest, _ALL if limit is None else limit)
-        )
-    return [_row(r) for r in rows]
+    values = (table.table_id, newest, _ALL if limit is None else limit)
+    return [_row(row) for row in db.rows(db.sql("commits", "history"), values)]
 
 
-def of_table(database: Database, table_id: int) -> list[CommitRow]:
+def of_table(db: SessionSource, table_id: int) -> list[CommitRow]:
     """All commits of a table that need not be visible yet, newest first."""
-    with database.read() as session:
-        rows = session.rows(database.sql("commits", "history"), (table_id, _ALL, _ALL))
-    return [_row(r) for r in rows]
+    return [_row(row) for row in db.rows(db.sql("commits", "history"), (table_id, _ALL, _ALL))]
 
 
-def kept_bytes(database: Database, table_id: int, version: int) -> bytes | None:
-    """A commit's bytes as they are kept, unchecked; None where they are not."""
-    with database.read() as session:
-        found = session.row(database.sql("commits", "bytes"), (table_id, version))
+def kept_bytes(db: SessionSource, table_id: int, version: int) -> bytes | None:
+    """A commit's bytes as they are kept, unchecked; None if they are not."""
+    found = db.row(db.sql("commits", "bytes"), (table_id, version))
     return None if found is None else bytes(found[0])
 
 
-def versions(database: Database, table: Table) -> list[int]:
+def versions(db: SessionSource, table: Table) -> list[int]:
     """All versions that SQL holds, ascending."""
-    with database.read() as session:
-        return [r[0] for r in session.rows(database.sql("commits", "versions"), (table.table_id,))]
+    return [version for (version,) in db.rows(db.sql("commits", "versions"), (table.table_id,))]
 
 
-def one(database: Database, table: Table, version: int) -> CommitRow | None:
-    """One commit's row, or None where SQL does not have it."""
-    return by_id(database, table.table_id, version)
+def one(db: SessionSource, table: Table, version: int) -> CommitRow | None:
+    """One commit's row, or None if SQL does not have it."""
+    return by_id(db, table.table_id, version)
 
 
-def by_id(database: Database, table_id: int, version: int) -> CommitRow | None:
-    """The same for a table that is not visible yet."""
-    with database.read() as session:
-        row = session.row(database.sql("commits", "one"), (table_id, version))
+def by_id(db: SessionSource, table_id: int, version: int) -> CommitRow | None:
+    """The same for a table that need not be visible yet."""
+    row = db.row(db.sql("commits", "one"), (table_id, version))
     return None if row is None else _row(row)
 
 
-def tail(database: Database, table_id: int, after: int, upto: int) -> tuple[int, int | None]:
+def tail(db: SessionSource, table_id: int, after: int, upto: int) -> tuple[int, int | None]:
     """The bytes of the commits between two versions, and the time of the oldest of them."""
-    with database.read() as session:
-        row = session.row(database.sql("commits", "tail"), (table_id, after, upto))
+    row = db.row(db.sql("commits", "tail"), (table_id, after, upto))
     return (0, None) if row is None else (int(row[0]), row[1])
 
 
-def commit_bytes(database: Database, table: Table, version: int) -> bytes:
+def commit_bytes(db: SessionSource, table: Table, version: int) -> bytes:
     """A commit's exact bytes, checked against their digest."""
-    with database.read() as session:
-        found = session.row(database.sql("commits", "bytes"), (table.table_id, version))
-        row = session.row(database.sql("commits", "one"), (table.table_id, version))
+    with db.read() as session:
+        found = kept_bytes(session, table.table_id, version)
+        row = one(session, table, version)
     if row is None:
         raise missing_version(table, version)
     if found is None:
@@ -112,22 +105,19 @@ def commit_bytes(database: Database, table: Table, version: int) -> bytes:
             f"the bytes of version {version} are no longer kept",
             table=table.name,
             version=version,
-            suggestion="read them from _delta_log, where that version was published",
+            suggestion="read them from _delta_log if that version was published",
         )
-    return _checked(table, _row(row), bytes(found[0]))
+    return _checked(table, row, found)
 
 
 def between(
-    database: Database, table: Table, first: int, last: int, *, page: int = 500
+    db: SessionSource, table: Table, first: int, last: int
 ) -> Iterator[tuple[CommitRow, bytes | None]]:
-    """Commits from a version to another with their bytes, oldest first; None where bytes are not kept."""
-    for start in range(first, last + 1, page):
-        with database.read() as session:
-            rows = session.rows(
-                database.sql("commits", "between"), (table.table_id, start, min(start + page - 1, last))
-            )
-        for *head, data in rows:
-            row = _row(tuple(head))
+    """Commits from a version to another with their bytes, oldest first; None if the bytes are not kept."""
+    for start in range(first, last + 1, _PAGE):
+        values = (table.table_id, start, min(start + _PAGE - 1, last))
+        for *columns, data in db.rows(db.sql("commits", "between"), values):
+            row = _row(columns)
             yield row, None if data is None else _checked(table, row, bytes(data))
 
 
@@ -142,24 +132,26 @@ def _checked(table: Table, row: CommitRow, data: bytes) -> bytes:
     return data
 
 
-def first_with_bytes(database: Database, table: Table) -> int:
+def first_with_bytes(db: SessionSource, table: Table) -> int:
     """The oldest version whose successors all have their bytes."""
-    with database.read() as session:
-        row = session.row(database.sql("commits", "newest without bytes"), (table.table_id,))
-    return table.head.first_version if row is None or row[0] is None else int(row[0])
+    newest = _newest_without_bytes(db, table)
+    return table.head.first_version if newest is None else newest
 
 
-def without_bytes(database: Database, table: Table) -> list[int]:
+def tail_start(db: SessionSource, table: Table) -> int:
+    """The oldest version from which on all have their bytes; after the newest if not even that has."""
+    newest = _newest_without_bytes(db, table)
+    return table.head.first_version if newest is None else newest + 1
+
+
+def _newest_without_bytes(db: SessionSource, table: Table) -> int | None:
+    row = db.row(db.sql("commits", "newest without bytes"), (table.table_id,))
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def without_bytes(db: SessionSource, table: Table) -> list[int]:
     """The versions whose bytes are not kept, newest first."""
-    with database.read() as session:
-        return [r[0] for r in session.rows(database.sql("commits", "without bytes"), (table.table_id,))]
-
-
-def tail_start(database: Database, table: Table) -> int:
-    """The oldest version from which on all have their bytes; beyond the newest where not even that has."""
-    with database.read() as session:
-        row = session.row(database.sql("commits", "newest without bytes"), (table.table_id,))
-    return table.head.first_version if row is None or row[0] is None else int(row[0]) + 1
+    return [version for (version,) in db.rows(db.sql("commits", "without bytes"), (table.table_id,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,52 +167,80 @@ class Achieved:
     adopted: bool
 
 
-def by_transaction(database: Database, session: Session, txn_uuid: str) -> Achieved | None:
+def by_transaction(session: Session, txn_uuid: str) -> Achieved | None:
     """What a transaction achieved; None if it never committed.
 
     Raises:
         CommitError: Some of its tables lost their part, so it is neither done nor undone.
     """
-    if session.row(database.sql("commits", "transaction"), (txn_uuid,)) is None:
+    if session.row(session.sql("commits", "transaction"), (txn_uuid,)) is None:
         return None
-    lost = session.row(database.sql("tables", "setting"), (f"{group_notes.LOST}{txn_uuid}",))
-    if lost is not None:
-        raise group_notes.lost_in_part(txn_uuid, lost[0])
-    rows = session.rows(database.sql("commits", "by transaction"), (txn_uuid,))
-    made = {(r[0], r[1]): Committed(r[2], r[3], replayed=True) for r in rows}
-    return Achieved(made, any(r[4] != "sql" for r in rows))
+    if (note := _lost_note(session, txn_uuid)) is not None:
+        lost, stands = ", ".join(note["lost"]), ", ".join(note["stands"])
+        raise CommitError(
+            f"the transaction {txn_uuid!r} is lost in {lost}, where `mirror resolve` kept commits of other "
+            f"writers, and stands in {stands}: it is neither done nor undone, and nothing was committed",
+            suggestion=f"compare the tables, then write what {lost} lacks in a transaction with another id",
+        )
+    rows = session.rows(session.sql("commits", "by transaction"), (txn_uuid,))
+    made = {
+        (table_id, ordinal): Committed(version, at, replayed=True)
+        for table_id, ordinal, version, at, _ in rows
+    }
+    return Achieved(made, any(origin != "sql" for *_, origin in rows))
+
+
+def lost_tables(session: Session, txn_uuid: str) -> tuple[str, ...]:
+    """The tables in which a transaction is lost although it stands in others."""
+    note = _lost_note(session, txn_uuid)
+    return () if note is None else tuple(note["lost"])
+
+
+def note_lost(session: Session, txn_uuid: str, lost: Collection[str], stands: Collection[str]) -> None:
+    """Record in which tables a transaction is lost and in which it stands; delete it if it stands in none.
+
+    A transaction that is lost in all its tables never was: repeating it does it.
+    """
+    session.run(session.sql("tables", "delete setting"), (_LOST + txn_uuid,))
+    if stands:
+        value = encode_json({"lost": sorted(lost), "stands": sorted(stands)})
+        session.run(session.sql("tables", "insert setting"), (_LOST + txn_uuid, value))
+    else:
+        session.run(session.sql("commits", "delete transaction"), (txn_uuid,))
+
+
+def _lost_note(session: Session, txn_uuid: str) -> dict[str, list[str]] | None:
+    row = session.row(session.sql("tables", "setting"), (_LOST + txn_uuid,))
+    return None if row is None else decode_json(row[0])
 
 
 def count_of_transaction(session: Session, txn_uuid: str, table_id: int) -> int:
     """How many versions of a table a transaction made."""
-    sql = statements("commits", session.engine.dialect.name)["by transaction"]
-    return sum(row[0] == table_id for row in session.rows(sql, (txn_uuid,)))
+    rows = session.rows(session.sql("commits", "by transaction"), (txn_uuid,))
+    return sum(found == table_id for found, *_ in rows)
 
 
-def insert_transaction(
-    database: Database, session: Session, txn_uuid: str, count: int, *, fresh: bool
-) -> None:
-    """Note a transaction of so many commits.
+def insert_transaction(session: Session, txn_uuid: str, count: int, *, fresh: bool) -> None:
+    """Record a transaction of ``count`` commits.
 
     Args:
-        database: The catalog.
         session: Inside the transaction that writes the commits.
         txn_uuid: Its id.
         count: Commits.
-        fresh: Nobody may have used the id before; else it may be there already.
+        fresh: The id must be new; else it may be there already.
     """
     row = (txn_uuid, session.now_ms(), audit.actor(), count)
     if fresh:
         session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
     else:
-        session.run(database.sql("commits", "insert transaction"), row)
+        session.run(session.sql("commits", "insert transaction"), row)
 
 
 def digest(data: bytes) -> str:
-    """The digest that the catalog keeps for ever."""
+    """The sha256 by which the catalog knows a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
-def _row(row: Row) -> CommitRow:
-    values = (*row[:3], bool(row[3]), bool(row[4]), *row[5:])
-    return CommitRow(*values)
+def _row(columns: Sequence[Any]) -> CommitRow:
+    version, timestamp, operation, blind, data_change, *others = columns
+    return CommitRow(version, timestamp, operation, bool(blind), bool(data_change), *others)

@@ -76,14 +76,24 @@ class Database:
         with self.watched(), self.engine.read() as session:
             yield session
 
+    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query, in a session of its own."""
+        with self.read() as session:
+            return session.rows(statement, params)
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, in a session of its own."""
+        with self.read() as session:
+            return session.row(statement, params)
+
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session inside one transaction."""
         self.ensure()
         if not self._indexed:
-            from deltalakedb.metastore import indexes  # which imports this module's neighbours
+            from deltalakedb.metastore import imports  # which imports this module's neighbours
 
-            self._indexed = indexes.mend_if_possible(self)
+            self._indexed = imports.rebuild_indexes(self)
         with self.watched(), self.engine.write() as session:
             yield session
 

@@ -1,48 +1,36 @@
-"""Imports as rows: phases, receipts of batches, and the moment a table becomes visible."""
+"""Imports as rows: phases, receipts of batches, the moment a table becomes visible, and undoing."""
 
 from __future__ import annotations
 
+import logging
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.exceptions import CatalogBusyError, TableExistsError
-from deltalakedb.metastore import audit, registry
-from deltalakedb.metastore.leases import Lease, still_held
-from deltalakedb.metastore.ratify import set_head, write_commits
-from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.values import Head, LockedTable, Table
+from deltalakedb.exceptions import CatalogBusyError, CatalogError, TableExistsError
+from deltalakedb.metastore import audit, commits, files, registry
+from deltalakedb.metastore.leases import Lease, extend_lease, still_held
+from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head, write_commits
+from deltalakedb.metastore.values import LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row, Session
+    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
     from deltalakedb.metastore.ratify import CommitFacts, Ratification
+    from deltalakedb.metastore.values import Head
+
+logger = logging.getLogger(__name__)
 
 Phase = Literal["loading", "verifying", "finalized", "failed", "undone", "dropped"]
 BatchKind = Literal["base", "tail"]
 
 #: how long a lease on an import holds without a batch
 LEASE_MS = 120_000
-
-_RECEIPT_COLUMNS = (
-    "import_id",
-    "batch",
-    "kind",
-    "begins",
-    "ends",
-    "actions",
-    "num_files",
-    "size_bytes",
-    "num_records",
-    "files_without_count",
-    "next_file_seq",
-    "written_at",
-    "milliseconds",
-    "memory_bytes",
-)
+#: a load of so many files pays for building the indexes afterwards
+_WORTHWHILE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +94,12 @@ class Receipt:
     memory_bytes: int
 
 
-def find_open(database: Database, name: str, location: str) -> ImportRow | None:
-    """The unfinished import of this table; TableExistsError where name or location are in another's hands."""
-    with database.read() as session:
-        return _find_open(session, name, location)
+_RECEIPT_COLUMNS = ("import_id", *(f.name for f in fields(Receipt)))
 
 
-def _find_open(session: Session, name: str, location: str) -> ImportRow | None:
-    sql = statements("imports", session.engine.dialect.name)["open"]
-    found = [_row(r) for r in session.rows(sql, (name, location))]
+def find_open(db: SessionSource, name: str, location: str) -> ImportRow | None:
+    """The unfinished import of this table; TableExistsError if another import has its name or location."""
+    found = [_row(r) for r in db.rows(db.sql("imports", "open"), (name, location))]
     for row in found:
         if (row.name, row.location) != (name, location):
             what = f"location {location}" if row.location == location else f"name {name!r}"
@@ -126,40 +111,31 @@ def _find_open(session: Session, name: str, location: str) -> ImportRow | None:
     return found[0] if found else None
 
 
-def newest_of(database: Database, name: str) -> ImportRow | None:
+def newest_of(db: SessionSource, name: str) -> ImportRow | None:
     """The newest import under a name, whatever became of it."""
-    with database.read() as session:
-        row = session.row(database.sql("imports", "by name"), (name,))
-    return None if row is None else _row(row)
+    return next(iter(list_imports(db, name)), None)
 
 
-def of_table(database: Database, table_id: int) -> ImportRow | None:
+def of_table(db: SessionSource, table_id: int) -> ImportRow | None:
     """The import that made a table, or None for one that was created here."""
-    with database.read() as session:
-        row = session.row(database.sql("imports", "by table"), (table_id,))
+    row = db.row(db.sql("imports", "by table"), (table_id,))
     return None if row is None else _row(row)
 
 
 def lease_name(location: str) -> str:
-    """The name of the lease on what lies at a location."""
+    """The name of the lease on a location."""
     return f"import:{location}"
 
 
-def list_in(session: Session) -> list[ImportRow]:
-    """All imports, newest first."""
-    return [_row(r) for r in session.rows(statements("imports", session.engine.dialect.name)["all"])]
-
-
-def list_imports(database: Database, name: str | None = None) -> list[ImportRow]:
+def list_imports(db: SessionSource, name: str | None = None) -> list[ImportRow]:
     """All imports, or those under a name, newest first."""
-    with database.read() as session:
-        if name is None:
-            return list_in(session)
-        return [_row(r) for r in session.rows(database.sql("imports", "by name"), (name,))]
+    if name is None:
+        return [_row(r) for r in db.rows(db.sql("imports", "all"))]
+    return [_row(r) for r in db.rows(db.sql("imports", "by name"), (name,))]
 
 
 def begin(
-    database: Database,
+    db: SessionSource,
     lease: Lease,
     *,
     name: str,
@@ -171,22 +147,19 @@ def begin(
     batches_total: int,
     files_expected: int,
 ) -> ImportRow:
-    """Note a new import and reserve its table's id; the name must be free."""
-    with database.write() as session:
-        require(database, session, lease)
-        registry.refuse_taken_in(session, name, location)
-        if (found := _find_open(session, name, location)) is not None:
+    """Record a new import and reserve its table's id; the name must be free."""
+    with db.write() as session:
+        require(session, lease)
+        registry.refuse_taken(session, name, location)
+        if (found := find_open(session, name, location)) is not None:
             return found
         now = session.now_ms()
-        # the row goes again at once, but its id is never given to another table
-        tables = statements("tables", database.dialect.name)
-        reserved = session.row(tables["insert"], (name, location, "importing", None, "{}", "{}", now, now))
-        if reserved is None:
-            raise TableExistsError(f"the name {name!r} or its location was taken a moment ago", table=name)
-        session.run(database.sql("drop", "dl_tables"), (reserved[0],))
+        # the row is deleted again at once, but its id is never given to another table
+        table_id = registry.insert_row(session, name, location, "importing", None, "{}", "{}", now)
+        session.run(session.sql("drop", "dl_tables"), (table_id,))
         row = ImportRow(
             str(uuid.uuid4()),
-            int(reserved[0]),
+            table_id,
             name,
             location,
             engine,
@@ -196,33 +169,15 @@ def begin(
             source_version,
             batches_total,
             files_expected,
-            False,
-            audit.actor(),
-            now,
-            now,
-            None,
-            None,
-            None,
+            deferred_indexes=False,
+            actor=audit.actor(),
+            started_at=now,
+            updated_at=now,
+            finished_at=None,
+            digest=None,
+            error=None,
         )
-        values = (
-            row.import_id,
-            row.table_id,
-            name,
-            location,
-            engine,
-            row.phase,
-            encode_json(dict(plan)),
-            first_version,
-            source_version,
-            batches_total,
-            files_expected,
-            False,
-            row.actor,
-            now,
-            now,
-            "{}",
-        )
-        session.run(database.sql("imports", "insert"), values)
+        session.run(session.sql("imports", "insert"), _values(row))
         audit.record(
             session,
             "begin import",
@@ -236,20 +191,22 @@ def begin(
     return row
 
 
-def require(database: Database, session: Session, lease: Lease) -> None:
-    """Check inside a transaction that the lease is still ours, and hold it for longer."""
-    if not still_held(database, session, lease):
+def require(session: Session, lease: Lease) -> None:
+    """Check inside a transaction that the lease is still held, and extend it."""
+    check_lease(session, lease)
+    extend_lease(session, lease, LEASE_MS)
+
+
+def check_lease(session: Session, lease: Lease) -> None:
+    """Check that a lease is still held without extending it: many tasks may check at the same time."""
+    if not still_held(session, lease):
         raise CatalogBusyError(
             f"the lease {lease.name} ran out or was taken over",
-            suggestion="look whether another import of the table is at work, then resume",
+            suggestion="look whether another import of the table is running, then resume",
         )
-    session.run(
-        database.sql("leases", "extend"), (session.now_ms() + LEASE_MS, lease.name, lease.token, lease.holder)
-    )
 
 
 def set_phase(
-    database: Database,
     session: Session,
     row: ImportRow,
     phase: Phase,
@@ -266,64 +223,51 @@ def set_phase(
         updated_at=now,
         finished_at=None if phase in ("loading", "verifying") else now,
         digest=digest or row.digest,
-        error=error,
+        error=error if error is None else error[:2000],
         details={**row.details, **(details or {})},
     )
-    values = (
-        moved.phase,
-        now,
-        moved.finished_at,
-        moved.digest,
-        error if error is None else error[:2000],
-        encode_json(dict(moved.details)),
-        row.import_id,
-    )
-    session.run(database.sql("imports", "set phase"), values)
-    return moved
+    _update(session, moved)
+    return replace(moved, error=error)
+
+
+def _update(session: Session, row: ImportRow) -> None:
+    details = encode_json(dict(row.details))
+    values = (row.phase, row.updated_at, row.finished_at, row.digest, row.error, details, row.import_id)
+    session.run(session.sql("imports", "set phase"), values)
 
 
 def extend(
-    database: Database,
-    session: Session,
-    row: ImportRow,
-    plan: Mapping[str, Any],
-    *,
-    source_version: int,
-    batches_total: int,
+    session: Session, row: ImportRow, plan: Mapping[str, Any], *, source_version: int, batches_total: int
 ) -> ImportRow:
-    """Note that the source moved on, or that the number of batches is known better."""
+    """Record that the source moved on, or that the number of batches is known better."""
     now = session.now_ms()
     values = (encode_json(dict(plan)), source_version, batches_total, now, row.import_id)
-    session.run(database.sql("imports", "set plan"), values)
+    session.run(session.sql("imports", "set plan"), values)
     return replace(row, plan=plan, source_version=source_version, batches_total=batches_total, updated_at=now)
 
 
-def receipts(database: Database, import_id: str) -> list[Receipt]:
-    """What is loaded already, in order."""
-    with database.read() as session:
-        rows = session.rows(database.sql("imports", "receipts"), (import_id,))
-    return [Receipt(*r) for r in rows]
+def receipts(db: SessionSource, import_id: str) -> list[Receipt]:
+    """The receipts of the batches that are loaded, in order."""
+    return [Receipt(*r) for r in db.rows(db.sql("imports", "receipts"), (import_id,))]
 
 
 def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
     """Write a batch's receipt, inside the batch's transaction; a second one is refused by its key."""
-    values = [
-        import_id,
-        receipt.batch,
-        receipt.kind,
-        receipt.begins,
-        receipt.ends,
-        receipt.actions,
-        receipt.num_files,
-        receipt.size_bytes,
-        receipt.num_records,
-        receipt.files_without_count,
-        receipt.next_file_seq,
-        receipt.written_at,
-        receipt.milliseconds,
-        receipt.memory_bytes,
-    ]
-    session.insert("dl_import_batches", _RECEIPT_COLUMNS, [values])
+    session.insert("dl_import_batches", _RECEIPT_COLUMNS, [(import_id, *astuple(receipt))])
+
+
+def claim_batch(session: Session, import_id: str, batch: int) -> bool:
+    """Claim a batch inside the transaction that loads it; False if it is loaded already.
+
+    Waits for a twin that has claimed it and not ended yet: of a task that runs twice one has an effect.
+    """
+    return session.run(session.sql("imports", "claim receipt"), (import_id, batch)) == 1
+
+
+def write_claimed_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
+    """Replace the claim of a batch by its receipt, at the end of the same transaction."""
+    session.run(session.sql("imports", "unclaim receipt"), (import_id, receipt.batch))
+    write_receipt(session, import_id, receipt)
 
 
 def note_large_commit(session: Session, table_id: int, commit: Ratification, facts: CommitFacts) -> None:
@@ -331,52 +275,153 @@ def note_large_commit(session: Session, table_id: int, commit: Ratification, fac
     write_commits(session, table_id, [replace(commit, facts=facts)])
 
 
-def has_other_files(database: Database, session: Session, table_id: int) -> bool:
-    """Whether the catalog holds files of other tables."""
-    return session.row(database.sql("imports", "other files"), (table_id,)) is not None
-
-
 def show_table(
-    database: Database,
-    session: Session,
-    row: ImportRow,
-    head: Head,
-    *,
-    next_file_seq: int,
-    shape: str,
-    following: bool = False,
+    session: Session, row: ImportRow, head: Head, *, next_file_seq: int, shape: str, following: bool = False
 ) -> None:
     """Make an imported table visible: its rows in the registry, its head, and its published watermark."""
-    registry.refuse_taken_in(session, row.name, row.location)
+    registry.refuse_taken(session, row.name, row.location)
     now = session.now_ms()
-    session.run(database.sql("imports", "insert table"), (row.table_id, row.name, row.location, now, now))
-    session.run(database.sql("tables", "insert head"), (row.table_id,))
-    session.run(database.sql("tables", "insert mirror"), (row.table_id, head.version))
-    since = session.row(database.sql("snapshots", "state versions"), (row.table_id, row.table_id))
-    metadata, protocol = since if since is not None else (-1, -1)
+    session.run(session.sql("imports", "insert table"), (row.table_id, row.name, row.location, now, now))
+    registry.insert_head(session, row.table_id, head.version)
+    metadata, protocol = live_state_versions(session, row.table_id)
     table = Table(
         row.table_id, row.name, row.location, "active", None, None, {}, {}, now, now, head, head.version
     )
-    newest = session.row(database.sql("commits", "one"), (row.table_id, head.version))
-    digest = None if newest is None else newest[10]
+    newest = commits.by_id(session, row.table_id, head.version)
+    digest = None if newest is None else newest.sha256
     set_head(session, LockedTable(table, next_file_seq, metadata, protocol, shape=shape, digest=digest))
     if following:
-        session.run(database.sql("tables", "set state"), (registry.FOLLOWING, None, now, row.table_id))
-        session.run(database.sql("tables", "set frozen"), (True, row.table_id))
+        registry.set_state(session, row.table_id, registry.FOLLOWING, None)
 
 
-def note_follower(database: Database, row: ImportRow, source_version: int) -> None:
-    """Leave a word on when a followed log was looked at, and how far it was."""
-    with database.relaxed_write() as session:
+def note_follower(db: SessionSource, row: ImportRow, source_version: int) -> None:
+    """Record when a followed log was looked at, and how far it was."""
+    with db.relaxed_write() as session:
         now = session.now_ms()
         details = {**row.details, "looked_at": now, "seen_version": source_version}
-        values = (row.phase, now, row.finished_at, row.digest, None, encode_json(details), row.import_id)
-        session.run(database.sql("imports", "set phase"), values)
+        _update(session, replace(row, updated_at=now, error=None, details=details))
+
+
+def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
+    """Delete everything that an unfinished import loaded, in pieces; how many files it had at the most."""
+    loaded = 0
+    for receipt in reversed(receipts(database, row.import_id)):
+        loaded = max(loaded, receipt.next_file_seq)
+        if receipt.kind == "base":
+            undo_batch(database, row, receipt, lease)
+    with database.write() as session:
+        require(session, lease)
+        files.drop_range(session, row.table_id, 0)
+        registry.delete_rows(session, row.table_id)
+        session.run(session.sql("imports", "drop receipts"), (row.import_id, 0))
+    return loaded
+
+
+def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Lease) -> None:
+    """Delete the newest batch and its receipt in one transaction."""
+    with database.write() as session:
+        require(session, lease)
+        if receipt.kind == "tail":
+            revert_rows(session, row.table_id, receipt.begins)
+        elif receipt.ends < receipt.begins:  # the first version's state, which everything else needs
+            registry.delete_rows(session, row.table_id)
+        else:
+            files.drop_range(session, row.table_id, receipt.begins, receipt.next_file_seq)
+        session.run(session.sql("imports", "drop receipts"), (row.import_id, receipt.batch))
+
+
+def defer_indexes(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
+    """Drop the file indexes before a large load into a catalog that has no other files."""
+    if row.deferred_indexes or row.files_expected < _WORTHWHILE or not database.dialect.indexed:
+        return row
+    if receipts(database, row.import_id):
+        return row
+    with database.write() as session:
+        require(session, lease)
+        if files.has_other_files(session, row.table_id):
+            return row
+        files.drop_indexes(session)
+        return _set_deferred(session, row, deferred=True)
+
+
+def restore_indexes(database: Database, row: ImportRow, lease: Lease, *, planning: bool = True) -> ImportRow:
+    """Build the file indexes that a load deferred; existing ones stay.
+
+    Args:
+        database: The catalog.
+        row: The import.
+        lease: The right to import, checked in the transaction of every index.
+        planning: Those for planning too; without them the import stays marked as one that lacks indexes.
+    """
+    if not row.deferred_indexes:
+        return row
+    files.build_indexes(database.engine, lambda session: require(session, lease), planning=planning)
+    if not planning:
+        return row
+    with database.write() as session:
+        require(session, lease)
+        return _set_deferred(session, row, deferred=False)
+
+
+def without_indexes(database: Database) -> list[ImportRow]:
+    """Imports that dropped the indexes and are not running any more."""
+    if not database.dialect.indexed:
+        return []
+    with database.engine.read() as session:
+        if session.row(session.sql("imports", "any deferred")) is None:
+            return []
+        now = session.now_ms()
+        found = []
+        for row in list_imports(session):
+            held = session.row(session.sql("leases", "one"), (lease_name(row.location),))
+            if row.deferred_indexes and (held is None or held[2] <= now):
+                found.append(row)
+    return found
+
+
+def rebuild_indexes(database: Database) -> bool:
+    """Build the indexes that interrupted imports dropped, before another write; whether all are there.
+
+    A user who may not build indexes writes without them: slow, but correct.
+    """
+    if not database.dialect.indexed:
+        return True
+    try:
+        with database.engine.read() as session:
+            if session.row(session.sql("imports", "any deferred")) is None:
+                return True
+        lost = without_indexes(database)
+        if not lost:
+            return False
+        names = ", ".join(row.name for row in lost)
+        logger.warning("building the indexes that the interrupted import of %s dropped", names)
+        files.build_indexes(database.engine, lambda _: None, planning=True)
+        with database.engine.write() as session:
+            for row in lost:
+                _set_deferred(session, row, deferred=False)
+    except CatalogError as error:
+        if error.transient:
+            return False  # the next write tries again
+        logger.warning("the indexes of an interrupted import cannot be built: %s", error.message)
+    return True
+
+
+def _set_deferred(session: Session, row: ImportRow, *, deferred: bool) -> ImportRow:
+    session.run(session.sql("imports", "set deferred"), (deferred, session.now_ms(), row.import_id))
+    return replace(row, deferred_indexes=deferred)
 
 
 def _row(row: Row) -> ImportRow:
-    values = list(row)
-    values[6] = decode_json(values[6])
-    values[11] = bool(values[11])
-    values[18] = decode_json(values[18])
-    return ImportRow(*values)
+    made = ImportRow(*row)
+    return replace(
+        made,
+        plan=decode_json(made.plan),  # type: ignore[arg-type]  # JSON until here
+        details=decode_json(made.details),  # type: ignore[arg-type]
+        deferred_indexes=bool(made.deferred_indexes),
+    )
+
+
+def _values(row: ImportRow) -> tuple[Any, ...]:
+    """The columns of ``{import}``, which are the fields of an ImportRow."""
+    made = replace(row, plan=encode_json(dict(row.plan)), details=encode_json(dict(row.details)))  # type: ignore[arg-type]
+    return astuple(made)

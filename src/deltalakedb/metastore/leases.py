@@ -124,11 +124,16 @@ def holding(database: Database, name: str) -> Holding | None:
 def renew(database: Database, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
     """Hold a lease for longer; None where it was lost."""
     with database.write() as session:
-        if not still_held(database, session, lease):
+        if not still_held(session, lease):
             return None
-        until = session.now_ms() + ttl_ms
-        session.run(database.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
-    return replace(lease, expires_at=until)
+        return replace(lease, expires_at=extend_lease(session, lease, ttl_ms))
+
+
+def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
+    """Extend a lease inside a transaction; the new deadline."""
+    until = session.now_ms() + ttl_ms
+    session.run(session.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
+    return until
 
 
 def release(database: Database, lease: Lease) -> None:
@@ -138,26 +143,25 @@ def release(database: Database, lease: Lease) -> None:
     _abandoned.discard(lease.holder)
 
 
-def still_held(database: Database, session: Session, lease: Lease) -> bool:
+def still_held(session: Session, lease: Lease) -> bool:
     """Whether a lease is still ours: asked inside the transaction that relies on it."""
-    row = session.row(database.sql("leases", "one"), (lease.name,))
+    row = session.row(session.sql("leases", "one"), (lease.name,))
     if row is None:
         return False
     holder, token, expires_at = row
     return bool(holder == lease.holder and token == lease.token and expires_at > session.now_ms())
 
 
-def require(database: Database, session: Session, lease: Lease, *, work: str, table: str) -> None:
+def require(session: Session, lease: Lease, *, work: str, table: str) -> None:
     """Refuse to go on where a lease was lost; asked inside the transaction that relies on it.
 
     Args:
-        database: The catalog.
         session: The transaction.
         lease: What it relies on.
         work: What is being done, for the message.
         table: The table's name, for the message.
     """
-    if not still_held(database, session, lease):
+    if not still_held(session, lease):
         raise CatalogBusyError(
             f"the lease was lost before {work} was done",
             table=table,

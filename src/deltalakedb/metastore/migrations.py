@@ -1,4 +1,4 @@
-"""Numbered migrations of the catalog's own schema: created on first use, refused where that is not wanted."""
+"""The catalog's own schema as numbered migrations, applied on first use unless the settings forbid it."""
 
 from __future__ import annotations
 
@@ -47,15 +47,8 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(found)
 
 
-@cache
-def newest_version() -> int:
-    """The schema version this client brings a database to; by the files' names alone, unlike `migrations`."""
-    numbers = (_FILE.match(file.name) for file in (sql_folder() / "migrations").iterdir())
-    return max(int(match["number"]) for match in numbers if match)
-
-
 def current_version(engine: Engine, session: Session) -> int:
-    """The schema version of the database; 0 where there is no catalog yet."""
+    """The schema version of the database; 0 if there is no catalog yet."""
     return _recorded_version(session) if engine.has_schema_table(session) else 0
 
 
@@ -65,7 +58,7 @@ def _recorded_version(session: Session) -> int:
 
 
 def _version_at_first_use(engine: Engine) -> int:
-    """The schema version, by one statement where there is a catalog: looking for the table costs more."""
+    """The schema version, by one statement if there is a catalog: looking for the table costs more."""
     try:
         with engine.read() as session:
             return _recorded_version(session)
@@ -77,13 +70,13 @@ def _version_at_first_use(engine: Engine) -> int:
 
 
 def ensure(engine: Engine, *, create: bool = True) -> None:
-    """Make sure that this client and the database's schema fit, upgrading it where allowed.
+    """Check that the database has the schema of this client, upgrading it if the settings allow.
 
     Args:
         engine: The database.
-        create: Create what is not there, where the settings allow it: not for those who only read.
+        create: Create a missing catalog if the settings allow it; False for readers.
     """
-    known = newest_version()
+    known = migrations()[-1].number
     version = 0 if not create and engine.is_absent() else _version_at_first_use(engine)
     if version == known:
         return
@@ -116,18 +109,18 @@ def pending(engine: Engine) -> Sequence[Migration]:
     return migrations()[version:]
 
 
-def migrate(engine: Engine, *, upto: int | None = None) -> list[Migration]:
-    """Bring the schema up to date, each step in one transaction; whoever comes second finds it done.
+def migrate(engine: Engine) -> list[Migration]:
+    """Bring the schema up to date, each step in one transaction; concurrent callers apply each step once.
 
     Raises:
-        CatalogEncodingError: There is none yet, and the database could not keep what will be written.
+        CatalogEncodingError: There is no catalog yet, and the database cannot store all characters.
     """
     if (trouble := engine.encoding_trouble()) is not None:
         with engine.read() as session:
-            if not engine.has_schema_table(session):  # who has one goes on, and the doctor says it
+            if not engine.has_schema_table(session):  # an existing catalog goes on; doctor reports it
                 raise trouble
     done = []
-    for step in migrations()[:upto]:
+    for step in migrations():
         with engine.write() as session:
             engine.prepare(session)
             version = current_version(engine, session)
@@ -136,7 +129,7 @@ def migrate(engine: Engine, *, upto: int | None = None) -> list[Migration]:
             if version == 0 and not engine.has_schema_table(session):
                 session.run(_fill(_CREATE, engine))
             for statement in step.statements:
-                if not statement.only or engine.dialect.name in statement.only:
+                if statement.runs_on(engine.dialect.name):
                     session.run(_fill(statement.sql, engine))
             session.run(
                 "INSERT INTO dl_schema_version (version, title, applied_at) VALUES (?, ?, ?)",

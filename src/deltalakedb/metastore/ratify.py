@@ -1,4 +1,4 @@
-"""Ratifying: one commit becomes rows, inside the transaction that holds the table's head."""
+"""Ratifying: one commit becomes rows, inside the transaction that holds the table's head; and its undoing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from deltalakedb.exceptions import ProtocolError
-from deltalakedb.metastore import audit, slot_rows
-from deltalakedb.metastore.commits import digest
-from deltalakedb.metastore.file_rows import FileRows, live_files
+from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
+from deltalakedb.metastore import audit, commits, files
 from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.values import Head, LockedTable
 from deltalakedb.protocol.actions import (
@@ -24,10 +22,9 @@ from deltalakedb.protocol.actions import (
     kind_of,
 )
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.slots import SlotEncoder
@@ -70,7 +67,7 @@ State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit's row says of files that were read piece by piece, and of the commit's bytes."""
+    """What a commit's row says about its files, and about bytes that are not kept."""
 
     data_change: bool
     added: int
@@ -120,7 +117,7 @@ class Ratification:
     def sha256(self) -> str | None:
         """The digest of its bytes, where they are known."""
         if self.data is not None:
-            return digest(self.data)
+            return commits.digest(self.data)
         return None if self.facts is None else self.facts.sha256
 
     @property
@@ -133,80 +130,37 @@ class Ratification:
         return CommitFacts(any(a.data_change for a in files), added, len(files) - added)
 
 
-@dataclass(slots=True)
-class Counts:
-    """A head's counters while files come and go."""
-
-    num_files: int = 0
-    size_bytes: int = 0
-    num_records: int = 0
-    files_without_count: int = 0
-
-    def change(self, sign: int, size: int, records: int | None) -> None:
-        """Count a file in (1) or out (-1)."""
-        self.num_files += sign
-        self.size_bytes += sign * size
-        if records is None:
-            self.files_without_count += sign
-        else:
-            self.num_records += sign * records
-
-    def add(self, other: Counts) -> None:
-        """Count what others add up to."""
-        self.num_files += other.num_files
-        self.size_bytes += other.size_bytes
-        self.num_records += other.num_records
-        self.files_without_count += other.files_without_count
-
-    def head(self, version: int, timestamp: int, first_version: int) -> Head:
-        """The head that these counters belong to.
-
-        Raises:
-            ProtocolError: They do not fit 64 bits, so some file has a size that no file can have.
-        """
-        if not -(2**63) <= self.size_bytes < 2**63:
-            raise ProtocolError(
-                f"version {version} makes the table {self.size_bytes} bytes large, which no table can be",
-                version=version,
-                suggestion="have the writer of the commit correct the sizes of its files",
-            )
-        return Head(
-            version,
-            timestamp,
-            first_version,
-            self.num_files,
-            self.size_bytes,
-            self.num_records,
-            self.files_without_count,
-        )
-
-
 def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
     """Write a commit's rows and move the head; the caller has checked that it may."""
     table, head = locked.table, locked.table.head
     adds = [a for a in commit.actions if isinstance(a, Add)]
     removes = [a for a in commit.actions if isinstance(a, Remove)]
     named = [a.path for a in (removes if commit.fresh else (*removes, *adds))]
-    live = dict(live_files(session, table.table_id, named)) if named else {}
+    live = files.live_files(session, table.table_id, named) if named else {}
     state = apply_state(session, table.table_id, commit.version, commit.actions)
-    encoder = state or slot_rows.encoder(session, table.table_id, locked.shape)
+    encoder = state or files.slot_encoder(session, table.table_id, locked.shape)
     if state is None and locked.shape:
-        slot_rows.remember_shape(session.engine, table.table_id, locked.shape)
-    rows = FileRows(session, table.table_id, locked.next_file_seq, encoder)
-    counts = Counts(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
-    if commit.streamed is None:
+        files.remember_shape(session.engine, table.table_id, locked.shape)
+    changes = files.FileChanges(
+        session, table.table_id, locked.next_file_seq, encoder, files.Counts.of(head), live
+    )
+    if (streamed := commit.streamed) is None:
         facts = commit.counted
     else:
-        facts = _apply_streamed(rows, counts, commit.version, commit.streamed)
+        changes.apply_pieces(commit.version, streamed.pieces(Remove))
+        changes.apply_pieces(commit.version, streamed.pieces(Add))
+        facts = CommitFacts(
+            changes.data_change, changes.added, changes.removed, streamed.sha256, streamed.size
+        )
     commit = replace(commit, facts=facts)
     with session.batch(len(adds) + len(removes)):
-        _apply_files(rows, counts, live, commit.version, adds, removes)
-        rows.flush()
+        changes.apply(commit.version, (*removes, *adds))
+        changes.rows.flush()
         write_commits(session, table.table_id, [commit])
         first = commit.version if head.version < 0 else head.first_version
         moved = LockedTable(
-            replace(table, head=counts.head(commit.version, commit.timestamp, first)),
-            rows.next_seq,
+            replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
+            changes.rows.next_seq,
             *state_versions(locked, commit.version, commit.actions),
             locked.frozen,
             uuid.uuid4().hex if state is not None else locked.shape,
@@ -241,51 +195,6 @@ def state_versions(locked: LockedTable, version: int, actions: Sequence[Action])
     )
 
 
-def _apply_files(
-    rows: FileRows,
-    counts: Counts,
-    live: Mapping[tuple[str, str], tuple[int, int, int | None]],
-    version: int,
-    adds: Sequence[Add],
-    removes: Sequence[Remove],
-) -> None:
-    left = dict(live)
-    for remove in removes:
-        found = left.pop((canonical_path(remove.path), remove.dv_id), None)
-        if found is None:
-            rows.bury(remove, version)
-        else:
-            file_id, size, records = found
-            rows.close(file_id, version, remove)
-            counts.change(-1, size, records)
-    for add in adds:
-        if (found := left.pop((canonical_path(add.path), add.dv_id), None)) is not None:
-            file_id, size, records = found
-            rows.close(file_id, version, None)
-            counts.change(-1, size, records)
-        _, records = rows.add(add, version)
-        counts.change(1, add.size, records)
-
-
-def _apply_streamed(rows: FileRows, counts: Counts, version: int, files: Streamed) -> CommitFacts:
-    """Removes first, then adds, some at a time; each piece is looked up when its turn comes."""
-    added = removed = 0
-    changed = False
-    for piece in files.pieces(Remove):
-        removes = [a for a in piece if isinstance(a, Remove)]
-        _apply_files(rows, counts, rows.live(a.path for a in removes), version, (), removes)
-        rows.flush()
-        removed += len(removes)
-        changed |= any(a.data_change for a in removes)
-    for piece in files.pieces(Add):
-        adds = [a for a in piece if isinstance(a, Add)]
-        _apply_files(rows, counts, rows.live(a.path for a in adds), version, adds, ())
-        rows.flush()
-        added += len(adds)
-        changed |= any(a.data_change for a in adds)
-    return CommitFacts(changed, added, removed, files.sha256, files.size)
-
-
 def apply_state(
     session: Session, table_id: int, version: int, actions: Sequence[Action]
 ) -> SlotEncoder | None:
@@ -294,31 +203,30 @@ def apply_state(
     Raises:
         ProtocolError: A commit may say each of these once, and this one does not.
     """
-    sql = statements("snapshots", session.engine.dialect.name)
     encoder = None
-    for action in _said_once(actions, version):
+    for action in _unique_state_actions(actions, version):
         if isinstance(action, Metadata):
-            session.run(sql["close metadata"], (version, table_id))
+            session.run(session.sql("snapshots", "close metadata"), (version, table_id))
             _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
-            encoder = slot_rows.assign(session, table_id, version, action)
+            encoder = files.assign_slots(session, table_id, version, action)
         elif isinstance(action, Protocol):
-            session.run(sql["close protocol"], (version, table_id))
+            session.run(session.sql("snapshots", "close protocol"), (version, table_id))
             _interval(session, "dl_protocol", table_id, version, encode_json(action.to_dict()))
         elif isinstance(action, Txn):
-            session.run(sql["close txn"], (version, table_id, action.app_id))
+            session.run(session.sql("snapshots", "close txn"), (version, table_id, action.app_id))
             columns = ("table_id", "app_id", "app_version", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
         else:
-            session.run(sql["close domain"], (version, table_id, action.domain))
+            session.run(session.sql("snapshots", "close domain"), (version, table_id, action.domain))
             columns = ("table_id", "domain", "removed", "add_version", "raw")
             raw = encode_json(action.to_dict())
             session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
     return encoder
 
 
-def _said_once(actions: Sequence[Action], version: int) -> Iterable[State]:
-    """Those that are about no file; of several txns of an application the last one."""
+def _unique_state_actions(actions: Sequence[Action], version: int) -> Iterable[State]:
+    """The actions that are about no file; of several txns of an application the last one."""
     kept: dict[tuple[str, str], State] = {}
     for action in actions:
         if isinstance(action, Metadata | Protocol):
@@ -331,9 +239,9 @@ def _said_once(actions: Sequence[Action], version: int) -> Iterable[State]:
         if key in kept and not isinstance(action, Txn):
             what = " ".join(filter(None, key))
             raise ProtocolError(
-                f"version {version} holds two actions {what}, and nobody can tell which one is meant",
+                f"version {version} contains two {what} actions",
                 version=version,
-                suggestion="have the writer of the commit mend it",
+                suggestion="have the writer of the commit correct it",
             )
         kept[key] = action
     return kept.values()
@@ -343,13 +251,13 @@ def _interval(session: Session, table: str, table_id: int, version: int, raw: st
     session.insert(table, ("table_id", "add_version", "raw"), [(table_id, version, raw)])
 
 
-def write_commits(session: Session, table_id: int, commits: Sequence[Ratification]) -> None:
+def write_commits(session: Session, table_id: int, ratified: Sequence[Ratification]) -> None:
     """Commits' own rows: what they were, their bytes, and their places in the outbox."""
-    session.insert("dl_commits", _COMMIT_COLUMNS, [_commit_row(table_id, c) for c in commits])
-    kept = [(table_id, c.version, c.data) for c in commits if c.data is not None]
+    session.insert("dl_commits", _COMMIT_COLUMNS, [_commit_row(table_id, c) for c in ratified])
+    kept = [(table_id, c.version, c.data) for c in ratified if c.data is not None]
     if kept:
         session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
-    open_ = [(table_id, c.version, "pending", 0, c.reads) for c in commits if not c.published]
+    open_ = [(table_id, c.version, "pending", 0, c.reads) for c in ratified if not c.published]
     if open_:
         session.insert("dl_outbox", ("table_id", "version", "state", "attempts", "reads"), open_)
 
@@ -400,3 +308,50 @@ def set_head(session: Session, locked: LockedTable) -> None:
 def _operation(actions: Sequence[Action]) -> str | None:
     info = next((a for a in actions if isinstance(a, CommitInfo)), None)
     return None if info is None else info.operation
+
+
+def revert(session: Session, locked: LockedTable, first: int) -> None:
+    """Undo every commit of a table from a version on. All of them must be unpublished.
+
+    What replaces them is committed in the same transaction: readers must never see the table without it.
+
+    Args:
+        session: Inside the transaction that holds the head.
+        locked: The table.
+        first: The first version to undo; the one before it must be in the catalog.
+    """
+    table, before = locked.table, first - 1
+    revert_rows(session, table.table_id, first)
+    kept = commits.by_id(session, table.table_id, before)
+    if kept is None:
+        raise InvalidArgumentError(f"the catalog does not have version {before}", table=table.name)
+    totals = files.totals_at(session, table.table_id, before)
+    metadata, protocol = live_state_versions(session, table.table_id)
+    head = Head(before, kept.timestamp, table.head.first_version, *totals)
+    moved = LockedTable(
+        replace(table, head=head), locked.next_file_seq, metadata, protocol, locked.frozen, uuid.uuid4().hex
+    )
+    set_head(session, moved)
+    audit.record(
+        session,
+        "take back",
+        table_id=table.table_id,
+        table=table.name,
+        version=before,
+        first=first,
+        last=table.head.version,
+    )
+
+
+def revert_rows(session: Session, table_id: int, first: int) -> None:
+    """Delete the rows of versions from one on, without moving the head."""
+    files.revert_files(session, table_id, first)
+    for statement in statements("revert", session.dialect.name).values():
+        session.run(statement, (table_id, first))
+
+
+def live_state_versions(session: Session, table_id: int) -> tuple[int, int]:
+    """Since when the live metadata and protocol hold."""
+    row = session.row(session.sql("snapshots", "state versions"), (table_id, table_id))
+    metadata, protocol = row or (-1, -1)
+    return metadata, protocol

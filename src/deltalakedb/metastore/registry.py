@@ -1,8 +1,9 @@
-"""The registry: which tables there are, under which names, at which locations."""
+"""The registry: tables with their names and locations, namespaces, and settings of the catalog."""
 
 from __future__ import annotations
 
 import difflib
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableFollowedError,
     TableMissingError,
+    UnsupportedOperationError,
 )
-from deltalakedb.metastore import audit
+from deltalakedb.metastore import audit, files
+from deltalakedb.metastore.outbox import lag
 from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -22,8 +25,7 @@ from deltalakedb.storage.links import RealPlaces, real_location
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row, Session
+    from deltalakedb.metastore.engines.base import Session, SessionSource
 
 _EMPTY = Head(-1, 0, 0, 0, 0, 0, 0)
 
@@ -38,37 +40,31 @@ class Namespace:
     created_at: int
 
 
-def list_tables(database: Database, *, namespace: str | None = None) -> list[Table]:
+def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:
     """All tables, or those of a namespace and below it."""
-    with database.read() as session:
-        return list_in(database, session, namespace=namespace)
-
-
-def list_in(database: Database, session: Session, *, namespace: str | None = None) -> list[Table]:
-    """All tables that a session sees."""
-    tables = [_table(r) for r in session.rows(database.sql("tables", "list"))]
+    tables = [table_from_row(r) for r in db.rows(db.sql("tables", "list"))]
     if namespace is None:
         return tables
     return [t for t in tables if t.name.startswith(f"{namespace}.")]
 
 
-def find(database: Database, name: str) -> Table:
-    """The table of a name; TableMissingError with near names where there is none."""
+def find(db: SessionSource, name: str) -> Table:
+    """The table of a name; TableMissingError with similar names if there is none."""
     if not isinstance(name, str):
         raise ArgumentTypeError(f"a table's name must be text, not {name!r}")
-    with database.read() as session:
-        row = session.row(database.sql("tables", "by name"), (name,))
+    with db.read() as session:
+        row = session.row(session.sql("tables", "by name"), (name,))
         if row is None:
-            raise missing(database, session, name)
-    return _table(row)
+            raise missing(session, name)
+    return table_from_row(row)
 
 
-#: the state of a table that others own: its rows follow the log, and nothing is written through them
+#: the state of a read-only copy of a table that other writers own: its rows follow the log
 FOLLOWING = "following"
 
 
 def refuse_followed(table: Table) -> None:
-    """Refuse to change a table that others own, or a file of it."""
+    """Refuse to change a read-only copy, or a file of it."""
     if table.state == FOLLOWING:
         raise TableFollowedError(
             "the table is a read-only copy: others write it, and the catalog follows",
@@ -79,16 +75,15 @@ def refuse_followed(table: Table) -> None:
         )
 
 
-def find_location(database: Database, location: str) -> Table | None:
+def find_location(db: SessionSource, location: str) -> Table | None:
     """The table at a location, or None."""
-    with database.read() as session:
-        row = session.row(database.sql("tables", "by location"), (location,))
-    return None if row is None else _table(row)
+    row = db.row(db.sql("tables", "by location"), (location,))
+    return None if row is None else table_from_row(row)
 
 
-def missing(database: Database, session: Session, name: str) -> TableMissingError:
-    """The error for a name that is not there, with names that are close to it."""
-    names = [r[0] for r in session.rows(database.sql("tables", "names"))]
+def missing(session: Session, name: str) -> TableMissingError:
+    """The error for an unknown name, with names that are close to it."""
+    names = [found for (found,) in session.rows(session.sql("tables", "names"))]
     near = difflib.get_close_matches(name, names, n=3)
     if near:
         hint = f"did you mean {' or '.join(near)}?"
@@ -97,7 +92,9 @@ def missing(database: Database, session: Session, name: str) -> TableMissingErro
     else:
         hint = "the catalog is empty: create a table with write_deltalake or Catalog.create_table"
     return TableMissingError(
-        f"there is no table {name!r} in {database.address.catalog.to_uri()}", table=name, suggestion=hint
+        f"there is no table {name!r} in {session.engine.address.catalog.to_uri()}",
+        table=name,
+        suggestion=hint,
     )
 
 
@@ -106,62 +103,63 @@ def insert(
     name: str,
     location: str,
     *,
-    state: str = "active",
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
-    published_version: int = -1,
 ) -> LockedTable:
-    """A new row of the registry, without a version yet; TableExistsError where name or location is taken."""
-    sql = statements("tables", session.engine.dialect.name)
-    refuse_taken_in(session, name, location)
+    """Register a table without a version yet; TableExistsError if name or location is taken."""
+    refuse_taken(session, name, location)
     now = session.now_ms()
-    settings_text, tags_text = encode_json(dict(settings or {})), encode_json(dict(tags or {}))
-    row = session.row(sql["insert"], (name, location, state, comment, tags_text, settings_text, now, now))
-    if row is None:  # somebody else was first, a moment ago
-        refuse_taken_in(session, name, location)
-        raise TableExistsError(f"the name {name!r} or its location was taken a moment ago", table=name)
-    table_id = int(row[0])
-    session.run(sql["insert head"], (table_id,))
-    session.run(sql["insert mirror"], (table_id, published_version))
-    table = Table(
-        table_id,
-        name,
-        location,
-        state,
-        None,
-        comment,
-        dict(tags or {}),
-        dict(settings or {}),
-        now,
-        now,
-        _EMPTY,
+    tags, settings = dict(tags or {}), dict(settings or {})
+    table_id = insert_row(
+        session, name, location, "active", comment, encode_json(tags), encode_json(settings), now
     )
+    insert_head(session, table_id, -1)
     audit.record(session, "create table", table_id=table_id, table=name, at=now, location=location)
+    table = Table(table_id, name, location, "active", None, comment, tags, settings, now, now, _EMPTY)
     return LockedTable(table, 0)
 
 
-def refuse_taken(database: Database, name: str, location: str, *, free: bool = False) -> None:
-    """TableExistsError where a name is taken, or a location belongs to another table or overlaps it.
+def insert_row(
+    session: Session,
+    name: str,
+    location: str,
+    state: str,
+    comment: str | None,
+    tags: str,
+    settings: str,
+    now: int,
+) -> int:
+    """Insert the row of a table and return its id; TableExistsError if another writer was first."""
+    row = session.row(
+        session.sql("tables", "insert"), (name, location, state, comment, tags, settings, now, now)
+    )
+    if row is None:
+        refuse_taken(session, name, location)
+        raise TableExistsError(f"the name {name!r} or its location already exists", table=name)
+    return int(row[0])
+
+
+def insert_head(session: Session, table_id: int, published_version: int) -> None:
+    """Insert a head without a version, and how far the table is published."""
+    session.run(session.sql("tables", "insert head"), (table_id,))
+    session.run(session.sql("tables", "insert mirror"), (table_id, published_version))
+
+
+def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
+    """TableExistsError if a name is taken, or a location belongs to another table or overlaps it.
 
     Args:
-        database: The catalog.
+        db: The catalog, or a session on it.
         name: The name.
         location: The location.
-        free: The name will be free by the time it is given away, so only the location is looked at.
+        free: The name will be free by the time it is used, so only the location is checked.
     """
-    with database.read() as session:
-        refuse_taken_in(session, None if free else name, location)
-
-
-def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
-    """The same, asked inside a transaction."""
-    sql = statements("tables", session.engine.dialect.name)["places"]
     # a location is kept as it was spelled, and a link leads two spellings to one folder
     real = RealPlaces()
     mine = real.of(location)
-    for other, place in session.rows(sql):
-        if other == name:
+    for other, place in db.rows(db.sql("tables", "places")):
+        if other == name and not free:
             raise TableExistsError(
                 f"the name {name!r} is taken by the table at {place}",
                 table=name,
@@ -177,7 +175,7 @@ def refuse_taken_in(session: Session, name: str | None, location: str) -> None:
             )
         if theirs.startswith(f"{mine.rstrip('/')}/") or mine.startswith(f"{theirs.rstrip('/')}/"):
             raise TableExistsError(
-                f"the location {location} and that of the table {other!r}, {place}, lie inside each other",
+                f"the location {location} and that of the table {other!r}, {place}, overlap",
                 table=name,
                 suggestion="choose a location outside: cleaning one table would delete files of the other",
             )
@@ -194,55 +192,150 @@ def refuse_elsewhere(table: Table, location: str) -> None:
 
 
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
-    """Hold the heads of some tables until the transaction ends, always in the order of their ids."""
-    sql = statements("snapshots", session.engine.dialect.name)["lock"]
+    """Lock the heads of some tables until the transaction ends, always in the order of their ids."""
     ids = sorted(set(table_ids))
-    rows = session.rows(sql.expand(len(ids)).then(session.engine.dialect.lock_rows), ids)
+    sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
+    rows = session.rows(sql, ids)
     if rows and rows[0][-1] is not None:
         session.take_time(max(row[-1] for row in rows))
-    return {
-        row[0]: LockedTable(
-            table_from_row(row), seq, metadata, protocol, bool(frozen), shape, sha256, published, bool(paused)
-        )
-        for row in rows
-        for seq, metadata, protocol, frozen, shape, sha256, published, paused, _ in [row[TABLE_COLUMNS:]]
-    }
+    return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
 
 
-def set_comment(database: Database, name: str, comment: str | None) -> None:
+def set_comment(db: SessionSource, name: str, comment: str | None) -> None:
     """Set or clear a table's comment."""
-    _change(database, name, "set comment", comment, comment=comment)
+    with db.write() as session:
+        _set(session, _locked(session, name), "set comment", comment, comment=comment)
 
 
-def set_tags(database: Database, name: str, tags: Mapping[str, str]) -> None:
+def set_tags(db: SessionSource, name: str, tags: Mapping[str, str]) -> None:
     """Replace a table's tags."""
-    _change(database, name, "set tags", encode_json(dict(tags)), tags=dict(tags))
+    with db.write() as session:
+        _set(session, _locked(session, name), "set tags", encode_json(dict(tags)), tags=dict(tags))
 
 
-def set_table_setting(database: Database, name: str, setting_name: str, value: Any) -> None:
+def set_table_setting(db: SessionSource, name: str, setting_name: str, value: Any) -> None:
     """Set one setting of a table."""
-    with database.write() as session:
-        table = for_change(database, session, name)
-        now = session.now_ms()
-        settings = {**table.settings, setting_name: value}
-        session.run(database.sql("tables", "set settings"), (encode_json(settings), now, table.table_id))
+    with db.write() as session:
+        table = _locked(session, name)
+        settings = encode_json({**table.settings, setting_name: value})
+        _set(session, table, "set setting", settings, setting=setting_name, value=value)
+
+
+def _set(session: Session, table: Table, what: str, text: str | None, **details: Any) -> None:
+    now = session.now_ms()
+    session.run(session.sql("tables", what), (text, now, table.table_id))
+    audit.record(session, what, table_id=table.table_id, table=table.name, at=now, **details)
+
+
+def _locked(session: Session, name: str) -> Table:
+    """A table by name, its head locked until the transaction ends."""
+    found = find(session, name)
+    lock(session, [found.table_id])
+    # another writer that held the head may have dropped or renamed the table
+    now = find(session, name)
+    if now.table_id != found.table_id:
+        raise missing(session, name)
+    return now
+
+
+def freeze(db: SessionSource, table: Table, reason: str, *, version: int | None = None) -> None:
+    """Refuse writes to a table until a user decides what is right."""
+    with db.write() as session:
+        now = set_state(session, table.table_id, "frozen", reason)
         audit.record(
             session,
-            "set setting",
+            "freeze",
             table_id=table.table_id,
-            table=name,
+            table=table.name,
+            version=version,
             at=now,
-            setting=setting_name,
-            value=value,
+            reason=reason,
+        )
+
+
+def unfreeze(db: SessionSource, table: Table, reason: str) -> None:
+    """Allow writes to a frozen table again."""
+    with db.write() as session:
+        now = set_state(session, table.table_id, "active", None)
+        audit.record(session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason)
+
+
+def set_state(session: Session, table_id: int, state: str, reason: str | None) -> int:
+    """Set a table's state, on the row that commits lock too; the time of the change."""
+    now = session.now_ms()
+    session.run(session.sql("tables", "set state"), (state, reason, now, table_id))
+    session.run(session.sql("tables", "set frozen"), (state != "active", table_id))
+    return now
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """A table to rename or drop.
+
+    Attributes:
+        table: The table as it was read.
+        new_name: Its new name; None to drop it.
+        force: Drop it although some of its commits were never published.
+    """
+
+    table: Table
+    new_name: str | None = None
+    force: bool = False
+
+
+def change_names(session: Session, held: Mapping[int, LockedTable], changes: Sequence[NameChange]) -> None:
+    """Drop and rename tables whose heads are locked; tables may swap their names."""
+    for change in changes:
+        still_there(held, change.table)
+    for change in changes:
+        if change.new_name is None:
+            _drop(session, held[change.table.table_id].table, force=change.force)
+    renames = [(c.table, c.new_name) for c in changes if c.new_name is not None]
+    left = {table.name for table, _ in renames}
+    if any(name in left for _, name in renames):
+        # names are unique at every moment, so move them out of the way; no table can have such a name
+        for table, _ in renames:
+            values = (f"~{uuid.uuid4()}", session.now_ms(), table.table_id)
+            session.run(session.sql("tables", "rename"), values)
+    for table, name in renames:
+        _rename(session, table, name)
+
+
+def drop_table(db: SessionSource, name: str, *, force: bool = False) -> Table:
+    """Delete a table's rows, unless some of its commits are not published yet."""
+    with db.write() as session:
+        table = _locked(session, name)
+        _drop(session, table, force=force)
+        return table
+
+
+def rename_table(db: SessionSource, name: str, new_name: str) -> Table:
+    """Rename a table; its location and history stay."""
+    with db.write() as session:
+        _rename(session, _locked(session, name), new_name)
+    return find(db, new_name)
+
+
+def _drop(session: Session, table: Table, *, force: bool) -> None:
+    """Drop a table whose head is locked: a concurrent commit has ended, or finds no table."""
+    if not force:
+        refuse_unpublished(session, table)
+    forget(session, table)
+
+
+def refuse_unpublished(session: Session, table: Table) -> None:
+    """Refuse to drop a table with commits that are not published yet."""
+    if behind := lag(session, table.table_id).versions:
+        raise UnsupportedOperationError(
+            f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
+            table=table.name,
+            suggestion="publish them first (`deltasql mirror run`), or drop with force=True (`--force`)",
         )
 
 
 def forget(session: Session, table: Table) -> None:
-    """Delete every row of a table whose head the transaction holds; data files and `_delta_log` stay."""
-    engine = session.engine.dialect.name
-    for statement in statements("drop", engine).values():
-        if not statement.only or engine in statement.only:
-            session.run(statement, (table.table_id,))
+    """Delete every row of a table whose head is locked; data files and `_delta_log` stay."""
+    delete_rows(session, table.table_id)
     audit.record(
         session,
         "drop table",
@@ -253,81 +346,105 @@ def forget(session: Session, table: Table) -> None:
     )
 
 
-def namespaces(database: Database) -> list[Namespace]:
+def delete_rows(session: Session, table_id: int) -> None:
+    """Delete every row of a table, also of one that is not visible yet."""
+    files.drop_files(session, table_id)
+    for statement in statements("drop", session.dialect.name).values():
+        session.run(statement, (table_id,))
+
+
+def _rename(session: Session, table: Table, new_name: str) -> None:
+    row = session.row(session.sql("tables", "by name"), (new_name,))
+    if row is not None and (other := table_from_row(row)).table_id != table.table_id:
+        raise TableExistsError(
+            f"the name {new_name!r} is taken by the table at {other.location}",
+            table=new_name,
+            suggestion="choose another name",
+        )
+    now = session.now_ms()
+    session.run(session.sql("tables", "rename"), (new_name, now, table.table_id))
+    session.run(session.sql("tables", "reshape"), (uuid.uuid4().hex, table.table_id))
+    audit.record(
+        session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=table.name
+    )
+
+
+def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
+    """A locked table, if it is still the one that was read.
+
+    An operation on a name means the table that has the name: if another table took its place meanwhile, a
+    commit to the one that was read would go unnoticed.
+
+    Args:
+        held: Tables as they are now, by id.
+        table: The table as it was read.
+        named: It must have its name still.
+    """
+    found = held.get(table.table_id)
+    if found is not None and found.table.location != table.location:
+        found = None  # ids start again in a database that replaced another
+    if found is None or (named and found.table.name != table.name):
+        how = "dropped" if found is None else f"renamed to {found.table.name!r}"
+        raise TableMissingError(
+            f"the table {table.name!r} was {how} in the meantime",
+            table=table.name,
+            suggestion="look at the catalog's tables and repeat the transaction",
+        )
+    return found
+
+
+def namespaces(db: SessionSource) -> list[Namespace]:
     """Namespaces that were created, and those that tables' names imply."""
-    with database.read() as session:
-        rows = session.rows(database.sql("tables", "namespaces"))
-    found = {r[0]: Namespace(r[0], r[1], decode_json(r[2]), r[3]) for r in rows}
-    for table in list_tables(database):
+    with db.read() as session:
+        found = {n.name: n for n in _created_namespaces(session)}
+        tables = list_tables(session)
+    for table in tables:
         if table.namespace and table.namespace not in found:
             found[table.namespace] = Namespace(table.namespace, None, {}, table.created_at)
     return [found[k] for k in sorted(found)]
 
 
+def _created_namespaces(session: Session) -> list[Namespace]:
+    rows = session.rows(session.sql("tables", "namespaces"))
+    return [Namespace(name, comment, decode_json(text), at) for name, comment, text, at in rows]
+
+
 def create_namespace(
-    database: Database, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
+    db: SessionSource, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
 ) -> Namespace:
     """Create a namespace; it may be empty."""
-    with database.write() as session:
-        if any(r[0] == name for r in session.rows(database.sql("tables", "namespaces"))):
+    with db.write() as session:
+        if any(n.name == name for n in _created_namespaces(session)):
             raise TableExistsError(f"the namespace {name!r} exists", suggestion="use it, or another name")
-        now = session.now_ms()
-        made = Namespace(name, comment, dict(properties or {}), now)
-        session.run(
-            database.sql("tables", "insert namespace"), (name, comment, encode_json(made.properties), now)
-        )
-        audit.record(session, "create namespace", at=now, namespace=name)
+        made = Namespace(name, comment, dict(properties or {}), session.now_ms())
+        values = (name, comment, encode_json(made.properties), made.created_at)
+        session.run(session.sql("tables", "insert namespace"), values)
+        audit.record(session, "create namespace", at=made.created_at, namespace=name)
     return made
 
 
-def drop_namespace(database: Database, name: str) -> None:
+def drop_namespace(db: SessionSource, name: str) -> None:
     """Drop an empty namespace."""
-    if inside := list_tables(database, namespace=name):
+    if inside := list_tables(db, namespace=name):
         raise InvalidArgumentError(
             f"the namespace {name!r} still holds {len(inside)} tables, for example {inside[0].name}",
             suggestion="drop or rename them first",
         )
-    with database.write() as session:
-        session.run(database.sql("tables", "delete namespace"), (name,))
+    with db.write() as session:
+        session.run(session.sql("tables", "delete namespace"), (name,))
         audit.record(session, "drop namespace", namespace=name)
 
 
-def setting(database: Database, name: str) -> str | None:
+def setting(db: SessionSource, name: str) -> str | None:
     """A setting of the whole catalog."""
-    with database.read() as session:
-        row = session.row(database.sql("tables", "setting"), (name,))
+    row = db.row(db.sql("tables", "setting"), (name,))
     return None if row is None else row[0]
 
 
-def set_setting(database: Database, name: str, value: str | None) -> None:
+def set_setting(db: SessionSource, name: str, value: str | None) -> None:
     """Set or clear a setting of the whole catalog."""
-    with database.write() as session:
-        session.run(database.sql("tables", "delete setting"), (name,))
+    with db.write() as session:
+        session.run(session.sql("tables", "delete setting"), (name,))
         if value is not None:
-            session.run(database.sql("tables", "insert setting"), (name, value))
+            session.run(session.sql("tables", "insert setting"), (name, value))
         audit.record(session, "set setting", setting=name, value=value)
-
-
-def _table(row: Row) -> Table:
-    return table_from_row(row, published=row[TABLE_COLUMNS])
-
-
-def for_change(database: Database, session: Session, name: str) -> Table:
-    """A table by name, its head held until the transaction ends."""
-    sql = database.sql("tables", "by name")
-    if (found := session.row(sql, (name,))) is None:
-        raise missing(database, session, name)
-    lock(session, [found[0]])
-    # whoever held the head before may have dropped or renamed the table
-    now = session.row(sql, (name,))
-    if now is None or now[0] != found[0]:
-        raise missing(database, session, name)
-    return _table(now)
-
-
-def _change(database: Database, name: str, statement: str, value: str | None, **details: Any) -> None:
-    with database.write() as session:
-        table = for_change(database, session, name)
-        now = session.now_ms()
-        session.run(database.sql("tables", statement), (value, now, table.table_id))
-        audit.record(session, statement, table_id=table.table_id, table=name, at=now, **details)

@@ -18,106 +18,88 @@ from deltalakedb.protocol.log import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row, Session
+    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
 
 
-def open_table(database: Database, name: str, version: int | None = None) -> OpenTable:
-    """A table at a version (default: the newest), by one query."""
-    with (
-        telemetry.timed("open_duration_seconds", engine=database.dialect.name),
-        database.read() as session,
-    ):
-        return open_in(database, session, name, version)
-
-
-def advance(database: Database, name: str, opened: OpenTable) -> OpenTable:
-    """The newest version of a table that was opened before: metadata and protocol are read only where new."""
-    old = opened.snapshot
-    with (
-        telemetry.timed("open_duration_seconds", engine=database.dialect.name),
-        database.read() as session,
-    ):
-        row = session.row(database.sql("snapshots", "head"), (old.version, old.timestamp, name))
+def open_table(db: SessionSource, name: str, version: int | None = None) -> OpenTable:
+    """A table at a version (default: the newest that the session sees), by one query."""
+    with telemetry.timed("open_duration_seconds", engine=db.dialect.name), db.read() as session:
+        if version is None:
+            row = session.row(session.sql("snapshots", "open"), (name,))
+        else:
+            row = session.row(session.sql("snapshots", "open at"), (_fits(version), name))
         if row is None:
-            raise registry.missing(database, session, name)
-    table = table_from_row(row, published=row[TABLE_COLUMNS])
-    metadata_since, protocol_since, known = row[TABLE_COLUMNS + 1 :]
+            raise registry.missing(session, name)
+        return _opened(row, version)
+
+
+def advance(db: SessionSource, name: str, opened: OpenTable) -> OpenTable:
+    """The newest version of an opened table: metadata and protocol are only read if they changed."""
+    old = opened.snapshot
+    with telemetry.timed("open_duration_seconds", engine=db.dialect.name), db.read() as session:
+        row = session.row(session.sql("snapshots", "head"), (old.version, old.timestamp, name))
+        if row is None:
+            raise registry.missing(session, name)
+    table = table_from_row(row)
+    metadata_since, protocol_since, known = row[TABLE_COLUMNS:]
     before = opened.table
     same = (table.table_id, table.created_at) == (before.table_id, before.created_at) and known is not None
     if same and max(metadata_since, protocol_since) <= old.version <= table.head.version:
         head = table.head
         return OpenTable(table, replace(old, version=head.version, timestamp=head.timestamp))
-    return open_table(database, name)
+    return open_table(db, name)
 
 
-def open_in(database: Database, session: Session, name: str, version: int | None = None) -> OpenTable:
-    """A table that a session sees, at a version (default: the newest it sees)."""
-    if version is None:
-        row = session.row(database.sql("snapshots", "open"), (name,))
-    else:
-        row = session.row(database.sql("snapshots", "open at"), (_fits(version), name))
-    if row is None:
-        raise registry.missing(database, session, name)
-    return _opened(row, version)
-
-
-def open_many(database: Database, session: Session, names: Sequence[str]) -> dict[str, OpenTable]:
-    """The newest versions of those of some tables that can be opened, by one query."""
+def open_many(session: Session, names: Sequence[str]) -> dict[str, OpenTable]:
+    """The newest versions of some tables, by one query; those that cannot be opened are left out."""
     out = {}
-    for row in session.rows(database.sql("snapshots", "open many").expand(len(names)), tuple(names)):
-        with suppress(CatalogError, VersionMissingError):  # whoever asks for that one is told
+    for row in session.rows(session.sql("snapshots", "open many").expand(len(names)), tuple(names)):
+        with suppress(CatalogError, VersionMissingError):  # opening that one reports it
             opened = _opened(row, None)
             out[opened.table.name] = opened
     return out
 
 
-def version_at(database: Database, table: Table, timestamp_ms: int) -> int:
+def version_at(db: SessionSource, table: Table, timestamp_ms: int) -> int:
     """The newest version committed at or before a time.
 
     A time before the first commit is an error, as in Delta; one after the last gives the newest version.
     """
-    with database.read() as session:
-        row = session.row(database.sql("commits", "version at"), (table.table_id, _fits(timestamp_ms)))
+    with db.read() as session:
+        row = session.row(session.sql("commits", "version at"), (table.table_id, _fits(timestamp_ms)))
         if row is None or row[0] is None:
-            first, last = session.row(database.sql("commits", "time range"), (table.table_id,)) or (
-                None,
-                None,
-            )
+            first, last = session.row(session.sql("commits", "time range"), (table.table_id,)) or (None, None)
             raise VersionMissingError(
                 f"no version was committed at or before {_iso(timestamp_ms)}",
                 table=table.name,
-                suggestion=f"the catalog's commits lie between {_iso(first)} and {_iso(last)}",
+                suggestion=f"the catalog's commits are between {_iso(first)} and {_iso(last)}",
             )
     return int(row[0])
 
 
-def txns(database: Database, table: Table, version: int) -> dict[str, Txn]:
+def txns(db: SessionSource, table: Table, version: int) -> dict[str, Txn]:
     """Application transactions at a version, by application id."""
-    with database.read() as session:
-        rows = session.rows(database.sql("snapshots", "txns at"), (table.table_id, version, version))
-    found = [Txn.from_dict(decode_json(r[0])) for r in rows]
+    rows = db.rows(db.sql("snapshots", "txns at"), (table.table_id, version, version))
+    found = [Txn.from_dict(decode_json(raw)) for (raw,) in rows]
     return {t.app_id: t for t in found}
 
 
-def txn(database: Database, table: Table, version: int, app_id: str) -> Txn | None:
+def txn(db: SessionSource, table: Table, version: int, app_id: str) -> Txn | None:
     """One application's transaction at a version."""
-    with database.read() as session:
-        row = session.row(database.sql("snapshots", "txn at"), (table.table_id, app_id, version, version))
+    row = db.row(db.sql("snapshots", "txn at"), (table.table_id, app_id, version, version))
     return None if row is None else Txn.from_dict(decode_json(row[0]))
 
 
-def domains(database: Database, table: Table, version: int) -> Mapping[str, DomainMetadata]:
+def domains(db: SessionSource, table: Table, version: int) -> Mapping[str, DomainMetadata]:
     """Metadata domains at a version, by name."""
-    with database.read() as session:
-        rows = session.rows(database.sql("snapshots", "domains at"), (table.table_id, version, version))
-    found = [DomainMetadata.from_dict(decode_json(r[0])) for r in rows]
+    rows = db.rows(db.sql("snapshots", "domains at"), (table.table_id, version, version))
+    found = [DomainMetadata.from_dict(decode_json(raw)) for (raw,) in rows]
     return {d.domain: d for d in found}
 
 
 def _opened(row: Row, asked: int | None) -> OpenTable:
-    table = table_from_row(row, published=row[TABLE_COLUMNS])
-    version, timestamp, metadata, protocol = row[TABLE_COLUMNS + 1 :]
+    table = table_from_row(row)
+    version, timestamp, metadata, protocol = row[TABLE_COLUMNS:]
     if version is None or version < table.head.first_version or version > table.head.version:
         raise missing_version(table, asked if asked is not None else version)
     if metadata is None or protocol is None:

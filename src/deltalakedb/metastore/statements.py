@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"^-- name: (?P<name>.+)$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
+
+#: lists of columns that several statements share: a row of each makes one value
+_COLUMNS: Final = {
+    # a Table: of dl_tables t, dl_heads h and dl_mirror m
+    "{table}": """t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings,
+        t.created_at, t.updated_at, h.head_version, h.head_timestamp, h.first_version, h.num_files,
+        h.size_bytes, h.num_records, h.files_without_count, m.published_version""",
+    # a CommitRow: of dl_commits c
+    "{commit}": """c.version, c.timestamp, c.operation, c.is_blind_append, c.data_change, c.num_added,
+        c.num_removed, c.info, c.origin, c.actor, c.sha256, c.size_bytes, c.txn_uuid""",
+    # an ImportRow: of dl_imports
+    "{import}": """import_id, table_id, name, location, engine, phase, plan, first_version, source_version,
+        batches_total, files_expected, deferred_indexes, actor, started_at, updated_at, finished_at, digest,
+        error, details""",
+    # a Receipt: of dl_import_batches
+    "{receipt}": """batch, kind, begins, ends, actions, num_files, size_bytes, num_records,
+        files_without_count, next_file_seq, written_at, milliseconds, memory_bytes""",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +45,22 @@ class Statement:
     def __str__(self) -> str:
         return self.sql
 
+    def runs_on(self, engine: str) -> bool:
+        """Whether an engine has this statement."""
+        return not self.only or engine in self.only
+
     def expand(self, count: int) -> Statement:
-        """The statement with as many placeholders as needed where it says ``(??)``."""
-        return Statement(self.name, self.sql.replace("(??)", f"({', '.join('?' * count)})"), self.only)
+        """The statement with ``count`` placeholders for ``(??)``."""
+        return replace(self, sql=self.sql.replace("(??)", f"({', '.join('?' * count)})"))
 
     def rows(self, count: int, width: int) -> Statement:
-        """The statement with so many rows of placeholders where it says ``{rows}``."""
+        """The statement with ``count`` rows of ``width`` placeholders for ``{rows}``."""
         row = f"({', '.join('?' * width)})"
-        return Statement(self.name, self.sql.replace("{rows}", ", ".join([row] * count)), self.only)
+        return replace(self, sql=self.sql.replace("{rows}", ", ".join([row] * count)))
 
     def then(self, suffix: str) -> Statement:
         """The statement with a dialect's suffix, such as a lock clause."""
-        return Statement(self.name, self.sql + suffix, self.only)
+        return replace(self, sql=self.sql + suffix)
 
 
 def parse_statements(text: str) -> Iterator[Statement]:
@@ -52,13 +74,13 @@ def parse_statements(text: str) -> Iterator[Statement]:
 
 
 def sql_folder() -> Path:
-    """Where the package keeps its SQL."""
+    """The folder of the package's SQL files."""
     return Path(__file__).with_name("sql")
 
 
 @cache
 def statements(noun: str, engine: str) -> Mapping[str, Statement]:
-    """The statements about one noun, with the engine's overrides in place."""
+    """The statements about one noun that an engine has, its overrides in place of the common ones."""
     found = {s.name: s for s in parse_statements((sql_folder() / f"{noun}.sql").read_text("utf-8"))}
     override = sql_folder() / engine / f"{noun}.sql"
     if override.is_file():
@@ -66,4 +88,14 @@ def statements(noun: str, engine: str) -> Mapping[str, Statement]:
             if statement.name not in found:
                 raise LookupError(f"{engine}/{noun}.sql overrides nothing: {statement.name}")
             found[statement.name] = statement
-    return {name: Statement(f"{noun}.{name}", s.sql, s.only) for name, s in found.items()}
+    return {
+        name: Statement(f"{noun}.{name}", _with_columns(s.sql), s.only)
+        for name, s in found.items()
+        if s.runs_on(engine)
+    }
+
+
+def _with_columns(sql: str) -> str:
+    for token, columns in _COLUMNS.items():
+        sql = sql.replace(token, columns)
+    return sql

@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalakedb.metastore.file_rows import path_hash
-from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.files import hash_parts, path_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.statements import Statement
+    from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.values import Table
-
-#: path hashes in one statement
-_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +55,28 @@ def end(session: Session, table_id: int, paths: Collection[str]) -> None:
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
     """Those of some files that a vacuum deletes or has deleted."""
     found = []
-    for part in _parts(paths):
-        rows = session.rows(_sql(session, "among").expand(len(part)), (table_id, *part))
+    for part in hash_parts(paths):
+        rows = session.rows(session.sql("vacuumed", "among").expand(len(part)), (table_id, *part))
         found += [Vacuumed(*row) for row in rows if row[0] in paths]
     return found
 
 
-def ended(database: Database, table: Table) -> dict[str, int]:
+def ended(db: SessionSource, table: Table) -> dict[str, int]:
     """Files that are deleted for certain, with the version that ended their vacuum."""
-    with database.read() as session:
-        return dict(session.rows(_sql(session, "ended"), (table.table_id,)))
+    return dict(db.rows(db.sql("vacuumed", "ended"), (table.table_id,)))
 
 
-def unended(database: Database, table: Table) -> list[str]:
+def unended(db: SessionSource, table: Table) -> list[str]:
     """Files of vacuums that run, or were interrupted."""
-    with database.read() as session:
-        return [row[0] for row in session.rows(_sql(session, "unended"), (table.table_id,))]
-
-
-def added_since(session: Session, table_id: int, version: int) -> list[tuple[str, str]]:
-    """Path and deletion vector id of every file that versions after one have added."""
-    return [(row[0], row[1]) for row in session.rows(_sql(session, "added since"), (table_id, version))]
+    return [path for (path,) in db.rows(db.sql("vacuumed", "unended"), (table.table_id,))]
 
 
 def _head(session: Session, table_id: int) -> int:
-    row = session.row(_sql(session, "head"), (table_id,))
+    row = session.row(session.sql("vacuumed", "head"), (table_id,))
     return -1 if row is None else int(row[0])
 
 
 def _each(session: Session, name: str, params: Sequence[int], paths: Collection[str]) -> None:
     """Run a statement for some files, many of them at a time."""
-    for part in _parts(paths):
-        session.run(_sql(session, name).expand(len(part)), (*params, *part))
-
-
-def _parts(paths: Collection[str]) -> Iterator[Sequence[int]]:
-    hashes = sorted({path_hash(path) for path in paths})
-    return (hashes[at : at + _AT_ONCE] for at in range(0, len(hashes), _AT_ONCE))
-
-
-def _sql(session: Session, name: str) -> Statement:
-    return statements("vacuumed", session.engine.dialect.name)[name]
+    for part in hash_parts(paths):
+        session.run(session.sql("vacuumed", name).expand(len(part)), (*params, *part))

@@ -192,23 +192,27 @@ class LockedTable:
     paused: bool = False
 
 
-#: how many leading columns of a query make a Table, without the published version
-TABLE_COLUMNS = 17
+#: how many leading columns of a query make a Table: those of ``{table}`` in the statements
+TABLE_COLUMNS = 18
 
 
-def table_from_row(row: Row, *, published: int = -1) -> Table:
-    """A Table from the leading columns that all registry queries share."""
+def table_from_row(row: Row) -> Table:
+    """A Table from the columns of ``{table}``, which lead the row."""
+    (
+        table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at,
+        *head, published_version,
+    ) = row[:TABLE_COLUMNS]  # fmt: skip
     return Table(
-        table_id=row[0],
-        name=row[1],
-        location=row[2],
-        state=row[3],
-        state_reason=row[4],
-        comment=row[5],
-        tags=decode_json(row[6]),
-        settings=decode_json(row[7]),
-        created_at=row[8],
-        updated_at=row[9],
-        head=Head(*row[10:TABLE_COLUMNS]),
-        published_version=published,
+        table_id,
+        name,
+        location,
+        state,
+        state_reason,
+        comment,
+        decode_json(tags),
+        decode_json(settings),
+        created_at,
+        updated_at,
+        Head(*head),
+        published_version,
     )

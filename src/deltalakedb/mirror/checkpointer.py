@@ -68,7 +68,7 @@ class CheckpointWriting(TypingProtocol):
 DEFAULT_INTERVAL = 100
 #: how long the log remembers removed files, where the table does not say
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
-#: from so many files on, a checkpoint is split
+#: tables that allow V2 checkpoints get them from so many files on
 _SPLIT_FROM = 500_000
 _LEASE_MS = 2 * 60_000
 #: only where a table says so: what is deleted is history of readers outside
@@ -90,7 +90,7 @@ def checkpoint(
         database: The catalog.
         name: The table.
         version: The version; by default the newest.
-        kind: One file, several parts or V2; by default what the table's features and size ask for.
+        kind: One file or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
         write: Who writes its files: `write_checkpoint_of`, or somebody else in the same way.
     """
@@ -119,7 +119,7 @@ def checkpoint(
     with tending(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
-            mine = still_held(database, session, lease)
+            mine = still_held(session, lease)
         # a holder that was paused past its lease leaves the hint to its successor
         if mine:
             write_last_checkpoint(store, written.hint())
@@ -402,10 +402,9 @@ def interval_of(metadata: Metadata) -> int:
 
 def _kind(opened: OpenTable) -> CheckpointKind:
     policy = (opened.snapshot.metadata.configuration.get(CHECKPOINT_POLICY) or "").strip().lower()
-    large = opened.table.head.num_files >= _SPLIT_FROM
-    if "v2Checkpoint" in (opened.snapshot.protocol.writer_features or ()):
-        return "v2" if policy == "v2" or large else "classic"
-    return "multipart" if large else "classic"
+    if "v2Checkpoint" not in (opened.snapshot.protocol.writer_features or ()):
+        return "classic"
+    return "v2" if policy == "v2" or opened.table.head.num_files >= _SPLIT_FROM else "classic"
 
 
 def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.delta_log.checkpoint import is_whole, iter_checkpoint
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
 from deltalakedb.delta_log.last_checkpoint import read_last_checkpoint
 from deltalakedb.delta_log.listing import last_checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
@@ -167,7 +167,7 @@ def newest_checkpoint_findings(database: Database, table: Table, store: Store) -
     known = table.head.first_version <= newest <= table.published_version
     for checkpoint in listing.checkpoints.get(newest, ()) if known else ():
         if sum(meta.size for meta in checkpoint.files) > _REPLAYED_BYTES:
-            if not is_whole(store, checkpoint):
+            if not is_complete(store, checkpoint):
                 found.append(Finding("checkpoint", newest, "the checkpoint is torn"))
             continue
         ours, read = SqlTxnLogReader(database, table.name), partial(_of_checkpoint, store, checkpoint)
@@ -241,7 +241,7 @@ def _of_log(reader: TxnLogReader, version: int) -> _State:
 
 
 def _of_checkpoint(store: Store, checkpoint: Checkpoint) -> _State:
-    if not is_whole(store, checkpoint):
+    if not is_complete(store, checkpoint):
         raise LogCorruptError("the checkpoint is torn")
     metadata, protocol, keys = None, None, set[tuple[str, str]]()
     for batch in iter_checkpoint(store, checkpoint, kinds=_COMPARED):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.delta_log.names import commit_path, manifest_path
 from deltalakedb.exceptions import DeltaSqlError, StorageError, StorageMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, group_notes, outbox, registry
+from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.storage.local import LocalStore
@@ -91,7 +91,7 @@ def tell(
         put: By table the versions that were just put.
         options: Storage options by location, where the caller has some; else those of the settings.
     """
-    noted = {one.txn: one.attempts for one in group_notes.missing(database)}
+    noted = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
     for txn in groups:
         members = outbox.group(database, txn)
         if len(members) > 1:
@@ -117,7 +117,7 @@ def write_missing(
     """
     missing = [
         one
-        for one in group_notes.missing(database)
+        for one in outbox.missing_manifests(database)
         if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
     ]
     for one in missing[:limit]:
@@ -125,7 +125,7 @@ def write_missing(
         if len(members) > 1:
             _tell(database, one.txn, members, {}, options or {}, attempts=one.attempts)
         else:
-            group_notes.forget(database, one.txn)  # its tables were dropped
+            outbox.forget_manifest(database, one.txn)  # its tables were dropped
 
 
 #: when this process last looked for manifests that could not be written
@@ -167,14 +167,14 @@ def _tell(
         _note(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
-        incomplete = group_notes.lost(session, txn)
+        incomplete = commits.lost_tables(session, txn)
     if incomplete:  # a manifest would tell readers that they see all of it
-        group_notes.forget(database, txn)
+        outbox.forget_manifest(database, txn)
         return
     if not all(there) or not _write(database, txn, members, options, attempts=attempts or 0):
         return
     if attempts is not None:
-        group_notes.forget(database, txn)
+        outbox.forget_manifest(database, txn)
 
 
 def _store(database: Database, member: Member, options: StoreOptions) -> Store:
@@ -279,7 +279,7 @@ def _note(database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], 
         )
     error = next(iter(failed.values()))
     told = f"{type(error).__name__}: {error.message}"
-    group_notes.note(
+    outbox.manifest_failed(
         database,
         txn,
         [member.table_id for member in failed],

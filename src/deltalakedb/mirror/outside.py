@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.changes import Copy, TableChange
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.info import own_transaction
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_pieces, iter_state
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import last_checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -222,7 +222,7 @@ def look_ahead(database: Database, table: Table, storage_options: Mapping[str, s
     if table.settings.get(POLICY, FREEZE) == ADOPT:
         return bool(adopt(database, table.name, storage_options).versions)
     reason = f"_delta_log has version {newest}, which the catalog did not make"
-    outbox.freeze(database, table, reason, version=table.head.version)
+    registry.freeze(database, table, reason, version=table.head.version)
     raise TableFrozenError(
         f"the table is frozen: {reason}",
         table=table.name,

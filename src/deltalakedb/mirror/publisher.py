@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,
@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, outbox
+from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.mirror.backoff import wait_ms
 from deltalakedb.mirror.drift import judge
 from deltalakedb.mirror.groups import tell
@@ -208,7 +208,7 @@ def _is_taken_back(database: Database, table: Table, commit: Unpublished) -> boo
 
 def _freeze(database: Database, table: Table, version: int, reason: str | None = None) -> None:
     reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
-    outbox.freeze(database, table, reason, version=version)
+    registry.freeze(database, table, reason, version=version)
     logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
     telemetry.emit("publish_total", 1, outcome="diverged")
     telemetry.emit("table_frozen", 1, table=table.name)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
@@ -118,7 +118,7 @@ def repair(
                 write_last_checkpoint(store, write_checkpoint_of(database, name, begin, store=store).hint())
             for finding in broken:
                 with database.read() as session:
-                    require(database, session, lease, work="the repair", table=name)
+                    require(session, lease, work="the repair", table=name)
                 lost_race = _put(database, table, store, finding)
                 if lost_race is None:
                     done.append(finding.version)
@@ -193,7 +193,7 @@ def _unfreeze(database: Database, name: str, storage_options: Mapping[str, str] 
         return False
     if verify(database, name, storage_options=storage_options, replay=False).findings:
         return False
-    outbox.unfreeze(database, table, "the log says what the catalog says again")
+    registry.unfreeze(database, table, "the log says what the catalog says again")
     return True
 
 
@@ -288,7 +288,7 @@ def recover(database: Database, name: str, *, storage_options: Mapping[str, str]
     _acknowledge(database, table, open_store(table.location, storage_options))
     adopted = adopt(database, name, storage_options, origin="recover")
     if table.state == "frozen":
-        outbox.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
+        registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
     return adopted
 
 

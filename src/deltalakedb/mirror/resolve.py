@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.changes import TableChange
 from deltalakedb.commit.checker import data_conflict
 from deltalakedb.commit.versions import ratify_change
-from deltalakedb.delta_log.large_commits import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -25,9 +25,8 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, group_notes, outbox, registry, snapshots, unratify
-from deltalakedb.metastore.file_rows import live_files
-from deltalakedb.metastore.files import read_some_in
+from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
+from deltalakedb.metastore.files import live_files, read_some
 from deltalakedb.metastore.leases import leased, require
 from deltalakedb.mirror.drift import verify
 from deltalakedb.mirror.folder import require_folder
@@ -170,7 +169,7 @@ def resolve(
         with ExitStack() as stack:
             # asked inside the transaction: two resolutions at once would mix
             may = [
-                partial(require, database, lease=lease, work="the resolution", table=side.table.name)
+                partial(require, lease=lease, work="the resolution", table=side.table.name)
                 for side in sides
                 for lease in [stack.enter_context(mending(database, side.table))]
             ]
@@ -361,7 +360,7 @@ def _rebuild(
                         f"commits from version {side.ours[0].version} on: {len(one.made)} made again, "
                         f"{len(one.lost)} lost"
                     )
-                    outbox.unfreeze_in(session, held[side.table.table_id].table, reason)
+                    registry.unfreeze(session, held[side.table.table_id].table, reason)
                 if dry_run:
                     raise _OnlyLooked
                 failpoint("resolve.rebuilt")
@@ -386,7 +385,7 @@ def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
         table = side.table
-        waiting = outbox.waiting_in(session, table.table_id)
+        waiting = outbox.waiting_versions(session, table.table_id)
         if table.table_id not in held or waiting != [*side.published, *(o.version for o in side.ours)]:
             newest = waiting[-1] if waiting else table.head.version
             raise CatalogBusyError(
@@ -403,17 +402,17 @@ def _rebase(
 ) -> _Moved:
     """Put their commits in the place of ours, and ours on top of them where they fit."""
     name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
-    before = snapshots.open_in(database, session, name, first - 1).snapshot
-    unratify.take_back(database, session, locked, first)
+    before = snapshots.open_table(session, name, first - 1).snapshot
+    ratify.revert(session, locked, first)
     for one in side.theirs:
-        _take_over(database, session, name, one)
+        _take_over(session, name, one)
     if side.published:
         noted = (session.now_ms(), table_id, side.published[0], side.published[-1])
         session.run(database.sql("outbox", "published range"), noted)
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
     parts = parts_of(side.ours)
-    after = snapshots.open_in(database, session, name).snapshot
+    after = snapshots.open_table(session, name).snapshot
     # asked before ours are there again: they must stand beside theirs, and had stood beside each other
     conflicts = _conflicts(session, parts, before, table_id)
     fitness, moved = Fitness(before, Shape.of(after)), _Moved()
@@ -430,7 +429,7 @@ def _rebase(
             why = "it read rows that a lost commit of ours changed"
         why = why or conflict
         if why is None:
-            versions = _make_again(database, session, name, part)
+            versions = _make_again(session, name, part)
             moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
             moved.made_txns.add(part.txn_uuid)
             metadata = _last_metadata(part) or metadata
@@ -442,13 +441,13 @@ def _rebase(
     return moved
 
 
-def _take_over(database: Database, session: Session, name: str, one: _Theirs) -> None:
+def _take_over(session: Session, name: str, one: _Theirs) -> None:
     """Copy one of their commits, as adopting it would."""
-    opened = snapshots.open_in(database, session, name)
+    opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
     change = TableChange(opened.table, one.actions, opened.snapshot, exact=True, copy=one.copy)
     txn = one.copy.txn_uuid or str(uuid.uuid4())
-    commits.insert_transaction(database, session, txn, 1, fresh=False)
+    commits.insert_transaction(session, txn, 1, fresh=False)
     ratify_change(session, locked, change, txn)
 
 
@@ -473,9 +472,9 @@ def _last_metadata(part: Part) -> Metadata | None:
     return next((a for a in reversed(part.every) if isinstance(a, Metadata)), None)
 
 
-def _make_again(database: Database, session: Session, name: str, part: Part) -> list[int]:
+def _make_again(session: Session, name: str, part: Part) -> list[int]:
     """Commit a part on top of what is there; its new versions."""
-    opened = snapshots.open_in(database, session, name)
+    opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
     steps = [_with_note(step, o.version) for step, o in zip(part.steps, part.commits, strict=True)]
     change = TableChange(
@@ -512,7 +511,7 @@ def _changed(session: Session, table_id: int, part: Part) -> list[Add]:
     removed = live_files(session, table_id, [path for path, _ in part.removed]) if part.removed else {}
     keys = {(canonical_path(path), dv_id) for path, dv_id in part.removed}
     ids = [file_id for key, (file_id, _, _) in removed.items() if key in keys]
-    return [*(a for a in part.every if isinstance(a, Add)), *read_some_in(session, ids)]
+    return [*(a for a in part.every if isinstance(a, Add)), *read_some(session, ids)]
 
 
 # ---- transactions over several tables --------------------------------------------------------------------
@@ -526,7 +525,7 @@ def _settle(
     Raises:
         _GivenUp: One is lost in a table and was made again in another.
     """
-    names = {t.table_id: t.name for t in registry.list_in(database, session)}
+    names = {t.table_id: t.name for t in registry.list_tables(session)}
     split: dict[str, tuple[str, ...]] = {}
     for side, one in zip(sides, moved, strict=True):
         for txn, why in one.lost_txns.items():
@@ -535,7 +534,7 @@ def _settle(
             rows = session.rows(database.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
             lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
-            group_notes.note_lost(session, txn, lost.union(group_notes.lost(session, txn)), stands)
+            commits.note_lost(session, txn, lost.union(commits.lost_tables(session, txn)), stands)
             if stands:
                 split[txn] = stands
                 more = f"; the other part of the transaction stands in {', '.join(stands)}"

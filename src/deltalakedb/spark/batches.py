@@ -129,7 +129,7 @@ def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
 def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
     """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
     with tx._database.read() as session:
-        later = by_transaction(tx._database, session, _id(app_id, None, batch_id + 1))
+        later = by_transaction(session, _id(app_id, None, batch_id + 1))
     if later is not None:
         raise other_query(app_id, batch_id, batch_id + 1)
     tell_nothing_written(

@@ -1,76 +1,72 @@
-"""Checkpoints of very large tables: executors read shards of the files out of SQL and write the parts."""
+"""V2 checkpoints of very large tables: executors read shards of the files from SQL and write sidecars."""
 
 from __future__ import annotations
 
-import tempfile
-import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.config import get_config, use_config
-from deltalakedb.delta_log.checkpoint import is_whole
-from deltalakedb.delta_log.checkpoint_rows import add_rows, remove_rows, state_rows, table_of
 from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
-from deltalakedb.delta_log.checkpoint_writer import ROWS_PER_PART, V2_FEATURE, WrittenCheckpoint
-from deltalakedb.delta_log.listing import Checkpoint
-from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, checkpoint_part_path, v2_checkpoint_path
+from deltalakedb.delta_log.checkpoint_writer import (
+    SIDECAR_ROWS,
+    V2_FEATURE,
+    CheckpointContent,
+    WrittenCheckpoint,
+    file_rows,
+    new_sidecar_path,
+    put_parquet,
+    put_v2,
+)
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
-from deltalakedb.protocol.actions import CheckpointMetadata, Sidecar
 from deltalakedb.protocol.rules import is_on
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched
 from deltalakedb.spark.sight import runs_here
 from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from deltalakedb.config import Config
-    from deltalakedb.delta_log.checkpoint_rows import CheckpointContent
     from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.storage.store import Store
     from deltalakedb.uri import Address
 
-_PREFIX: Final = "deltalakedb-checkpoint-"
-
 
 def checkpoint(
     spark: SparkSession,
     uri: str,
     *,
-    rows_per_part: int = ROWS_PER_PART,
+    rows_per_part: int = SIDECAR_ROWS,
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of a table's newest published version in parts, by executors.
+    """Write a checkpoint of a table's newest published version.
 
-    A table with the feature ``v2Checkpoint`` gets a V2 checkpoint with sidecars, any other a multi-part one.
+    If the table has the feature ``v2Checkpoint``, executors write the sidecars of a V2 checkpoint. Any other
+    table gets a classic checkpoint, which is one file and is written by the driver.
 
     Args:
         spark: The session.
         uri: The table's address.
-        rows_per_part: Files in a part or sidecar, about.
+        rows_per_part: Files in a sidecar, about.
         storage_options: Options for the object store.
-        progress: Called with the parts that are there and the parts that there will be.
+        progress: Called with the number of sidecars that are written and the number of all.
 
     Raises:
         UnsupportedOperationError: Executors cannot read the catalog: it is a DuckDB file, which one process
             has for itself, or an SQLite file on the driver of a cluster.
 
     Example:
-        >>> checkpoint(spark, "deltasql://postgres/lake/main/web.clicks").parts
-        40
+        >>> checkpoint(spark, "deltasql://postgres/lake/main/web.clicks").num_add_files
+        10000000
     """
     address = parse_uri(uri)
     name = address.require_table()
@@ -103,7 +99,8 @@ class _Writer:
         """Write one; the kind follows from the table's features."""
         opened = snapshots.open_table(database, name, version)
         metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
-        v2 = kind == "v2" or V2_FEATURE in (protocol.writer_features or ())
+        if kind != "v2" and V2_FEATURE not in (protocol.writer_features or ()):
+            return checkpointer.write_checkpoint_of(database, name, version, store=store, kind="classic")
         schema = checkpoint_schema(
             metadata,
             protocol,
@@ -111,35 +108,16 @@ class _Writer:
             stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
         )
         shards = _shards(database, opened, self._rows)
-        total = len(shards) + 1
-        if v2:
-            stem = f"{SIDECAR_FOLDER}/{version:020d}.checkpoint"
-            paths = [f"{stem}.{n:010d}.{total:010d}.{uuid.uuid4()}.parquet" for n in range(1, total + 1)]
-        else:
-            paths = [checkpoint_part_path(version, n, total) for n in range(1, total + 1)]
-            if found := _already(store, version, paths):
-                return found
-        job = _Job(
-            self._address,
-            get_config(),
-            name,
-            version,
-            store,
-            schema.sidecar() if v2 else schema.classic(),
-            schema,
-            shards,
-            tuple(paths[1:]),
-        )
-        self._note(database, opened, "begin checkpoint by Spark", parts=total)
+        first, *paths = (new_sidecar_path(version, n) for n in range(1, len(shards) + 2))
         content = checkpointer.content_of(database, opened, ())
-        # the first part is the driver's: everything that is no live file
-        few = _put(store, paths[0], _others(content, job.schema, state=not v2), job.schema)
-        adds = sum(self._run(store, job))
-        self._note(database, opened, "checkpoint by Spark", parts=total, files=adds)
-        size = sum(store.head(path).size for path in paths)
-        if not v2:
-            return WrittenCheckpoint(version, "multipart", tuple(paths), few + adds, size, adds, total)
-        return _top(store, content, schema, paths, few + adds, adds, size)
+        job = _Job(
+            self._address, get_config(), name, store, replace(content, tombstones=()), schema, shards, paths
+        )
+        self._note(database, opened, "begin checkpoint by Spark", parts=len(paths) + 1)
+        counts, _ = put_parquet(store, first, file_rows(content, schema, schema.sidecar()), schema.sidecar())
+        counts["add"] = sum(self._run(store, job))
+        self._note(database, opened, "checkpoint by Spark", parts=len(paths) + 1, files=counts["add"])
+        return put_v2(store, content, schema, [first, *paths], counts)
 
     def _run(self, store: Store, job: _Job) -> list[int]:
         def look() -> None:
@@ -167,27 +145,27 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a task has to know."""
+    """What a task has to know; the content has no files, tasks read their shards of them."""
 
     address: Address
     config: Config
     table: str
-    version: int
     store: Store
-    schema: pa.Schema
-    columns: CheckpointSchema
+    content: CheckpointContent
+    schema: CheckpointSchema
     shards: tuple[tuple[int, int], ...]
-    paths: tuple[str, ...]
+    paths: list[str]
 
     def write(self, number: int) -> Iterator[int]:
-        """Write one part; how many files it has. A second try writes the same once more."""
+        """Write one sidecar; how many files it has. A second try leaves the first one's as it is."""
         with use_config(self.config):
             database = Database.open(self.address, self.config)
             try:
-                opened = snapshots.open_table(database, self.table, self.version)
+                opened = snapshots.open_table(database, self.table, self.content.version)
                 batches = files.stream_files(database, opened, between=self.shards[number])
-                tables = (table_of("add", rows, self.schema) for rows in add_rows(batches, self.columns))
-                yield _put(self.store, self.paths[number], tables, self.schema)
+                tables = file_rows(replace(self.content, files=batches), self.schema, self.schema.sidecar())
+                counts, _ = put_parquet(self.store, self.paths[number], tables, self.schema.sidecar())
+                yield counts["add"]
             finally:
                 database.close()
 
@@ -198,62 +176,3 @@ def _shards(database: Database, opened: OpenTable, rows: int) -> tuple[tuple[int
     many = max(1, ceil(count / rows))
     step = max(1, ceil(end / many))
     return tuple((at, min(at + step, end)) for at in range(0, max(end, 1), step))
-
-
-def _already(store: Store, version: int, paths: list[str]) -> WrittenCheckpoint | None:
-    """A whole checkpoint under the same names, which stays; a dead writer's parts go."""
-    found = {meta.path: meta for meta in store.list(LOG_FOLDER) if meta.path in paths}
-    if len(found) == len(paths):
-        whole = Checkpoint(version, tuple(found[p] for p in paths))
-        if is_whole(store, whole):
-            size = sum(m.size for m in whole.files)
-            return WrittenCheckpoint(
-                version, "multipart", tuple(paths), 0, size, 0, len(paths), created=False
-            )
-    for path in sorted(found):
-        store.delete(path)
-    return None
-
-
-def _others(content: CheckpointContent, schema: pa.Schema, *, state: bool) -> Iterator[pa.Table]:
-    if state:
-        yield state_rows(content, schema)
-    for rows in remove_rows(content.tombstones):
-        yield table_of("remove", rows, schema)
-
-
-def _put(store: Store, path: str, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
-    """Write a Parquet file, whole before it has its name; its rows."""
-    rows = 0
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
-        local = Path(folder) / "part.parquet"
-        # other engines have no use for Arrow's own copy of the schema
-        with pq.ParquetWriter(local, schema, compression="snappy", store_schema=False) as writer:
-            for table in tables:
-                writer.write_table(table)
-                rows += table.num_rows
-        store.put_file(path, local, new=False)
-    return rows
-
-
-def _top(
-    store: Store,
-    content: CheckpointContent,
-    schema: CheckpointSchema,
-    paths: list[str],
-    actions: int,
-    adds: int,
-    size: int,
-) -> WrittenCheckpoint:
-    """The file that makes sidecars a checkpoint."""
-    version = content.version
-    found = [store.head(path) for path in paths]
-    sidecars = [
-        Sidecar(path=m.path.rpartition("/")[2], size_in_bytes=m.size, modification_time=m.modified_ms)
-        for m in found
-    ]
-    table = state_rows(content, schema.top_level(), more=[CheckpointMetadata(version=version), *sidecars])
-    path = v2_checkpoint_path(version, str(uuid.uuid4()))
-    _put(store, path, [table], table.schema)
-    whole = size + store.head(path).size
-    return WrittenCheckpoint(version, "v2", (*paths, path), table.num_rows + actions, whole, adds)

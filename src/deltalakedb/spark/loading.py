@@ -9,11 +9,11 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.config import get_config, use_config
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
+from deltalakedb.delta_log.checkpoint import CheckpointScan
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import claims, imports
+from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.spark.java import check_java
 from deltalakedb.spark.reaching import check_master
@@ -161,7 +161,7 @@ class SparkEngine:
 
         def look() -> None:
             with task.database.read() as session:
-                claims.check_lease(task.database, session, task.lease)
+                imports.check_lease(session, task.lease)
             for receipt in imports.receipts(task.database, task.row.import_id):
                 if receipt.batch not in seen and receipt.kind == "base":
                     seen.add(receipt.batch)
@@ -190,7 +190,7 @@ class SparkEngine:
             for window in sorted(windows, key=lambda w: w.begin):
                 began = time.monotonic()
                 with task.database.write() as session:
-                    imports.require(task.database, session, task.lease)
+                    imports.require(session, task.lease)
                     counts, actions = write_window(
                         session, job.table_id, task.plan.first_version, window, job.encoders
                     )
@@ -247,15 +247,15 @@ class _Job:
     def _write(self, database: Database, window: PreparedWindow) -> None:
         began, batch = time.monotonic(), base_batch(self.plan, window.begin)
         with database.write() as session:
-            claims.check_lease(database, session, self.lease)
-            if not claims.claim(database, session, self.import_id, batch):
+            imports.check_lease(session, self.lease)
+            if not imports.claim_batch(session, self.import_id, batch):
                 return
             counts, actions = write_window(
                 session, self.table_id, self.plan.first_version, window, self.encoders
             )
             between = window.begin, window.end - 1
             receipt = receipt_of(session, batch, "base", between, actions, counts, window.end, began)
-            claims.fulfil(database, session, self.import_id, receipt)
+            imports.write_claimed_receipt(session, self.import_id, receipt)
             failpoint("import.batch_written")
-            claims.check_lease(database, session, self.lease)
+            imports.check_lease(session, self.lease)
         failpoint("import.batch_done")

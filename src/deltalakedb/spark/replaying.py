@@ -10,8 +10,8 @@ import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
-from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.checkpoint import CheckpointScan
+from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError, OperationError
 from deltalakedb.protocol.actions import Add

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Window
+    from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from contextvars import copy_context
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.spark.shares import ANSWER, answers, collect, spread, watched

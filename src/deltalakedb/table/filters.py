@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, PredicateError, ProtocolError
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.predicate import And
-from deltalakedb.protocol.predicate_filters import from_arrow_expression, from_dnf
+from deltalakedb.protocol.dnf import from_dnf
+from deltalakedb.protocol.predicate import And, Unknown
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 
@@ -36,15 +36,14 @@ class ArrowColumnError(InvalidArgumentError, pa.ArrowInvalid):  # type: ignore[m
     """A column that the table does not have, for code that expects Arrow's own error too."""
 
 
-def predicate_of(
-    where: Any, metadata: Metadata, arrow_schema: pa.Schema | None = None, *, files_only: bool = False
-) -> Expr | None:
-    """The predicate of a SQL text, of filters in disjunctive normal form, or of a pyarrow expression.
+def predicate_of(where: Any, metadata: Metadata, *, files_only: bool = False) -> Expr | None:
+    """The predicate of a SQL text or of filters in disjunctive normal form.
+
+    A pyarrow expression picks no files: pyarrow itself applies it to fragments and rows.
 
     Args:
         where: The filters.
         metadata: The table's metadata.
-        arrow_schema: The table's Arrow schema, for expressions.
         files_only: They pick files alone: values are read in the types of their columns.
 
     Raises:
@@ -60,7 +59,7 @@ def predicate_of(
         return from_dnf(_fitted_filters(where, schema) if files_only else where, schema)
     if not hasattr(where, "to_substrait"):
         raise ArgumentTypeError(f"{where!r} is not a filter", suggestion=_FORMS)
-    return from_arrow_expression(where, arrow_schema, schema)
+    return Unknown(str(where))
 
 
 def _fitted_filters(where: Any, schema: StructType) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.changes import NewTable, TableChange
 from deltalakedb.commit.fold import fold
 from deltalakedb.exceptions import TableExistsError, TableMissingError
-from deltalakedb.metastore.names import NameChange
+from deltalakedb.metastore.registry import NameChange
 from deltalakedb.metastore.values import Head, Table
 from deltalakedb.protocol.reads import NOTHING, ReadSet
 

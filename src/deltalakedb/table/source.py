@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from deltalakedb.delta_log.listing import newest_at
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.delta_log.times import newest_at
 from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, snapshots
 from deltalakedb.protocol.codec import encode_json
@@ -207,10 +207,10 @@ def open_older(database: Database, session: Session, name: str, version: int) ->
     version = check_version(version)
     source: Source
     try:
-        opened = snapshots.open_in(database, session, name, version)
+        opened = snapshots.open_table(session, name, version)
         source = SqlSource(database, opened)
     except VersionMissingError as error:
-        opened = snapshots.open_in(database, session, name)
+        opened = snapshots.open_table(session, name)
         options = database.engine.config.storage_options_for(opened.table.location)
         source = from_log(opened.table, version, error, options)
     check_open(source.snapshot, table=name)

@@ -11,7 +11,6 @@ from arro3.core import RecordBatchReader, Table
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.table import add_actions, change_feed, scan
-from deltalakedb.table.arrow_schemas import arrow_schema
 from deltalakedb.table.delta_table import DeltaTable
 from deltalakedb.table.filters import (
     both,
@@ -61,9 +60,7 @@ class SqlReads(DeltaTable):
     # ---- files -----------------------------------------------------------------------------------------
 
     def _where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
-        metadata = self._source.snapshot.metadata
-        schema = arrow_schema(metadata.schema_string)
-        return predicate_of(predicate, metadata, schema, files_only=files_only)
+        return predicate_of(predicate, self._source.snapshot.metadata, files_only=files_only)
 
     def _pruning(self, predicate: Any) -> Expr | None:
         """What the filters of files ask for, whose values are written as partition values are."""

@@ -18,9 +18,9 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.commits import by_transaction
-from deltalakedb.metastore.names import refuse_unpublished
 from deltalakedb.metastore.outbox import group
-from deltalakedb.metastore.own_sql import checked_statement
+from deltalakedb.metastore.registry import refuse_unpublished
+from deltalakedb.metastore.user_sql import checked_statement
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.protocol.log import Committed
 from deltalakedb.table import memory
@@ -395,7 +395,7 @@ class Transaction(TransactionView):
         session = self._begin(likely=not self._read_only)
         if self._given_uuid and session is not None:
             try:
-                self._repeats = by_transaction(self._database, session, self.uuid) is not None
+                self._repeats = by_transaction(session, self.uuid) is not None
             except Exception:
                 self.rollback()  # nobody calls __exit__
                 raise

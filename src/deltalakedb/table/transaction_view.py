@@ -113,11 +113,11 @@ class TransactionView(abc.ABC):
         if (along := self._along.get(name)) is not None:
             return along
         with self._database.watched():
-            return snapshots.open_in(self._database, session, name)
+            return snapshots.open_table(session, name)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
-        found = self._tables.show(registry.list_in(self._database, self._active()))
+        found = self._tables.show(registry.list_tables(self._active()))
         return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
@@ -173,7 +173,7 @@ class TransactionView(abc.ABC):
             return None
         try:
             with self._database.watched():
-                self._along = snapshots.open_many(self._database, session, names) if names else {}
+                self._along = snapshots.open_many(session, names) if names else {}
         except BaseException:
             self._stack.close()
             raise

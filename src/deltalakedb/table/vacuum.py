@@ -15,7 +15,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import registry, snapshots, vacuumed
+from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
 from deltalakedb.protocol.actions import CommitInfo, Txn
@@ -163,7 +163,7 @@ class _Going:
     def record(self, session: Session) -> None:
         """Record the files, without those that commits since the plan have brought back."""
         root, table_id = self._row.location, self._row.table_id
-        added = vacuumed.added_since(session, table_id, self._found.version)
+        added = files.keys_added_since(session, table_id, self._found.version)
         back = {name for path, vector in added for name in file_names(root, path, vector)}
         self.paths = [path for path in self._found.files if path not in back]
         self.started = vacuumed.record(session, table_id, self.paths)

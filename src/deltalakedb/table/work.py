@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.commit.committer import OwnWork
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.names import NameChange
+    from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.values import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.log import Fresh, Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.metastore.file_rows import FileRows, live_files
-from deltalakedb.metastore.ratify import CommitFacts, Counts, apply_state
+from deltalakedb.metastore.files import Counts, FileRows, live_files
+from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.paths import canonical_path
 

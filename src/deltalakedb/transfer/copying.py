@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.metastore import digests
+from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path

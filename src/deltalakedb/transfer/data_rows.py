@@ -13,7 +13,7 @@ import deltalake
 import pyarrow as pa
 
 from deltalakedb.exceptions import VerificationError
-from deltalakedb.metastore import digests
+from deltalakedb.metastore.files import digests
 from deltalakedb.metastore.values import Head, OpenTable, Table
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json

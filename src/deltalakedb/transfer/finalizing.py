@@ -67,9 +67,8 @@ def show(
 ) -> None:
     """Make the table visible, in one transaction."""
     with database.write() as session:
-        imports.require(database, session, lease)
+        imports.require(session, lease)
         imports.show_table(
-            database,
             session,
             row,
             head,
@@ -77,7 +76,7 @@ def show(
             shape=uuid.uuid4().hex,
             following=following,
         )
-        imports.set_phase(database, session, row, "finalized", digest=report.digest, details=details)
+        imports.set_phase(session, row, "finalized", digest=report.digest, details=details)
         audit.record(
             session,
             "import",

@@ -167,7 +167,7 @@ def follow_table(
     with held(database, table.location) as lease:
         while True:
             with database.read() as session:
-                leases.require(database, session, lease, work="following", table=name)
+                leases.require(session, lease, work="following", table=name)
             report = _look(database, name, options, made=made)
             made = False
             if tell is not None:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions, iter_state
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.metastore import commits as commit_rows
-from deltalakedb.metastore import digests
-from deltalakedb.metastore.file_rows import SIDE_COLUMNS, path_hash
-from deltalakedb.metastore.files import add_from_row
+from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
 from deltalakedb.protocol.actions import (
     Add,
     DomainMetadata,

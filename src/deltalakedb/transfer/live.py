@@ -6,11 +6,11 @@ from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Piece
-from deltalakedb.delta_log.large_commits import is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import is_large, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.metastore.file_rows import path_hash
+from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of

@@ -6,15 +6,16 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan, Window
-from deltalakedb.delta_log.large_commits import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import imports, indexes, slot_rows
+from deltalakedb.metastore import files, imports
+from deltalakedb.metastore.files import Counts
 from deltalakedb.metastore.imports import Receipt
-from deltalakedb.metastore.ratify import CommitFacts, Counts, Ratification, apply_state, write_commits
+from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.rules import check_one_vector, check_places
@@ -112,7 +113,7 @@ class _Load:
         if self._plan.base != "none":
             self._base()
             # what follows looks files up by their paths
-            indexes.restore(self._task.database, self._row, self._task.lease, planning=False)
+            imports.restore_indexes(self._task.database, self._row, self._task.lease, planning=False)
         for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
             if is_large(self._listing.commits.get(versions.start)):
                 self._large(versions.start)
@@ -180,7 +181,7 @@ class _Load:
         commit = None if large else self._commit(version)[0]
         began = time.monotonic()
         with self._task.database.write() as session:
-            imports.require(self._task.database, session, self._task.lease)
+            imports.require(session, self._task.lease)
             apply_state(session, self._table_id, version, state)
             if commit is not None:
                 write_commits(session, self._table_id, [commit])
@@ -194,7 +195,7 @@ class _Load:
     def _write_window(self, window: PreparedWindow, encoders: Encoders) -> None:
         began = time.monotonic()
         with self._task.database.write() as session:
-            imports.require(self._task.database, session, self._task.lease)
+            imports.require(session, self._task.lease)
             counts, actions = write_window(
                 session, self._table_id, self._plan.first_version, window, encoders
             )
@@ -212,7 +213,7 @@ class _Load:
         loaded = [self._commit(v) for v in versions]
         named = {a.path for _, actions in loaded for a in actions if isinstance(a, Add | Remove)}
         with self._task.database.write() as session:
-            imports.require(self._task.database, session, self._task.lease)
+            imports.require(session, self._task.lease)
             changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), named)
             for commit, actions in loaded:
                 changes.apply(commit.version, actions)
@@ -235,7 +236,7 @@ class _Load:
             replace(self._ratification(c.version, c.actions, c.data), facts=c.facts) for c in tail.commits
         ]
         with self._task.database.write() as session:
-            imports.require(self._task.database, session, self._task.lease)
+            imports.require(session, self._task.lease)
             encoder = self._encoder(session)
             counts, next_seq = write_tail(session, self._table_id, self._next_seq, tail, encoder)
             write_commits(session, self._table_id, commits)
@@ -250,7 +251,7 @@ class _Load:
         state: list[Action] = []
         database, lease = self._task.database, self._task.lease
         with database.write() as session:
-            imports.require(database, session, lease)
+            imports.require(session, lease)
             changes = Changes(session, self._table_id, self._next_seq, self._encoder(session), set())
             for kind in (Remove, Add):
                 for piece in pieces(iter_actions(store, path), kind, state if kind is Remove else None):
@@ -258,7 +259,7 @@ class _Load:
                     changes.look_up(piece)
                     changes.apply(version, piece)
                     changes.rows.flush()
-                    imports.require(database, session, lease)
+                    imports.require(session, lease)
                 if kind is Remove:
                     changes.apply(version, [a for a in state if isinstance(a, STATE)])
             facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
@@ -312,7 +313,7 @@ class _Load:
     # ---- both ----
 
     def _encoder(self, session: Session) -> SlotEncoder:
-        return slot_rows.encoder(session, self._table_id)
+        return files.slot_encoder(session, self._table_id)
 
     def _receipt(
         self,

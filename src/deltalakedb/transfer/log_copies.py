@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.large_commits import commit_digest, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, StorageMissingError
 from deltalakedb.metastore import commits

@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import import_undo, imports, indexes, registry
+from deltalakedb.metastore import imports, registry
 from deltalakedb.transfer.choosing import Choice, EngineWish
 from deltalakedb.transfer.engines import LoadTask
 from deltalakedb.transfer.finalizing import counted_head, show
@@ -235,7 +235,7 @@ class Pipeline:
     def _load(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> tuple[ImportRow, ImportPlan]:
         self._tune(self._database.dialect.before_load)
         if plan.base == "checkpoint":
-            row = indexes.defer(self._database, row, lease)
+            row = imports.defer_indexes(self._database, row, lease)
         for left in reversed(range(_ROUNDS)):
             task = LoadTask(
                 self._database,
@@ -254,9 +254,8 @@ class Pipeline:
             # the source moved on meanwhile
             plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
             with self._database.write() as session:
-                imports.require(self._database, session, lease)
+                imports.require(session, lease)
                 row = imports.extend(
-                    self._database,
                     session,
                     row,
                     plan.to_dict(),
@@ -264,8 +263,8 @@ class Pipeline:
                     batches_total=plan.num_batches + 1,
                 )
         with self._database.write() as session:
-            imports.require(self._database, session, lease)
-            row = imports.set_phase(self._database, session, row, "verifying")
+            imports.require(session, lease)
+            row = imports.set_phase(session, row, "verifying")
         return row, plan
 
     def _index_and_verify(
@@ -276,7 +275,7 @@ class Pipeline:
         if not row.deferred_indexes:
             return row, verify()
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
-            build = partial(indexes.restore, self._database, row, lease)
+            build = partial(imports.restore_indexes, self._database, row, lease)
             built = pool.submit(copy_context().run, self._timed, "index", build)
             report = verify()
             return built.result(), report
@@ -338,17 +337,17 @@ class Pipeline:
         return True
 
     def _undo(self, row: ImportRow, lease: Lease, message: str) -> None:
-        import_undo.undo_rows(self._database, row, lease)
-        row = indexes.restore(self._database, row, lease)
+        imports.undo_rows(self._database, row, lease)
+        row = imports.restore_indexes(self._database, row, lease)
         with self._database.write() as session:
-            imports.set_phase(self._database, session, row, "failed", error=message)
+            imports.set_phase(session, row, "failed", error=message)
 
     def _note_error(self, row: ImportRow, error: Exception) -> None:
         """Leave a word on why it stopped; where the database itself is away, nobody can."""
         try:
             with self._database.write() as session:
                 told = error.message if isinstance(error, DeltaSqlError) else str(error)
-                imports.set_phase(self._database, session, row, row.phase, error=told)
+                imports.set_phase(session, row, row.phase, error=told)
         except Exception:  # noqa: S110 - the first error is the one to tell
             pass
 

@@ -7,9 +7,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from deltalakedb.config import get_config
-from deltalakedb.delta_log.checkpoint import is_whole
-from deltalakedb.delta_log.checkpoint_scan import CheckpointScan
-from deltalakedb.delta_log.large_commits import is_large
+from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
+from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -266,7 +265,7 @@ def make_plan(
         usable = _without(listing, passed)
         first = _first(usable, newest.version, history)
         checkpoint = next(iter(usable.checkpoints.get(first, ())), None)
-        if checkpoint is None or is_whole(reader.store, checkpoint):
+        if checkpoint is None or is_complete(reader.store, checkpoint):
             break
         passed.add(first)
     if first == 0 and 0 in usable.commits:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.metastore.digests import Stretch
+from deltalakedb.metastore.files.digests import Stretch
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.digest import SEPARATOR, STRETCH_SEPARATOR, FileDigest
 from deltalakedb.protocol.paths import canonical_path

@@ -16,7 +16,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import audit, import_undo, imports, indexes, outbox, registry
+from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.fencing import refuse_fenced
 from deltalakedb.transfer.holding import held
@@ -150,12 +150,12 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
         if part:
             _undo_batches(database, row, keep, lease)
         else:
-            import_undo.undo_rows(database, row, lease)
+            imports.undo_rows(database, row, lease)
             failpoint("import.undoing")
-            moved = indexes.restore(database, row, lease)
+            moved = imports.restore_indexes(database, row, lease)
             with database.write() as session:
-                imports.require(database, session, lease)
-                imports.set_phase(database, session, moved, "undone")
+                imports.require(session, lease)
+                imports.set_phase(session, moved, "undone")
                 audit.record(session, "undo import", table_id=row.table_id, table=row.name, batches=len(drop))
     return report
 
@@ -164,11 +164,11 @@ def _undo_batches(database: Database, row: ImportRow, keep: int, lease: Lease) -
     """Drop the newest batches, one transaction each, so that the import can go on from those that stay."""
     for receipt in reversed(imports.receipts(database, row.import_id)):
         if receipt.batch >= keep:
-            import_undo.undo_batch(database, row, receipt, lease)
+            imports.undo_batch(database, row, receipt, lease)
             failpoint("import.undoing")
     with database.write() as session:
-        imports.require(database, session, lease)
-        imports.set_phase(database, session, row, "loading")
+        imports.require(session, lease)
+        imports.set_phase(session, row, "loading")
         audit.record(session, "undo batches", table_id=row.table_id, table=row.name, kept=keep)
 
 
@@ -264,7 +264,7 @@ def forget(database: Database, table: Table) -> None:
             )
         registry.forget(session, locked.table)
         if row is not None:
-            imports.set_phase(database, session, row, "undone")
+            imports.set_phase(session, row, "undone")
         audit.record(
             session, "give back", table_id=table.table_id, table=table.name, version=table.head.version
         )

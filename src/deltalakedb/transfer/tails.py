@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.metastore.file_columns import write_columns
-from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
-from deltalakedb.metastore.ratify import CommitFacts, Counts, apply_state
+from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_columns
+from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.paths import canonical_path

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.metastore.file_rows import path_hash, plain_path_hashes
+from deltalakedb.metastore.files import path_hash, plain_path_hashes
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
 from deltalakedb.protocol.paths import canonical_path

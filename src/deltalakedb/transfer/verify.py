@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.config import get_config
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogError, VersionMissingError
-from deltalakedb.metastore import digests, files, registry
+from deltalakedb.metastore import files, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
 from deltalakedb.mirror.outside import newest_beyond
 from deltalakedb.protocol.actions import meaning, meaning_of
 from deltalakedb.protocol.codec import decode_json

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.delta_log.checkpoint import as_torn, column_actions
-from deltalakedb.delta_log.checkpoint_scan import Piece
-from deltalakedb.metastore import slot_rows
-from deltalakedb.metastore.file_columns import write_columns
-from deltalakedb.metastore.file_rows import FILE_ID_BITS, FileRows
-from deltalakedb.metastore.ratify import Counts
+from deltalakedb.delta_log.checkpoint import Piece, column_actions, corrupt_errors
+from deltalakedb.metastore import files
+from deltalakedb.metastore.files import FILE_ID_BITS, Counts, FileRows, write_columns
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.rules import check_places
 from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
@@ -22,7 +19,7 @@ from deltalakedb.transfer.vectors import check_paths, hashes_of, plain_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.delta_log.checkpoint_scan import Window
+    from deltalakedb.delta_log.checkpoint import Window
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.paths import TablePaths
@@ -44,7 +41,7 @@ class Encoders:
     @classmethod
     def of(cls, session: Session, table_id: int, paths: TablePaths) -> Encoders:
         """Those of a table as it is now."""
-        return cls(slot_rows.encoder(session, table_id), slot_rows.vectors(session, table_id), paths)
+        return cls(files.slot_encoder(session, table_id), files.slot_vectors(session, table_id), paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +70,19 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
             check_places(part, encoders.paths)
             made.parts.append(part)
             continue
-        with as_torn(part.path):
+        with corrupt_errors(part.path):
             files = plain_files(part.batch)
             block = None if files is None else block_of(files, encoders)
         if block is None:
             actions = part.actions()
-            with as_torn(part.path):
+            with corrupt_errors(part.path):
                 check_places(actions, encoders.paths)
             made.parts.append(actions)
             continue
         made.parts.append(block)
         if (at := part.batch.schema.get_field_index("remove")) >= 0:
             # tombstones stand in rows of their own
-            with as_torn(part.path):
+            with corrupt_errors(part.path):
                 removes = list(column_actions("remove", part.batch.column(at), part.utc))
                 check_places(removes, encoders.paths)
             made.parts.append(removes)

@@ -205,15 +205,14 @@ def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bo
 @click.argument("table")
 @click.option(
     "--kind",
-    type=click.Choice(["classic", "multipart", "v2"]),
-    help="One file, several parts or V2 with sidecars; by default what the table asks for.",
+    type=click.Choice(["classic", "v2"]),
+    help="One file, or V2 with sidecars; by default what the table asks for.",
 )
 def checkpoint(invocation: Invocation, table: str, kind: str | None) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
-    It is streamed from the catalog. A whole checkpoint of the same kind and version is left as it is; several
-    parts are written where there are more than 500,000 files. `deltasql mirror run` does this on its own
-    whenever delta.checkpointInterval commits have passed.
+    It is streamed from the catalog. A complete classic checkpoint of the same version is left as it is.
+    `deltasql mirror run` does this on its own whenever delta.checkpointInterval commits have passed.
 
     \b
     Examples:
@@ -226,8 +225,6 @@ def checkpoint(invocation: Invocation, table: str, kind: str | None) -> None:
     def view(screen: Screen) -> None:
         files = render.many(written.num_add_files, "file")
         size = render.size(written.size_in_bytes)
-        if kind is not None and kind != written.kind:
-            screen.line(f"So few files make a {written.kind} checkpoint: a {kind} one would have one part.")
         what = f"{written.kind} checkpoint of {name} at version {written.version}: {files}, {size}."
         screen.line(
             f"Wrote a {what}" if written.created else f"There was already a {what} It was left as it is."
@@ -241,7 +238,6 @@ def checkpoint(invocation: Invocation, table: str, kind: str | None) -> None:
         "actions": written.size,
         "size_in_bytes": written.size_in_bytes,
         "num_add_files": written.num_add_files,
-        "parts": written.parts,
         "created": written.created,
     }
     invocation.output.result(document, view, brief=written.paths)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import deltalake
 
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import PAIR, changing, command
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
-from deltalakedb.metastore import commits, outbox
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType, parse_schema
-from deltalakedb.table.new_tables import taken_out
 
+# `--help` and wrong usage are answered without databases and Arrow, so commands import those when they run
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
@@ -86,6 +84,8 @@ def show(invocation: Invocation, table: str) -> None:
       deltasql show sales.orders
       deltasql show 'deltasql://sqlite//srv/lake/meta.db?table=sales.orders' --json
     """
+    from deltalakedb.metastore import outbox
+
     with invocation.open_table(table) as (catalog, name):
         log = catalog.log(name)
         opened = log.open()
@@ -212,6 +212,8 @@ def history(invocation: Invocation, table: str, limit: int | None) -> None:
       deltasql history sales.orders --limit 10
       deltasql history sales.orders --json
     """
+    from deltalakedb.metastore import commits
+
     with invocation.open_table(table) as (catalog, name):
         row = catalog.describe(name)
         found = commits.history(catalog.log(name).database, row, limit=limit)
@@ -320,6 +322,8 @@ def create_table(
                 suggestion="choose another name, or pass --if-not-exists",
             )
         if there is None and dry_run:
+            from deltalakedb.table.new_tables import taken_out
+
             taken_out({"configuration": dict(properties)}, table=name)  # refuses what cannot be
         elif there is None:
             catalog.create_table(
@@ -340,6 +344,8 @@ def _columns(
     invocation: Invocation, text: str | None, parquet: str | None, like: str | None
 ) -> tuple[Any, list[str] | None]:
     """The schema as the library takes it, and the partition columns that come with it."""
+    import deltalake
+
     if text is not None:
         return deltalake.Schema.from_json(read_schema(text).to_json()), None
     if parquet is not None:

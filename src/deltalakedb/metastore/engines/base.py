@@ -8,14 +8,15 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CatalogAccessError
-from deltalakedb.metastore.own_sql import QUESTIONS, first_word, no_question
+from deltalakedb.exceptions import CatalogAccessError, CatalogCorruptError, CatalogNotFoundError
+from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,10 +67,61 @@ class Durability:
     suggestion: str | None = None
 
 
+class SessionSource(Protocol):
+    """A `Database`, which opens a session for each call, or a `Session` that is open already.
+
+    Functions of this room take one, so that the same function serves a caller that only has the catalog and
+    one that is inside a transaction.
+    """
+
+    @property
+    def dialect(self) -> Dialect:
+        """The engine's facts."""
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+
+    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+
+    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+
+    def read(self) -> AbstractContextManager[Session]:
+        """A session for several queries."""
+
+    def write(self) -> AbstractContextManager[Session]:
+        """A session inside one transaction."""
+
+    def relaxed_write(self) -> AbstractContextManager[Session]:
+        """A session inside a transaction that a power cut may undo."""
+
+
 class Session(abc.ABC):
     """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
 
     engine: Engine
+
+    @property
+    def dialect(self) -> Dialect:
+        """The engine's facts."""
+        return self.engine.dialect
+
+    def sql(self, noun: str, name: str) -> Statement:
+        """A named statement in this engine's form."""
+        return statements(noun, self.engine.dialect.name)[name]
+
+    def read(self) -> AbstractContextManager[Self]:
+        """This session, for functions that take a `SessionSource`."""
+        return nullcontext(self)
+
+    def write(self) -> AbstractContextManager[Self]:
+        """This session: the caller's transaction goes on."""
+        return nullcontext(self)
+
+    def relaxed_write(self) -> AbstractContextManager[Self]:
+        """This session: the caller's transaction goes on."""
+        return nullcontext(self)
 
     @abc.abstractmethod
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
@@ -239,10 +291,6 @@ class Engine(abc.ABC):
         """What is wrong with how the database keeps text, where anything is."""
         return None
 
-    def describe(self) -> dict[str, Any]:
-        """Facts about the connection for people, without secrets."""
-        return {"engine": self.dialect.name, "address": self.address.to_uri()}
-
 
 def is_there(path: Path) -> bool:
     """Whether there is a database file; CatalogAccessError if that cannot be seen."""
@@ -256,6 +304,41 @@ def is_there(path: Path) -> bool:
             suggestion="check the rights of the file and of the folders above it",
         ) from error
     return True
+
+
+def prepare_file(path: Path, example: str, *, create: bool) -> bool:
+    """Check the place of a database file before it is opened; whether there is a file.
+
+    Args:
+        path: The file. The folders above it are created if there is none.
+        example: A file name, for the message.
+        create: Whether the settings allow a new catalog.
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - False without rights, which is reported below
+        raise CatalogCorruptError(
+            f"{path} is a folder, not a database file",
+            suggestion=f"end the address in a file name, for example …/{example}",
+        )
+    if is_there(path):
+        return True
+    if not create:
+        raise CatalogNotFoundError(
+            f"there is no catalog at {path}, and catalog.create is off",
+            suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+        )
+    make_folder(path.parent)
+    return False
+
+
+def make_folder(folder: Path) -> None:
+    """Create a catalog's folder; CatalogAccessError if that is not allowed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CatalogAccessError(
+            f"cannot create the catalog's folder {folder}: {os.strerror(error.errno or 0)}",
+            suggestion="check the path and its rights",
+        ) from error
 
 
 def update_by_key(table: str, columns: Sequence[str], key: str) -> str:

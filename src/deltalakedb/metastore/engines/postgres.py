@@ -392,7 +392,7 @@ class PostgresEngine(Engine):
             )
         if state == "23505" and error.diag.table_name == "dl_tables":
             return TableExistsError(
-                "a table's name or location was taken a moment ago", suggestion="choose another one"
+                "a table's name or location already exists", suggestion="choose another one"
             )
         if state in {"53100", "53200"}:
             return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, DeltaSqlError, commit_interrupted
 from deltalakedb.metastore.engines.base import Row, Session, rows_to_arrow, update_by_key
-from deltalakedb.metastore.own_sql import disturbing, first_word, not_theirs
+from deltalakedb.metastore.user_sql import disturbing, first_word, not_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

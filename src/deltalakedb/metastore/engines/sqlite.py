@@ -17,7 +17,6 @@ from deltalakedb.exceptions import (
     CatalogCorruptError,
     CatalogError,
     CatalogFullError,
-    CatalogNotFoundError,
     DeltaSqlError,
     commit_interrupted,
 )
@@ -28,13 +27,15 @@ from deltalakedb.metastore.engines.base import (
     Session,
     is_there,
     literal,
+    make_folder,
+    prepare_file,
     rows_to_arrow,
 )
-from deltalakedb.metastore.engines.forks import ForkGate
-from deltalakedb.metastore.engines.gathered import GatheredSession
+from deltalakedb.metastore.engines.batching import BatchingSession
+from deltalakedb.metastore.engines.fork_gate import ForkGate
 from deltalakedb.metastore.engines.pool import Pool
-from deltalakedb.metastore.engines.turn import Turn
-from deltalakedb.metastore.own_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.engines.writer_queue import WriterQueue
+from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,7 +165,7 @@ class _Changing(_Reading):
         return True
 
 
-class SqliteSession(GatheredSession):
+class SqliteSession(BatchingSession):
     """A connection to the file."""
 
     engine: SqliteEngine
@@ -273,7 +274,7 @@ class SqliteEngine(Engine):
         options = address.driver_options()
         self._synchronous = str(options.get("synchronous", config.sqlite.synchronous)).upper()
         self._wait = float(options.get("busy_timeout", config.sqlite.busy_timeout_s))
-        self._turn = Turn(self.path.with_name(f"{self.path.name}-turn"))
+        self._queue = WriterQueue(self.path.with_name(f"{self.path.name}-turn"))
         pool = config.pool
         self._pool: Pool[sqlite3.Connection] = Pool(
             self._connect,
@@ -301,19 +302,8 @@ class SqliteEngine(Engine):
 
     def _connect(self) -> sqlite3.Connection:
         mode = "rwc" if self.config.catalog.create else "rw"
-        if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is told below
-            raise CatalogCorruptError(
-                f"{self.path} is a folder, not a database file",
-                suggestion="end the address in a file name, for example …/meta.db",
-            )
-        if not is_there(self.path):
-            if not self.config.catalog.create:
-                raise CatalogNotFoundError(
-                    f"there is no catalog at {self.path}, and catalog.create is off",
-                    suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
-                )
-            _make_folder(self.path.parent)
-        elif not _may_be_sqlite(self.path):
+        exists = prepare_file(self.path, "meta.db", create=self.config.catalog.create)
+        if exists and not _may_be_sqlite(self.path):
             # SQLite takes a file of a few bytes for an empty database, and would write over it
             raise CatalogCorruptError(
                 f"{self.path} is not a SQLite database",
@@ -413,11 +403,11 @@ class SqliteEngine(Engine):
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
-            _make_folder(self.path.parent)
+            make_folder(self.path.parent)
         with ExitStack() as turn:
             # only taking the turn: what happens inside it, OSErrors too, is not ours to explain
             try:
-                mine = turn.enter_context(self._turn.take(self._wait))
+                mine = turn.enter_context(self._queue.take(self._wait))
             except OSError as error:
                 raise CatalogAccessError(
                     f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
@@ -503,16 +493,6 @@ def _may_be_sqlite(path: Path) -> bool:
     except OSError:
         return True  # SQLite itself says why it cannot be opened
     return size == 0 or size >= _SMALLEST
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CatalogAccessError(
-            f"cannot create the catalog's folder {folder}: {os.strerror(error.errno or 0)}",
-            suggestion="check the path and its rights",
-        ) from error
 
 
 def _code(error: sqlite3.Error | sqlite3.Warning) -> int:

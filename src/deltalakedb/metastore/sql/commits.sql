@@ -2,15 +2,15 @@
 
 -- name: history
 -- newest first, up to a version
-SELECT version, timestamp, operation, is_blind_append, data_change, num_added, num_removed, info, origin, actor, sha256, size_bytes, txn_uuid
-FROM dl_commits WHERE table_id = ? AND version <= ? ORDER BY version DESC LIMIT ?;
+SELECT {commit}
+FROM dl_commits c WHERE c.table_id = ? AND c.version <= ? ORDER BY c.version DESC LIMIT ?;
 
 -- name: versions
 SELECT version FROM dl_commits WHERE table_id = ? ORDER BY version;
 
 -- name: one
-SELECT version, timestamp, operation, is_blind_append, data_change, num_added, num_removed, info, origin, actor, sha256, size_bytes, txn_uuid
-FROM dl_commits WHERE table_id = ? AND version = ?;
+SELECT {commit}
+FROM dl_commits c WHERE c.table_id = ? AND c.version = ?;
 
 -- name: kept bytes
 SELECT count(*) FROM dl_commit_bytes WHERE table_id = ? AND version <= ?;
@@ -35,8 +35,7 @@ SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
 
 -- name: between
 -- commits with their bytes, oldest first; bytes are null where they are no longer kept
-SELECT c.version, c.timestamp, c.operation, c.is_blind_append, c.data_change, c.num_added, c.num_removed, c.info, c.origin, c.actor,
-       c.sha256, c.size_bytes, c.txn_uuid, b.bytes
+SELECT {commit}, b.bytes
 FROM dl_commits c
 LEFT JOIN dl_commit_bytes b ON b.table_id = c.table_id AND b.version = c.version
 WHERE c.table_id = ? AND c.version BETWEEN ? AND ? ORDER BY c.version;

@@ -1,17 +1,4 @@
--- Everything that the catalog knows of one table, in the order in which it goes.
-
--- name: dl_file_json
--- only: sqlite, postgres
-DELETE FROM dl_file_json WHERE file_id IN (SELECT file_id FROM dl_files WHERE table_id = ?);
-
--- name: dl_files
-DELETE FROM dl_files WHERE table_id = ?;
-
--- name: dl_levels
-DELETE FROM dl_levels WHERE table_id = ?;
-
--- name: dl_slots
-DELETE FROM dl_slots WHERE table_id = ?;
+-- All rows of one table except its files, in the order in which they are deleted.
 
 -- name: dl_domains
 DELETE FROM dl_domains WHERE table_id = ?;

@@ -40,7 +40,7 @@ WHERE table_id = ? AND remove_version > ? AND remove_version <= ? AND add_versio
 -- all that a table ever had
 SELECT kind, slot, field, encoding, encoding_arg, since_version, dropped_version FROM dl_slots WHERE table_id = ? ORDER BY kind, slot;
 
--- name: drop slot
+-- name: close slot
 UPDATE dl_slots SET dropped_version = ? WHERE table_id = ? AND kind = ? AND slot = ? AND dropped_version IS NULL;
 
 -- name: upsert level
@@ -149,3 +149,64 @@ SELECT 'domainMetadata', domain, add_version, remove_version, raw FROM dl_domain
 -- name: next seq
 -- above every file's sequence number
 SELECT next_file_seq FROM dl_heads WHERE table_id = ?;
+
+-- name: other files
+-- whether the catalog has files of other tables
+SELECT 1 FROM dl_files WHERE table_id <> ? LIMIT 1;
+
+-- name: removed since among
+-- files that were live at a version and are no longer what they were
+SELECT f.path, f.dv_id, f.remove_version FROM dl_files f
+WHERE f.table_id = ? AND f.remove_version > ? AND f.add_version <= ? AND f.path_hash IN (??)
+ORDER BY f.remove_version;
+
+-- name: removed since
+-- the first files that were live at a version and are gone
+SELECT f.path, f.dv_id, f.remove_version FROM dl_files f
+WHERE f.table_id = ? AND f.remove_version > ? AND f.add_version <= ?
+ORDER BY f.remove_version LIMIT 5;
+
+-- name: keys added since
+SELECT path, dv_id FROM dl_files WHERE table_id = ? AND add_version > ?;
+
+-- Undoing what the versions from one on did to a table's files: statements run in this order.
+
+-- name: revert side rows
+-- only: sqlite, postgres
+DELETE FROM dl_file_json WHERE file_id IN (SELECT file_id FROM dl_files WHERE table_id = ? AND add_version >= ?);
+
+-- name: revert added
+DELETE FROM dl_files WHERE table_id = ? AND add_version >= ?;
+
+-- name: revert removed
+UPDATE dl_files SET remove_version = NULL, tombstone = TRUE, deletion_timestamp = NULL WHERE table_id = ? AND remove_version >= ?;
+
+-- name: revert slots
+DELETE FROM dl_slots WHERE table_id = ? AND since_version >= ? AND since_version > 0;
+
+-- name: revert closed slots
+UPDATE dl_slots SET dropped_version = NULL WHERE table_id = ? AND dropped_version >= ?;
+
+-- Deleting all file rows of a table: statements run in this order.
+
+-- name: drop side rows
+-- only: sqlite, postgres
+DELETE FROM dl_file_json WHERE file_id IN (SELECT file_id FROM dl_files WHERE table_id = ?);
+
+-- name: drop rows
+DELETE FROM dl_files WHERE table_id = ?;
+
+-- name: drop levels
+DELETE FROM dl_levels WHERE table_id = ?;
+
+-- name: drop slots
+DELETE FROM dl_slots WHERE table_id = ?;
+
+-- Deleting the file rows of a range of ids.
+
+-- name: range side rows
+-- only: sqlite, postgres
+DELETE FROM dl_file_json WHERE file_id BETWEEN ? AND ?;
+
+-- name: range rows
+DELETE FROM dl_files WHERE file_id BETWEEN ? AND ?;

@@ -1,32 +1,26 @@
 -- Imports of existing tables and the receipts of their batches.
 
 -- name: insert
-INSERT INTO dl_imports (import_id, table_id, name, location, engine, phase, plan, first_version, source_version, batches_total,
-  files_expected, deferred_indexes, actor, started_at, updated_at, finished_at, digest, error, details)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?);
+INSERT INTO dl_imports ({import}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: open
 -- unfinished imports of a name or a location
-SELECT import_id, table_id, name, location, engine, phase, plan, first_version, source_version, batches_total, files_expected,
-       deferred_indexes, actor, started_at, updated_at, finished_at, digest, error, details
+SELECT {import}
 FROM dl_imports WHERE phase IN ('loading', 'verifying') AND (name = ? OR location = ?) ORDER BY started_at;
 
 -- name: by name
 -- newest first
-SELECT import_id, table_id, name, location, engine, phase, plan, first_version, source_version, batches_total, files_expected,
-       deferred_indexes, actor, started_at, updated_at, finished_at, digest, error, details
+SELECT {import}
 FROM dl_imports WHERE name = ? ORDER BY started_at DESC;
 
 -- name: all
 -- newest first
-SELECT import_id, table_id, name, location, engine, phase, plan, first_version, source_version, batches_total, files_expected,
-       deferred_indexes, actor, started_at, updated_at, finished_at, digest, error, details
+SELECT {import}
 FROM dl_imports ORDER BY started_at DESC, name;
 
 -- name: by table
 -- the import that made a table
-SELECT import_id, table_id, name, location, engine, phase, plan, first_version, source_version, batches_total, files_expected,
-       deferred_indexes, actor, started_at, updated_at, finished_at, digest, error, details
+SELECT {import}
 FROM dl_imports WHERE table_id = ?;
 
 -- name: set phase
@@ -43,15 +37,13 @@ UPDATE dl_imports SET deferred_indexes = ?, updated_at = ? WHERE import_id = ?;
 SELECT 1 FROM dl_imports WHERE deferred_indexes LIMIT 1;
 
 -- name: receipts
-SELECT batch, kind, begins, ends, actions, num_files, size_bytes, num_records, files_without_count, next_file_seq, written_at,
-       milliseconds, memory_bytes
+SELECT {receipt}
 FROM dl_import_batches WHERE import_id = ? ORDER BY batch;
 
 -- name: claim receipt
 -- only: postgres
 -- an empty one; nothing happens where the batch has one, and a twin waits here until the first has ended
-INSERT INTO dl_import_batches (import_id, batch, kind, begins, ends, actions, num_files, size_bytes, num_records,
-  files_without_count, next_file_seq, written_at, milliseconds, memory_bytes)
+INSERT INTO dl_import_batches (import_id, {receipt})
 VALUES (?, ?, 'base', 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING;
 
 -- name: unclaim receipt
@@ -61,18 +53,7 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch = ?;
 -- name: drop receipts
 DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 
--- name: other files
--- whether any file belongs to somebody else
-SELECT 1 FROM dl_files WHERE table_id <> ? LIMIT 1;
-
 -- name: insert table
 -- under the id that was reserved
 INSERT INTO dl_tables (table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
-
--- name: drop side rows between
--- only: sqlite, postgres
-DELETE FROM dl_file_json WHERE file_id BETWEEN ? AND ?;
-
--- name: drop files between
-DELETE FROM dl_files WHERE file_id BETWEEN ? AND ?;

@@ -88,15 +88,16 @@ HAVING max(CASE WHEN o.next_try_at > ? THEN 1 ELSE 0 END) = 0
 ORDER BY 3;
 
 -- name: status
--- one row per table
-SELECT t.name, t.state, t.state_reason, h.head_version, m.published_version, m.published_at, m.checkpoint_version, m.paused,
+-- one row per table; the columns up to checkpoint_version are those that a MirrorStatus begins with
+SELECT t.name, t.location, t.state, t.state_reason, h.head_version, m.published_version, m.published_at, m.checkpoint_version,
+       m.paused,
        (SELECT count(*) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state <> 'published'),
        (SELECT min(c.timestamp) FROM dl_outbox o JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
         WHERE o.table_id = t.table_id AND o.state <> 'published'),
        (SELECT max(o.attempts) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        (SELECT min(o.error) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        (SELECT max(o.next_try_at) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
-       t.table_id, t.location
+       t.table_id
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
 JOIN dl_mirror m ON m.table_id = t.table_id

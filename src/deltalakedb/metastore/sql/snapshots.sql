@@ -2,39 +2,33 @@
 
 -- name: open
 -- the newest version of a table by name
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version, h.head_version, h.head_timestamp, m.raw, p.raw
+SELECT {table}, h.head_version, h.head_timestamp, d.raw, p.raw
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
-LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
+JOIN dl_mirror m ON m.table_id = t.table_id
+LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.remove_version IS NULL
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name = ?;
 
 -- name: open many
 -- the newest versions of tables by their names
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version, h.head_version, h.head_timestamp, m.raw, p.raw
+SELECT {table}, h.head_version, h.head_timestamp, d.raw, p.raw
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
-LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.remove_version IS NULL
+JOIN dl_mirror m ON m.table_id = t.table_id
+LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.remove_version IS NULL
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name IN (??);
 
 -- name: open at
 -- a table by name at one version; the last four columns are null where SQL does not have that version
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version, c.version, c.timestamp, m.raw, p.raw
+SELECT {table}, c.version, c.timestamp, d.raw, p.raw
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ?
-LEFT JOIN dl_metadata m ON m.table_id = t.table_id AND m.add_version <= c.version
-  AND (m.remove_version IS NULL OR m.remove_version > c.version)
+LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.add_version <= c.version
+  AND (d.remove_version IS NULL OR d.remove_version > c.version)
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.add_version <= c.version
   AND (p.remove_version IS NULL OR p.remove_version > c.version)
 WHERE t.name = ?;
@@ -42,19 +36,16 @@ WHERE t.name = ?;
 -- name: head
 -- what is newer than a version that is known already: the last three columns say since when the live metadata
 -- and protocol hold, and are null at the end where that version is no longer the one that was read
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version, h.metadata_version, h.protocol_version, c.version
+SELECT {table}, h.metadata_version, h.protocol_version, c.version
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ? AND c.timestamp = ?
 WHERE t.name = ?;
 
 -- name: lock
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+SELECT {table},
        h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256,
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,

@@ -20,32 +20,26 @@ VALUES (?, ?, NULL, -1, FALSE);
 
 -- name: list
 -- every table with its head, by name
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version
+SELECT {table}
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
 ORDER BY t.name;
 
 -- name: by name
 -- one table with its head
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version
+SELECT {table}
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
 WHERE t.name = ?;
 
 -- name: by location
 -- one table with its head
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
-       mi.published_version
+SELECT {table}
 FROM dl_tables t
 JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror mi ON mi.table_id = t.table_id
+JOIN dl_mirror m ON m.table_id = t.table_id
 WHERE t.location = ?;
 
 -- name: places
@@ -65,7 +59,8 @@ UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
 -- name: set tags
 UPDATE dl_tables SET tags = ?, updated_at = ? WHERE table_id = ?;
 
--- name: set settings
+-- name: set setting
+-- the settings of one table, as a whole
 UPDATE dl_tables SET settings = ?, updated_at = ? WHERE table_id = ?;
 
 -- name: set state

@@ -20,9 +20,5 @@ DELETE FROM dl_vacuumed WHERE table_id = ? AND path_hash IN (??) AND ended IS NO
 -- name: release
 DELETE FROM dl_vacuumed WHERE table_id = ? AND started = ? AND path_hash IN (??);
 
--- name: added since
--- files that versions after one have added
-SELECT path, dv_id FROM dl_files WHERE table_id = ? AND add_version > ?;
-
 -- name: head
 SELECT head_version FROM dl_heads WHERE table_id = ?;

@@ -1,8 +1,7 @@
 -- DuckDB plans every statement anew, and correlated questions cost it the most.
 
 -- name: lock
-SELECT t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings, t.created_at, t.updated_at,
-       h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes, h.num_records, h.files_without_count,
+SELECT {table},
        h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256,
        CASE WHEN h.table_id IN (SELECT o.table_id FROM dl_outbox o WHERE o.state <> 'published') THEN -1
             ELSE m.published_version END,

@@ -1,4 +1,4 @@
--- The catalog's first shape. Tokens in braces are the engine's types; "only" limits a statement to engines.
+-- The catalog's schema. Tokens in braces are the engine's types; "only" limits a statement to engines.
 -- Rows with add_version and remove_version are intervals: live at v when add_version <= v and
 -- (remove_version IS NULL or remove_version > v). Times are epoch milliseconds.
 
@@ -39,8 +39,8 @@ CREATE TABLE dl_tables (
 -- head_version is -1 until version 0 is ratified; first_version is the oldest that SQL can rebuild;
 -- num_records counts what stats tell, files_without_count says how many files do not tell;
 -- metadata_version and protocol_version say since when the live ones hold, frozen refuses every commit,
--- shape is a fresh id for every assignment of slots: they stand here because only the locked row is sure to
--- be as new as the lock
+-- shape is a new id for every assignment of slots, head_sha256 is the digest of the newest commit's bytes if
+-- they are kept: all these are columns here because only the locked row is sure to be as new as the lock
 CREATE TABLE dl_heads (
   table_id {bigint} NOT NULL{pk},
   head_version {bigint} NOT NULL,
@@ -54,7 +54,8 @@ CREATE TABLE dl_heads (
   metadata_version {bigint} NOT NULL,
   protocol_version {bigint} NOT NULL,
   frozen {bool} NOT NULL,
-  shape {text} NOT NULL
+  shape {text} NOT NULL,
+  head_sha256 {text}
 );
 
 -- name: how far each table is published
@@ -111,7 +112,8 @@ CREATE TABLE dl_commit_bytes (
 );
 
 -- name: publishing state of commits
--- state: pending, published or failed
+-- state: pending, published or failed; reads is JSON of the rows and files that an unpublished commit depends
+-- on: null for a blind append, and once it is published
 CREATE TABLE dl_outbox (
   table_id {bigint} NOT NULL,
   version {bigint} NOT NULL,
@@ -119,7 +121,8 @@ CREATE TABLE dl_outbox (
   attempts {bigint} NOT NULL,
   next_try_at {bigint},
   published_at {bigint},
-  error {text}{pk_commits}
+  error {text},
+  reads {text}{pk_commits}
 );
 
 -- name: find what is not yet published
@@ -308,15 +311,69 @@ CREATE TABLE dl_leases (
 );
 
 -- name: imports of existing tables
-CREATE TABLE dl_migrations (
-  migration_id {text} NOT NULL{pk},
-  table_id {bigint},
-  source {text} NOT NULL,
+-- phase: loading, verifying, finalized, failed or undone; plan and details are JSON objects; table_id is
+-- reserved from the beginning and in the registry only once the import is finalized
+CREATE TABLE dl_imports (
+  import_id {text} NOT NULL{pk},
+  table_id {bigint} NOT NULL,
+  name {ctext} NOT NULL,
+  location {ctext} NOT NULL,
+  engine {text} NOT NULL,
   phase {text} NOT NULL,
+  plan {text} NOT NULL,
+  first_version {bigint} NOT NULL,
+  source_version {bigint} NOT NULL,
+  batches_total {bigint} NOT NULL,
+  files_expected {bigint} NOT NULL,
+  deferred_indexes {bool} NOT NULL,
+  actor {text} NOT NULL,
   started_at {bigint} NOT NULL,
+  updated_at {bigint} NOT NULL,
   finished_at {bigint},
+  digest {text},
+  error {text},
   details {text} NOT NULL
 );
+
+-- name: find imports by table
+-- only: sqlite, postgres
+CREATE INDEX dl_imports_name ON dl_imports (name, started_at);
+
+-- name: receipts of batches
+-- kind: base (begins and ends are positions in the checkpoint) or tail (they are versions); counters are what
+-- the batch changed: files, bytes and rows may fall
+CREATE TABLE dl_import_batches (
+  import_id {text} NOT NULL,
+  batch {bigint} NOT NULL,
+  kind {text} NOT NULL,
+  begins {bigint} NOT NULL,
+  ends {bigint} NOT NULL,
+  actions {bigint} NOT NULL,
+  num_files {bigint} NOT NULL,
+  size_bytes {bigint} NOT NULL,
+  num_records {bigint} NOT NULL,
+  files_without_count {bigint} NOT NULL,
+  next_file_seq {bigint} NOT NULL,
+  written_at {bigint} NOT NULL,
+  milliseconds {bigint} NOT NULL,
+  memory_bytes {bigint} NOT NULL{pk_batches}
+);
+
+-- name: files that vacuums delete or have deleted
+-- recorded before the first one is deleted, so that no commit adds one of them again;
+-- path is decoded and below the table's root; started and ended are the versions of VACUUM START and VACUUM
+-- END, ended is null while the vacuum runs and after it was killed
+CREATE TABLE dl_vacuumed (
+  table_id {bigint} NOT NULL,
+  path_hash {bigint} NOT NULL,
+  path {ctext} NOT NULL,
+  started {bigint} NOT NULL,
+  ended {bigint}
+);
+
+-- name: find vacuumed files by path
+-- only: sqlite, postgres
+CREATE INDEX dl_vacuumed_path ON dl_vacuumed (table_id, path_hash);
 
 -- name: sequence of audit rows
 -- only: duckdb
@@ -334,3 +391,93 @@ CREATE TABLE dl_audit (
   txn_uuid {text},
   details {text} NOT NULL
 );
+
+-- Views with documented names, for queries in plain SQL. Times are epoch milliseconds.
+
+-- name: tables with their heads
+CREATE VIEW dl_v_tables AS
+SELECT t.name, t.location, t.state, t.state_reason, t.comment, t.tags, h.head_version AS version,
+       h.head_timestamp AS committed_at, h.first_version, h.num_files, h.size_bytes,
+       CASE WHEN h.files_without_count = 0 THEN h.num_records END AS num_records,
+       mi.published_version, h.head_version - mi.published_version AS versions_behind, t.created_at, t.table_id
+FROM dl_tables t
+JOIN dl_heads h ON h.table_id = t.table_id
+JOIN dl_mirror mi ON mi.table_id = t.table_id;
+
+-- name: live files
+-- only: sqlite, postgres
+CREATE VIEW dl_v_files AS
+SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, j.partition_values, j.stats,
+       j.deletion_vector, f.add_version, f.table_id, f.file_id
+FROM dl_files f
+JOIN dl_tables t ON t.table_id = f.table_id
+JOIN dl_file_json j ON j.file_id = f.file_id
+WHERE f.remove_version IS NULL;
+
+-- name: live files, where a file is one row
+-- only: duckdb
+CREATE VIEW dl_v_files AS
+SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, f.partition_values, f.stats,
+       f.deletion_vector, f.add_version, f.table_id, f.file_id
+FROM dl_files f
+JOIN dl_tables t ON t.table_id = f.table_id
+WHERE f.remove_version IS NULL;
+
+-- name: every file with the versions it lived through
+CREATE VIEW dl_v_file_history AS
+SELECT t.name AS table_name, f.path, f.dv_id, f.size, f.num_records, f.add_version, f.remove_version,
+       f.deletion_timestamp, f.table_id, f.file_id
+FROM dl_files f
+JOIN dl_tables t ON t.table_id = f.table_id;
+
+-- name: commits
+CREATE VIEW dl_v_history AS
+SELECT t.name AS table_name, c.version, c.timestamp AS committed_at, c.operation, c.is_blind_append, c.num_added,
+       c.num_removed, c.actor, c.origin, c.txn_uuid, c.sha256, c.size_bytes, c.info, c.table_id
+FROM dl_commits c
+JOIN dl_tables t ON t.table_id = c.table_id;
+
+-- name: schema, partitioning and properties, at every version that changed them
+CREATE VIEW dl_v_metadata AS
+SELECT t.name AS table_name, m.add_version, m.remove_version, m.raw AS metadata, m.table_id
+FROM dl_metadata m
+JOIN dl_tables t ON t.table_id = m.table_id;
+
+-- name: protocol, at every version that changed it
+CREATE VIEW dl_v_protocol AS
+SELECT t.name AS table_name, p.add_version, p.remove_version, p.raw AS protocol, p.table_id
+FROM dl_protocol p
+JOIN dl_tables t ON t.table_id = p.table_id;
+
+-- name: application transactions
+CREATE VIEW dl_v_txns AS
+SELECT t.name AS table_name, x.app_id, x.app_version, x.add_version, x.table_id
+FROM dl_txns x
+JOIN dl_tables t ON t.table_id = x.table_id
+WHERE x.remove_version IS NULL;
+
+-- name: publishing state of every version
+CREATE VIEW dl_v_mirror AS
+SELECT t.name AS table_name, o.version, o.state, o.attempts, o.next_try_at, o.published_at, o.error,
+       c.timestamp AS committed_at, o.table_id
+FROM dl_outbox o
+JOIN dl_tables t ON t.table_id = o.table_id
+JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version;
+
+-- name: audit
+CREATE VIEW dl_v_audit AS
+SELECT a.audit_id, a.recorded_at, a.actor, a.action, a.table_name, a.version, a.txn_uuid, a.details FROM dl_audit a;
+
+-- name: imports with the totals of their receipts
+CREATE VIEW dl_v_imports AS
+SELECT i.name AS table_name, i.location, i.phase, i.engine, i.first_version, i.source_version,
+       i.batches_total, count(b.batch) AS batches_done, i.files_expected,
+       CAST(coalesce(sum(b.actions), 0) AS {bigint}) AS actions_done,
+       CAST(coalesce(sum(b.num_files), 0) AS {bigint}) AS num_files,
+       CAST(coalesce(sum(b.milliseconds), 0) AS {bigint}) AS load_milliseconds,
+       max(b.memory_bytes) AS memory_bytes, i.actor, i.started_at, i.updated_at, i.finished_at, i.digest, i.error,
+       i.import_id, i.table_id
+FROM dl_imports i
+LEFT JOIN dl_import_batches b ON b.import_id = i.import_id
+GROUP BY i.name, i.location, i.phase, i.engine, i.first_version, i.source_version, i.batches_total, i.files_expected,
+         i.actor, i.started_at, i.updated_at, i.finished_at, i.digest, i.error, i.import_id, i.table_id;

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 
-from deltalakedb.metastore.engines.queue import Queue
+from deltalakedb.metastore.engines.duckdb import PriorityLock
 from support.processes import until
 
 
-def waiting(queue: Queue) -> int:
-    with queue._plain:
-        return len(queue._plain._waiters) + len(queue._hurried._waiters)  # type: ignore[attr-defined]
+def waiting(queue: PriorityLock) -> int:
+    with queue._ready:
+        return len(queue._ready._waiters) + len(queue._urgent_ready._waiters)  # type: ignore[attr-defined]
 
 
 def test_who_is_in_a_hurry_goes_before_those_who_came_earlier() -> None:
-    queue, order = Queue(), list[str]()
+    queue, order = PriorityLock(), list[str]()
 
     def work(name: str) -> None:
-        assert queue.acquire(timeout=60, hurry=name.startswith("hurry"))
+        assert queue.acquire(timeout=60, urgent=name.startswith("hurry"))
         order.append(name)
         queue.release()
 
@@ -36,23 +36,23 @@ def test_who_is_in_a_hurry_goes_before_those_who_came_earlier() -> None:
 
 
 def test_who_gives_up_is_not_served_and_blocks_nobody() -> None:
-    queue = Queue()
+    queue = PriorityLock()
     assert queue.acquire(timeout=1)
     assert not queue.acquire(timeout=0.001)
-    assert not queue.acquire(timeout=0.001, hurry=True)
+    assert not queue.acquire(timeout=0.001, urgent=True)
     queue.release()
     assert queue.acquire(timeout=1)
     queue.release()
-    assert queue.acquire(timeout=1, hurry=True)
+    assert queue.acquire(timeout=1, urgent=True)
 
 
 def test_turns_of_many_threads_never_overlap() -> None:
-    queue, inside, most = Queue(), 0, 0
+    queue, inside, most = PriorityLock(), 0, 0
 
     def work(number: int) -> None:
         nonlocal inside, most
         for _ in range(50):
-            assert queue.acquire(timeout=60, hurry=number == 0)
+            assert queue.acquire(timeout=60, urgent=number == 0)
             inside += 1
             most = max(most, inside)
             inside -= 1

@@ -1,16 +1,4 @@
--- What committed since a version: the questions of the conflict check.
-
--- name: removed among
--- files that were live at the version and are no longer what they were
-SELECT f.path, f.dv_id, f.remove_version FROM dl_files f
-WHERE f.table_id = ? AND f.remove_version > ? AND f.add_version <= ? AND f.path_hash IN (??)
-ORDER BY f.remove_version;
-
--- name: removed
--- the first files that were live at the version and are gone
-SELECT f.path, f.dv_id, f.remove_version FROM dl_files f
-WHERE f.table_id = ? AND f.remove_version > ? AND f.add_version <= ?
-ORDER BY f.remove_version LIMIT 5;
+-- What committed since a version: the queries of the conflict check that are not about files.
 
 -- name: txns
 SELECT app_id, add_version FROM dl_txns WHERE table_id = ? AND add_version > ? AND app_id IN (??) ORDER BY add_version LIMIT 1;

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.metastore.file_rows import FILE_ID_BITS
-from deltalakedb.metastore.files import ADD_COLUMNS, FILE_SCHEMA, add_from_row
-from deltalakedb.metastore.pruning import EngineFacts, plan_page
+from deltalakedb.metastore.files.listing import ADD_COLUMNS, FILE_SCHEMA, add_from_row
+from deltalakedb.metastore.files.pruning import plan_page
+from deltalakedb.metastore.files.rows import FILE_ID_BITS
 from deltalakedb.protocol.digest import FileDigest, bucket_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row
+    from deltalakedb.metastore.engines.base import Row, SessionSource
     from deltalakedb.protocol.actions import Add
 
 #: rows fetched at once
@@ -42,60 +41,55 @@ class Stretch:
     md5: str
 
 
-def holds(database: Database, table_id: int, version: int, stretch: Stretch) -> bool:
+def holds(db: SessionSource, table_id: int, version: int, stretch: Stretch) -> bool:
     """Whether the files of a stretch that lived at a version are those."""
     first = table_id << FILE_ID_BITS
-    with database.read() as session:
-        bounds = first + stretch.begin - 1, first + stretch.end
-        row = session.row(database.sql("files", "stretch"), (*bounds, *bounds, version, version))
+    bounds = first + stretch.begin - 1, first + stretch.end
+    row = db.row(db.sql("files", "stretch"), (*bounds, *bounds, version, version))
     files, found = row if row is not None else (0, b"")
-    if not database.dialect.hashes:
+    if not db.dialect.hashes:
         found = hashlib.md5(found or b"", usedforsecurity=False).hexdigest()
     return (int(files), found) == (stretch.files, stretch.md5)
 
 
 def changed_digest(
-    database: Database, table_id: int, base: FileDigest, first_version: int, version: int, next_seq: int
+    db: SessionSource, table_id: int, base: FileDigest, first_version: int, version: int, next_seq: int
 ) -> FileDigest:
     """The digest of the files that live at a version, by what became of those of an earlier one.
 
     Args:
-        database: The catalog.
+        db: The catalog, or a session on it.
         table_id: The table.
         base: The digest of the files that lived at the earlier version.
         first_version: That version.
         version: The version.
         next_seq: The first sequence number after their files.
     """
-    with database.read() as session:
-        params = table_id, first_version, version, first_version
-        closed = session.rows(database.sql("files", "closed between"), params)
+    params = table_id, first_version, version, first_version
+    closed = db.rows(db.sql("files", "closed between"), params)
     gone = FileDigest()
     gone.add_rows(closed)
-    later = table_digest(database, table_id, version, since=next_seq)
+    later = table_digest(db, table_id, version, since=next_seq)
     return FileDigest().merge(base).without(gone).merge(later)
 
 
-def table_digest(database: Database, table_id: int, version: int, *, since: int = 0) -> FileDigest:
+def table_digest(db: SessionSource, table_id: int, version: int, *, since: int = 0) -> FileDigest:
     """The digest of the files that live at a version; the table need not be visible yet.
 
     Args:
-        database: The catalog.
+        db: The catalog, or a session on it.
         table_id: The table.
         version: The version.
         since: The first sequence number to look at.
     """
     made = FileDigest()
     after, last = (table_id << FILE_ID_BITS) + since - 1, (table_id + 1) << FILE_ID_BITS
-    if database.dialect.hashes:
-        bounds = after, last
-        with database.read() as session:
-            for row in session.rows(database.sql("files", "bucket digests"), (*bounds, version, version)):
-                made.add_sums(*(int(v) for v in row))
+    if db.dialect.hashes:
+        for row in db.rows(db.sql("files", "bucket digests"), (after, last, version, version)):
+            made.add_sums(*(int(v) for v in row))
         return made
     while True:
-        with database.read() as session:
-            rows = session.rows(database.sql("files", "digest texts"), (after, last, version, version, PAGE))
+        rows = db.rows(db.sql("files", "digest texts"), (after, last, version, version, PAGE))
         if rows:
             ids, hashes, sizes, texts = zip(*rows, strict=True)
             made.add_texts(np.array(hashes, np.int64), np.array(sizes, np.int64), texts)
@@ -104,7 +98,7 @@ def table_digest(database: Database, table_id: int, version: int, *, since: int 
             return made
 
 
-def files_in(database: Database, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
+def files_in(db: SessionSource, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
     """The files of some buckets that live at a version."""
     wanted = frozenset(buckets)
     columns = [*ADD_COLUMNS, "path_hash", "file_id"]
@@ -117,9 +111,9 @@ def files_in(database: Database, table_id: int, version: int, buckets: Collectio
             after=after,
             limit=PAGE,
             columns=columns,
-            facts=_facts(database),
+            facts=db.dialect,
         )
-        with database.read() as session:
+        with db.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
         hashes = found.column("path_hash").to_pylist()
         for number in (n for n, h in enumerate(hashes) if bucket_of(h) in wanted):
@@ -129,12 +123,11 @@ def files_in(database: Database, table_id: int, version: int, buckets: Collectio
         after = found.column("file_id")[-1].as_py()
 
 
-def interval_rows(database: Database, table_id: int) -> Iterator[list[Row]]:
+def interval_rows(db: SessionSource, table_id: int) -> Iterator[list[Row]]:
     """Every file row of a table in pages: its interval, and all columns of its actions."""
     after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
     while True:
-        with database.read() as session:
-            rows = session.rows(database.sql("files", "interval rows"), (after, last, PAGE))
+        rows = db.rows(db.sql("files", "interval rows"), (after, last, PAGE))
         if rows:
             yield rows
         if len(rows) < PAGE:
@@ -142,11 +135,6 @@ def interval_rows(database: Database, table_id: int) -> Iterator[list[Row]]:
         after = rows[-1][0]
 
 
-def small_rows(database: Database, table_id: int) -> list[Row]:
+def small_rows(db: SessionSource, table_id: int) -> list[Row]:
     """Metadata, protocol, txns and domains: kind, name, first version, version it ended with, JSON."""
-    with database.read() as session:
-        return session.rows(database.sql("files", "small rows"), (table_id,) * 4)
-
-
-def _facts(database: Database) -> EngineFacts:
-    return EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
+    return db.rows(db.sql("files", "small rows"), (table_id,) * 4)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from deltalakedb.metastore import audit, slot_rows
-from deltalakedb.metastore.file_rows import MAIN_COLUMNS, SIDE_COLUMNS, main_row, side_row
+from deltalakedb.metastore import audit
+from deltalakedb.metastore.files import slots
+from deltalakedb.metastore.files.rows import MAIN_COLUMNS, SIDE_COLUMNS, main_row, side_row
 from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.slots import count_levels
@@ -87,7 +88,7 @@ class Ratified(NamedTuple):
 
 def known_shape(database: Database, table_id: int) -> str | None:
     """The assignment of slots that this process last saw of a table, where its encoder is at hand."""
-    return slot_rows.known_shape(database.engine, table_id)
+    return slots.known_shape(database.engine, table_id)
 
 
 def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str) -> list[Ratified] | None:
@@ -102,7 +103,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     sides: list[list[Any]] = []
     levels: list[Any] = []
     for number, append in enumerate(appends):
-        encoder = slot_rows.known_encoder(append.shape)
+        encoder = slots.known_encoder(append.shape)
         if encoder is None:
             return None
         encoded = [encoder.encode(add) for add in append.adds]

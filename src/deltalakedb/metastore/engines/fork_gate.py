@@ -1,7 +1,7 @@
-"""Forking beside an open database file: nobody is inside, and the file is closed, when a process forks.
+"""Forks beside an open database file: no thread uses it, and it is closed, while a process forks.
 
-SQLite and DuckDB keep what they have locked in memory. A child that inherits this believes to hold locks that
-only its parent has, and what it commits can be lost when the parent closes the file.
+SQLite and DuckDB keep their locks in memory. A child that inherits this state seems to hold locks that only
+its parent has, and what it commits can be lost when the parent closes the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PATIENCE = 5.0
 
 
 class ForkGate:
-    """Who is using a database file at the moment.
+    """Counts the threads that use a database file, and makes forks wait for them.
 
     Args:
         close: Closes what is open and idle; called right before a fork.
@@ -47,8 +47,8 @@ class ForkGate:
         with self._changed:
             if self._carried:
                 raise CatalogError(
-                    f"this process was forked while its parent was using {self._name}",
-                    suggestion="fork where nothing is under way, or start processes by spawn or forkserver",
+                    f"cannot use {self._name} after fork(): the parent was using it",
+                    suggestion="fork while nothing is under way, or start processes by spawn or forkserver",
                 )
             while self._forking and not self._inside[me]:
                 self._changed.wait()
@@ -65,7 +65,7 @@ class ForkGate:
                     self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Let nobody in, wait for those inside, close the file."""
+        """Let no thread in, wait for those inside, close the file."""
         me = threading.get_ident()
         deadline = time.monotonic() + _PATIENCE
         with self._changed:
@@ -82,7 +82,7 @@ class ForkGate:
             self._changed.notify_all()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew; whoever was inside is a thread of the parent, and the file must not be touched."""
+        """Start again; threads that were inside are the parent's, and then the file must not be touched."""
         self._carried = self._carried or bool(self._inside)
         self._changed = threading.Condition()
         self._inside = Counter()

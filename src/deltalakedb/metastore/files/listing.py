@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import telemetry
-from deltalakedb.metastore import slot_rows
 from deltalakedb.metastore.engines.base import arrow_array
-from deltalakedb.metastore.file_rows import FILE_ID_BITS
-from deltalakedb.metastore.pruning import EngineFacts, Plan, plan_files, plan_new, plan_page
-from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.files import slots
+from deltalakedb.metastore.files.pruning import Plan, plan_files, plan_new, plan_page
+from deltalakedb.metastore.files.rows import FILE_ID_BITS
 from deltalakedb.metastore.values import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
@@ -26,8 +25,7 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.values import OpenTable, Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import StructType
@@ -77,7 +75,7 @@ _RECHECK = ("stats", "partition_values")
 
 
 def scan_files(
-    database: Database, opened: OpenTable, columns: Sequence[str], *, where: Expr | None = None
+    db: SessionSource, opened: OpenTable, columns: Sequence[str], *, where: Expr | None = None
 ) -> pa.Table:
     """The files of a version that may hold rows a predicate asks for.
 
@@ -89,8 +87,8 @@ def scan_files(
         where = to_physical(where, schema)
     wanted = list(columns)
     with (
-        telemetry.timed("plan_duration_seconds", engine=database.dialect.name),
-        database.read() as session,
+        telemetry.timed("plan_duration_seconds", engine=db.dialect.name),
+        db.read() as session,
     ):
         plan, fetched = _plan(session, opened, wanted, where)
         shape = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
@@ -104,9 +102,8 @@ def _plan(
     session: Session, opened: OpenTable, wanted: list[str], where: Expr | None
 ) -> tuple[Plan, list[str]]:
     """The statement to run, and the columns it yields: more than wanted where survivors are rechecked."""
-    table_id, dialect = opened.table.table_id, session.engine.dialect
-    facts = EngineFacts(indexed=dialect.indexed, side_table=dialect.side_table)
-    slots, levels = slot_rows.read_plan_facts(session, table_id) if where else ([], [])
+    table_id = opened.table.table_id
+    known, levels = slots.read_plan_facts(session, table_id) if where else ([], [])
 
     def made(columns: list[str]) -> Plan:
         return plan_files(
@@ -115,10 +112,10 @@ def _plan(
             version=opened.snapshot.version,
             # never the head: another writer may have removed files since this table was opened
             head=opened.snapshot.version + 1,
-            slots=slots,
+            slots=known,
             levels=levels,
             columns=columns,
-            facts=facts,
+            facts=session.dialect,
         )
 
     plan = made(wanted)
@@ -134,34 +131,25 @@ def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
     return found if all(keep) else found.filter(arrow_array(keep, pa.bool_()))
 
 
-def read_adds(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:
+def read_adds(db: SessionSource, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:
     """The files of a version as the add actions they came as."""
-    found = scan_files(database, opened, ADD_COLUMNS, where=where)
+    found = scan_files(db, opened, ADD_COLUMNS, where=where)
     for batch in found.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             yield add_from_row(row)
 
 
-def read_some(database: Database, file_ids: Sequence[int]) -> Iterator[Add]:
+def read_some(db: SessionSource, file_ids: Sequence[int]) -> Iterator[Add]:
     """Files by their ids, as the add actions they came as."""
     for start in range(0, len(file_ids), _AT_ONCE):
-        with database.read() as session:
-            found = list(read_some_in(session, file_ids[start : start + _AT_ONCE]))
-        yield from found
-
-
-def read_some_in(session: Session, file_ids: Sequence[int]) -> Iterator[Add]:
-    """The same, asked inside a transaction."""
-    sql = statements("files", session.engine.dialect.name)["by id"]
-    for start in range(0, len(file_ids), _AT_ONCE):
         part = file_ids[start : start + _AT_ONCE]
-        for row in session.rows(sql.expand(len(part)), tuple(part)):
+        for row in db.rows(db.sql("files", "by id").expand(len(part)), tuple(part)):
             yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
 
 
-def read_files(database: Database, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
+def read_files(db: SessionSource, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
     """The files of a version, with the version that brought each."""
-    found = scan_files(database, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
+    found = scan_files(db, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
     for batch in found.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             yield File(add_from_row(row), row["add_version"], row["num_records"])
@@ -187,7 +175,7 @@ def add_from_row(row: dict[str, Any]) -> Add:
 
 
 def stream_files(
-    database: Database,
+    db: SessionSource,
     opened: OpenTable,
     *,
     columns: Sequence[str] = STREAM_COLUMNS,
@@ -197,13 +185,12 @@ def stream_files(
     """Every file of a version in batches, in the order of their ids, with bounded memory.
 
     Args:
-        database: The catalog.
+        db: The catalog, or a session on it.
         opened: The table at the version.
         columns: What to read of each.
         page: Rows of a batch.
         between: Only files whose sequence numbers lie in a range, its end left out.
     """
-    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
     wanted = list(columns)
     columns = [*wanted, "file_id"]
     shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
@@ -216,10 +203,10 @@ def stream_files(
             after=after,
             limit=page,
             columns=columns,
-            facts=facts,
+            facts=db.dialect,
             end=end,
         )
-        with database.read() as session:
+        with db.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
         yield from found.select(wanted).to_batches()
         if found.num_rows < page:
@@ -228,31 +215,27 @@ def stream_files(
 
 
 def files_since(
-    database: Database, opened: OpenTable, version: int, columns: Sequence[str]
+    db: SessionSource, opened: OpenTable, version: int, columns: Sequence[str]
 ) -> tuple[pa.Table, set[int]]:
     """The files that a version has and an earlier one has not, and the ids of those that it lost."""
-    facts = EngineFacts(indexed=database.dialect.indexed, side_table=database.dialect.side_table)
     table_id, now = opened.table.table_id, opened.snapshot.version
-    plan = plan_new(table_id=table_id, after=version, version=now, columns=columns, facts=facts)
-    with database.read() as session:
+    plan = plan_new(table_id=table_id, after=version, version=now, columns=columns, facts=db.dialect)
+    with db.read() as session:
         new = session.arrow(plan.sql, plan.params, pa.schema([FILE_SCHEMA.field(c) for c in columns]))
-        lost = session.rows(database.sql("files", "removed between"), (table_id, version, now, version))
+        lost = session.rows(db.sql("files", "removed between"), (table_id, version, now, version))
     return new, {row[0] for row in lost}
 
 
-def tombstones(database: Database, table: Table, version: int) -> Iterator[Remove]:
+def tombstones(db: SessionSource, table: Table, version: int) -> Iterator[Remove]:
     """Removed files that the catalog remembers at a version."""
-    with database.read() as session:
-        values = (table.table_id, version, version, table.table_id, version)
-        rows = session.rows(database.sql("files", "tombstones at"), values)
-    for (action,) in rows:
+    values = (table.table_id, version, version, table.table_id, version)
+    for (action,) in db.rows(db.sql("files", "tombstones at"), values):
         yield Remove.from_dict(decode_json(action))
 
 
-def some_live(database: Database, table: Table) -> list[str]:
+def some_live(db: SessionSource, table: Table) -> list[str]:
     """The paths of a few live files of the newest version, as the log spells them."""
-    with database.read() as session:
-        return [path for (path,) in session.rows(database.sql("files", "some live"), (table.table_id,))]
+    return [path for (path,) in db.rows(db.sql("files", "some live"), (table.table_id,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,21 +249,20 @@ class RemovedFile:
     version: int
 
 
-def removed(database: Database, table: Table) -> list[RemovedFile]:
+def removed(db: SessionSource, table: Table) -> list[RemovedFile]:
     """Every file that some version removed, also those that another version brought back."""
-    with database.read() as session:
-        rows = session.rows(database.sql("files", "removed"), (table.table_id,))
+    rows = db.rows(db.sql("files", "removed"), (table.table_id,))
     return [RemovedFile(r[0], r[1], r[2], max(r[3] or 0, r[4] or 0), r[5]) for r in rows]
 
 
-def difference(database: Database, table: Table, older: int, newer: int) -> tuple[list[Add], list[Add]]:
+def difference(db: SessionSource, table: Table, older: int, newer: int) -> tuple[list[Add], list[Add]]:
     """The files that only the older of two versions has, and those that only the newer one has.
 
     What was changed in between is read, however many files the table has.
     """
-    with database.read() as session:
-        gone = session.rows(database.sql("files", "gone between"), (table.table_id, older, older, newer))
-        come = session.rows(database.sql("files", "come between"), (table.table_id, older, newer, newer))
+    with db.read() as session:
+        gone = session.rows(db.sql("files", "gone between"), (table.table_id, older, older, newer))
+        come = session.rows(db.sql("files", "come between"), (table.table_id, older, newer, newer))
     old, new = (
         {
             (canonical_path(a.path), a.dv_id): a
@@ -292,23 +274,21 @@ def difference(database: Database, table: Table, older: int, newer: int) -> tupl
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
 
 
-def next_seq(database: Database, table: Table) -> int:
+def next_seq(db: SessionSource, table: Table) -> int:
     """The first sequence number that no file of a table has."""
-    with database.read() as session:
-        row = session.row(database.sql("files", "next seq"), (table.table_id,))
+    row = db.row(db.sql("files", "next seq"), (table.table_id,))
     return 0 if row is None else int(row[0])
 
 
-def totals(database: Database, opened: OpenTable) -> tuple[int, int, int, int]:
-    """Files, bytes, rows known, and files that do not tell their rows."""
+def totals(db: SessionSource, opened: OpenTable) -> tuple[int, int, int, int]:
+    """Files, bytes, rows counted, and files without a row count; read from the head if possible."""
     head = opened.table.head
     if opened.is_head:
         return head.num_files, head.size_bytes, head.num_records, head.files_without_count
-    return totals_at(database, opened.table.table_id, opened.snapshot.version)
+    return totals_at(db, opened.table.table_id, opened.snapshot.version)
 
 
-def totals_at(database: Database, table_id: int, version: int) -> tuple[int, int, int, int]:
-    """The same of any version, counted."""
-    with database.read() as session:
-        row = session.row(database.sql("files", "totals at"), (table_id, version, version))
+def totals_at(db: SessionSource, table_id: int, version: int) -> tuple[int, int, int, int]:
+    """The same of any version, counted from its files."""
+    row = db.row(db.sql("files", "totals at"), (table_id, version, version))
     return (0, 0, 0, 0) if row is None else (int(row[0]), int(row[1]), int(row[2]), int(row[3]))

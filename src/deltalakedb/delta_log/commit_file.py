@@ -1,4 +1,4 @@
-"""Commits that are too large to be held in memory, read line by line."""
+"""Reading commit files: small ones at once, large ones line by line, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -41,15 +41,20 @@ def is_large(meta: ObjectMeta | None) -> bool:
     return meta is not None and meta.size >= LARGE
 
 
-def iter_actions(store: Store, path: str) -> Iterator[Action]:
+def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Action]:
     """The actions of a commit, in the order written.
+
+    Args:
+        store: The table's root.
+        path: The commit's file.
+        size: Its size, if it is known; a small file is fetched by one request.
 
     Raises:
         LogCorruptError: A line is broken, or the file holds no action at all.
         StorageMissingError: There is no such file.
     """
     nothing = True
-    for number, line in _lines(store, path):
+    for number, line in _lines(store, path, size):
         if (action := decode_line(line, source=path, number=number)) is not None:
             nothing = False
             yield action
@@ -59,7 +64,7 @@ def iter_actions(store: Store, path: str) -> Iterator[Action]:
 
 def iter_state(store: Store, path: str) -> Iterator[Action]:
     """The same without most of the lines about files, which are not even decoded."""
-    for number, line in _lines(store, path):
+    for number, line in _lines(store, path, LARGE):
         if (
             not line.startswith(_FILES)
             and (action := decode_line(line, source=path, number=number)) is not None
@@ -82,11 +87,18 @@ def iter_pieces(
         yield found
 
 
-def large_commit_info(store: Store, path: str) -> CommitInfo | None:
-    """What a commit's writer says about it, or None; reading stops there."""
-    for action in iter_state(store, path):
-        if isinstance(action, CommitInfo):
-            return action
+def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInfo | None:
+    """The commitInfo of a commit, or None; only lines that may hold it are decoded, and none after it.
+
+    Raises:
+        LogCorruptError: Such a line is broken.
+        StorageMissingError: There is no such file.
+    """
+    for number, line in _lines(store, path, size):
+        if b'"commitInfo"' in line:
+            action = decode_line(line, source=path, number=number)
+            if isinstance(action, CommitInfo):
+                return action
     return None
 
 
@@ -100,7 +112,10 @@ def commit_digest(store: Store, path: str) -> CommitDigest:
     return CommitDigest(hashed.hexdigest(), size)
 
 
-def _lines(store: Store, path: str) -> Iterator[tuple[int, bytes]]:
+def _lines(store: Store, path: str, size: int) -> Iterator[tuple[int, bytes]]:
+    if size < LARGE:
+        yield from enumerate(store.get(path).removeprefix(_BOM).split(b"\n"), start=1)
+        return
     with store.open(path) as file:
         for number, line in enumerate(file, start=1):
             yield number, line.removeprefix(_BOM) if number == 1 else line

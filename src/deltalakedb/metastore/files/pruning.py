@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb.exceptions import InvalidArgumentError
-from deltalakedb.metastore.conditions import NEVER, Condition, Conditions, both, interval
-from deltalakedb.metastore.file_rows import FILE_ID_BITS, SIDE_COLUMNS
+from deltalakedb.metastore.files.conditions import NEVER, Condition, Conditions, both, interval
+from deltalakedb.metastore.files.rows import FILE_ID_BITS, SIDE_COLUMNS
 from deltalakedb.protocol.images import EMPTY, IMAX, IMIN, MISSING
 from deltalakedb.protocol.predicate import (
     Compare,
@@ -32,9 +32,10 @@ from deltalakedb.protocol.slots import INDEXED_SLOTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from deltalakedb.metastore.engines.base import Dialect
     from deltalakedb.protocol.slots import Level, Slot
 
-__all__ = ["EngineFacts", "Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
+__all__ = ["Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
 
 _COLUMN: Final = re.compile(r"[a-z][a-z0-9_]*")
 #: partition columns with an index of their own
@@ -49,19 +50,6 @@ _BY_OTHERS: Final = Condition(
     "NOT EXISTS (SELECT 1 FROM dl_commits c"
     " WHERE c.table_id = f.table_id AND c.version = f.add_version AND c.is_blind_append)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What planning must know of a database.
-
-    Attributes:
-        indexed: It has indexes on slots and partition values; without, zone maps do their work.
-        side_table: Statistics and other rarely needed values lie in `dl_file_json`.
-    """
-
-    indexed: bool
-    side_table: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +84,7 @@ def plan_files(
     slots: Sequence[Slot],
     levels: Sequence[Level],
     columns: Sequence[str],
-    facts: EngineFacts,
+    facts: Dialect,
 ) -> Plan:
     """The statement that finds the files of a version which may hold matching rows.
 
@@ -147,7 +135,7 @@ def plan_page(
     after: int,
     limit: int,
     columns: Sequence[str],
-    facts: EngineFacts,
+    facts: Dialect,
     end: int | None = None,
 ) -> Plan:
     """The statement for the next files of a version in the order of their ids, up to an id or to the last."""
@@ -157,7 +145,7 @@ def plan_page(
     return Plan(f"{_select(columns, facts)} WHERE {page}", (after, last, *alive.params, limit), None)
 
 
-def plan_new(*, table_id: int, after: int, version: int, columns: Sequence[str], facts: EngineFacts) -> Plan:
+def plan_new(*, table_id: int, after: int, version: int, columns: Sequence[str], facts: Dialect) -> Plan:
     """The statement for the files of a version that an earlier one did not have."""
     alive = _alive(version, version + 1)
     new = f"f.table_id = ? AND f.add_version > ? AND {alive.sql}"
@@ -170,7 +158,7 @@ def plan_added(
     table_id: int,
     since: int,
     slots: Sequence[Slot],
-    facts: EngineFacts,
+    facts: Dialect,
     skip_blind: bool = False,
 ) -> Plan:
     """The statement that finds files added after a version that may hold matching rows, removed since or not.
@@ -197,7 +185,7 @@ def plan_added(
     return Plan(f"{select} WHERE {added.sql}", added.params, _residual(wanted, rules))
 
 
-def _select(columns: Sequence[str], facts: EngineFacts) -> str:
+def _select(columns: Sequence[str], facts: Dialect) -> str:
     names, joined = [], False
     for column in columns:
         if _COLUMN.fullmatch(column) is None:

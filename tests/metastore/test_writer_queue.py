@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.metastore.engines.turn import Turn
+from deltalakedb.metastore.engines.writer_queue import WriterQueue
 from support.processes import Child, event, until
 
 WAITERS = 6
@@ -22,7 +22,7 @@ def waiting(path: Path) -> int:
 
 def take_turn(path: str, order: str, number: int) -> None:
     """Wait for the turn, and write down that it came."""
-    with Turn(Path(path)).take(60) as mine:
+    with WriterQueue(Path(path)).take(60) as mine:
         assert mine
         with Path(order).open("a") as file:
             file.write(f"{number}\n")
@@ -32,7 +32,7 @@ def take_turn(path: str, order: str, number: int) -> None:
 def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
     path, order = tmp_path / "turn", tmp_path / "order"
     everybody: list[Any] = []
-    with Turn(path).take(1) as mine:
+    with WriterQueue(path).take(1) as mine:
         assert mine
         for number in range(WAITERS):
             if number % 2:
@@ -42,7 +42,7 @@ def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
                 thread.start()
                 everybody.append(thread)
             until(lambda number=number: waiting(path) == number + 1)  # type: ignore[misc]
-        with Turn(path).take(0.01) as late:
+        with WriterQueue(path).take(0.01) as late:
             assert not late, "somebody who gives up is not served"
     for one in everybody:
         one.result() if isinstance(one, Child) else one.join(60)
@@ -50,7 +50,7 @@ def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
 
 
 def hold(path: str, held: Any) -> None:
-    with Turn(Path(path)).take(1):
+    with WriterQueue(Path(path)).take(1):
         held.set()
         threading.Event().wait(60)
 
@@ -59,8 +59,8 @@ def test_the_turn_of_a_dead_process_is_free(tmp_path: Path) -> None:
     held = event()
     holder = Child(hold, str(tmp_path / "turn"), held, folder=tmp_path)
     assert held.wait(60)
-    with Turn(tmp_path / "turn").take(0.01) as mine:
+    with WriterQueue(tmp_path / "turn").take(0.01) as mine:
         assert not mine
     holder.kill()
-    with Turn(tmp_path / "turn").take(60) as mine:
+    with WriterQueue(tmp_path / "turn").take(60) as mine:
         assert mine

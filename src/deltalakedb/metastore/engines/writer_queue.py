@@ -1,7 +1,7 @@
 """A fair queue of writers over a lock file: threads and processes are served in the order they came.
 
-SQLite's own busy handler sleeps and tries again, so that a lucky writer overtakes the others for seconds.
-The kernel's queue on a file lock has no luck in it, and a holder that dies gives its turn back.
+SQLite's own busy handler sleeps and tries again, so that some writers starve for seconds. The kernel's queue
+on a file lock is fair, and a holder that dies gives its turn back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Turn:
-    """Turns on one lock file.
+class WriterQueue:
+    """A queue of writers on one lock file.
 
     Args:
         path: The lock file; it is created when needed and stays.
@@ -32,7 +32,7 @@ class Turn:
 
     @contextmanager
     def take(self, timeout: float) -> Iterator[bool]:
-        """Wait for the turn; yields False where it did not come in time."""
+        """Wait for the turn; yields False if it did not come in time."""
         lock = _Lock(self._path)
         try:
             got = lock.try_now() or _Waiter(lock).wait(timeout)
@@ -68,21 +68,21 @@ class _Lock:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Give the turn back; unlocking serves even where a process forked in between has not yet let go."""
+        """Give the turn back; unlocking works even if a process forked in between has the file open."""
         if self._file >= 0:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """Close the file; the turn stays with whoever else holds it open."""
+        """Close the file; the turn stays with any process that holds it open."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
 
 
 class _Waiter:
-    """Waits for a lock in a thread of its own, since a kernel's queue knows no deadline."""
+    """Waits for a lock in a thread of its own, since the kernel's queue has no deadline."""
 
     def __init__(self, lock: _Lock) -> None:
         self._lock = lock

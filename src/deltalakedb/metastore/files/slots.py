@@ -1,4 +1,4 @@
-"""Which column of a table lies in which slot, as rows."""
+"""Which column of a table has which slot of `dl_files`, as rows of `dl_slots`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.metastore.statements import statements
+from deltalakedb.protocol import slots as slot_rules
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.schema import StructType, parse_schema
-from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, assign_slots, column_types
+from deltalakedb.protocol.slots import Level, Slot, SlotEncoder, column_types
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Engine, Row, Session
@@ -21,15 +21,13 @@ _COLUMNS = ("table_id", "kind", "slot", "field", "encoding", "encoding_arg", "si
 
 def read_slots(session: Session, table_id: int) -> list[Slot]:
     """All slots the table ever had, those given up too."""
-    sql = statements("files", session.engine.dialect.name)["slots"]
-    return [_slot(r) for r in session.rows(sql, (table_id,))]
+    return [_slot(r) for r in session.rows(session.sql("files", "slots"), (table_id,))]
 
 
 def read_plan_facts(session: Session, table_id: int) -> tuple[list[Slot], list[Level]]:
     """Slots and width levels, in one round trip."""
-    sql = statements("files", session.engine.dialect.name)["slots and levels"]
     slots, levels = [], []
-    for tag, *row in session.rows(sql, (table_id, table_id)):
+    for tag, *row in session.rows(session.sql("files", "slots and levels"), (table_id, table_id)):
         if tag == 0:
             slots.append(_slot((*row[:6], None)))
         else:
@@ -37,7 +35,7 @@ def read_plan_facts(session: Session, table_id: int) -> tuple[list[Slot], list[L
     return slots, levels
 
 
-def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
+def slot_encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
     """An encoder for the table as it is now.
 
     Args:
@@ -47,8 +45,7 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
     """
     if (known := _encoders.get(shape)) is not None:
         return known
-    sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
-    row = session.row(sql, (table_id,))
+    row = session.row(session.sql("snapshots", "live metadata"), (table_id,))
     if row is None:
         return SlotEncoder((), {})
     metadata = Metadata.from_dict(decode_json(row[0]))
@@ -61,12 +58,11 @@ def encoder(session: Session, table_id: int, shape: str = "") -> SlotEncoder:
     return made
 
 
-def vectors(session: Session, table_id: int) -> SlotVectors:
+def slot_vectors(session: Session, table_id: int) -> SlotVectors:
     """The same for many files at once."""
     from deltalakedb.protocol.slot_vectors import SlotVectors  # Arrow's functions cost time to import
 
-    sql = statements("snapshots", session.engine.dialect.name)["live metadata"]
-    row = session.row(sql, (table_id,))
+    row = session.row(session.sql("snapshots", "live metadata"), (table_id,))
     if row is None:
         return SlotVectors((), {})
     schema = _schema(Metadata.from_dict(decode_json(row[0])))
@@ -96,15 +92,16 @@ def known_encoder(shape: str) -> SlotEncoder | None:
     return _encoders.get(shape)
 
 
-def assign(session: Session, table_id: int, version: int, metadata: Metadata) -> SlotEncoder:
+def assign_slots(session: Session, table_id: int, version: int, metadata: Metadata) -> SlotEncoder:
     """Give slots to the columns of new metadata, keeping those that stay, and return the encoder for them."""
-    sql = statements("files", session.engine.dialect.name)
     before = read_slots(session, table_id)
     schema = _schema(metadata)
-    after = assign_slots(schema, metadata.partition_columns, metadata.configuration, before, version=version)
+    after = slot_rules.assign_slots(
+        schema, metadata.partition_columns, metadata.configuration, before, version=version
+    )
     for slot in before:
         if slot.dropped is None and slot not in after:
-            session.run(sql["drop slot"], (version, table_id, slot.kind, slot.slot))
+            session.run(session.sql("files", "close slot"), (version, table_id, slot.kind, slot.slot))
     fresh = [
         (table_id, s.kind, s.slot, encode_json(list(s.field)), s.encoding, s.arg, s.since)
         for s in after

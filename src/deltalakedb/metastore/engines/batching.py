@@ -1,4 +1,4 @@
-"""Sessions that put changes by and make them together: rows of several tables go in by one statement each."""
+"""Sessions that collect the changes of a batch: the rows of each table go in by one statement."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.statements import Statement
 
-#: so many rows are a statement's worth of work by themselves, and memory
+#: so many rows are written at once
 _MANY: Final = 64
 
 
-class GatheredSession(Session):
+class BatchingSession(Session):
     """A session whose batches are written when they end, when something is asked, or at a barrier.
 
     Inside a batch, changes of one kind are put together, in the order in which the first of each kind came.
@@ -43,7 +43,7 @@ class GatheredSession(Session):
 
     @contextmanager
     def batch(self, rows: int) -> Iterator[None]:  # noqa: ARG002 - many rows do not wait, whatever was said
-        """Changes whose answers nobody waits for, and of which none depends on another."""
+        """Changes whose results are not needed, and of which none depends on another."""
         self._depth += 1
         try:
             yield
@@ -63,34 +63,34 @@ class GatheredSession(Session):
                 write(rows)
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement, or put it by while a batch is gathered."""
+        """Run a statement, or collect it during a batch."""
         if not self._depth:
             return super().run(statement, params)
         self._count(statement)
         sql = str(statement)
-        self._put_by((sql,), [params], lambda found: self._run_many(sql, found))
+        self._collect((sql,), [params], lambda found: self._run_many(sql, found))
         return -1
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows, or put them by while a batch is gathered."""
-        self._put_by((table, *columns), rows, lambda found: self._insert(table, columns, found))
+        """Insert rows, or collect them during a batch."""
+        self._collect((table, *columns), rows, lambda found: self._insert(table, columns, found))
 
     def update_rows(
         self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
     ) -> None:
-        """Set columns of rows by their key, or put that by while a batch is gathered."""
+        """Set columns of rows by their key, or collect that during a batch."""
         write = lambda found: self._update(table, columns, key, found)  # noqa: E731
-        self._put_by((table, *columns, "", key), rows, write)
+        self._collect((table, *columns, "", key), rows, write)
 
     def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
-        """One statement for many parameter sets, or put by while a batch is gathered."""
+        """One statement for many parameter sets, or collected during a batch."""
         sql = str(statement)
         if self._depth:
-            self._put_by((sql,), list(params), lambda found: self._run_many(sql, found))
+            self._collect((sql,), list(params), lambda found: self._run_many(sql, found))
         else:
             self._run_many(sql, params)
 
-    def _put_by(
+    def _collect(
         self,
         kind: tuple[Any, ...],
         rows: Sequence[Sequence[Any]],

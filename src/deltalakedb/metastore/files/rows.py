@@ -1,4 +1,4 @@
-"""Rows of files: how an add or a remove becomes an interval in ``dl_files``."""
+"""Rows of files: how an add or a remove becomes an interval in ``dl_files``, one by one or in bulk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path, check_path
@@ -255,15 +255,14 @@ def write_levels(session: Session, table_id: int, levels: Sequence[Level]) -> No
     """Add new files to the width levels of a table, where planning drives indexes by them."""
     dialect = session.engine.dialect
     if levels and dialect.indexed:
-        sql = statements("files", dialect.name)["upsert level"]
-        session.update_many(sql, [(table_id, *level) for level in levels])
+        session.update_many(session.sql("files", "upsert level"), [(table_id, *level) for level in levels])
 
 
 def live_files(
     session: Session, table_id: int, paths: Iterable[str]
 ) -> Mapping[tuple[str, str], tuple[int, int, int | None]]:
     """Live files among some paths: (canonical path, dv id) -> (file id, size, number of rows)."""
-    sql = statements("files", session.engine.dialect.name)["live by hash"]
+    sql = session.sql("files", "live by hash")
     hashes = sorted({path_hash(p) for p in paths})
     found = {}
     for start in range(0, len(hashes), 500):
@@ -273,3 +272,30 @@ def live_files(
         ):
             found[canonical_path(path), dv_id] = (file_id, size, num_records)
     return found
+
+
+def write_columns(
+    session: Session,
+    table_id: int,
+    columns: Mapping[str, pa.Array],
+    constants: Mapping[str, int | bool | str],
+    levels: Sequence[Level],
+) -> None:
+    """Write new files.
+
+    Args:
+        session: Inside the transaction that writes them.
+        table_id: The table.
+        columns: Columns by name, all of one length; those that are left out or hold only nulls stay null.
+        constants: Columns of `dl_files` that are the same for all.
+        levels: The width levels that the files add up to.
+    """
+    kept = {n: c for n, c in columns.items() if c.null_count < len(c)}
+    if not session.dialect.side_table:
+        session.insert_arrow("dl_files", pa.table(kept), constants)
+    else:
+        main = {n: c for n, c in kept.items() if n not in SIDE_COLUMNS}
+        side = {n: c for n, c in kept.items() if n in SIDE_COLUMNS or n == "file_id"}
+        session.insert_arrow("dl_files", pa.table(main), constants)
+        session.insert_arrow("dl_file_json", pa.table(side), {})
+    write_levels(session, table_id, levels)

@@ -1,14 +1,4 @@
--- Taking back commits that were never published: everything they did to one table, undone in this order.
-
--- name: files added
--- only: sqlite, postgres
-DELETE FROM dl_file_json WHERE file_id IN (SELECT file_id FROM dl_files WHERE table_id = ? AND add_version >= ?);
-
--- name: dl_files added
-DELETE FROM dl_files WHERE table_id = ? AND add_version >= ?;
-
--- name: dl_files removed
-UPDATE dl_files SET remove_version = NULL, tombstone = TRUE, deletion_timestamp = NULL WHERE table_id = ? AND remove_version >= ?;
+-- Undoing commits that were never published: all that they changed of one table, except its files.
 
 -- name: dl_metadata
 DELETE FROM dl_metadata WHERE table_id = ? AND add_version >= ?;
@@ -33,12 +23,6 @@ DELETE FROM dl_domains WHERE table_id = ? AND add_version >= ?;
 
 -- name: dl_domains open
 UPDATE dl_domains SET remove_version = NULL WHERE table_id = ? AND remove_version >= ?;
-
--- name: dl_slots
-DELETE FROM dl_slots WHERE table_id = ? AND since_version >= ? AND since_version > 0;
-
--- name: dl_slots open
-UPDATE dl_slots SET dropped_version = NULL WHERE table_id = ? AND dropped_version >= ?;
 
 -- name: dl_outbox
 DELETE FROM dl_outbox WHERE table_id = ? AND version >= ?;
