@@ -1,4 +1,4 @@
-"""The Catalog that users hold: tables by name and location, namespaces, and plain SQL questions."""
+"""``Catalog``: tables by name and location, transactions, namespaces, and queries in plain SQL."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Catalog:
         uri: A ``deltasql://`` address without a table.
         config: Settings, as a ``Config`` or a dict of its sections (``{"pool": {"max_size": 2}}``); by
             default those of the process.
-        create: Create the catalog now where there is none. Otherwise the first write does, and whoever only
-            looks gets a CatalogNotFoundError.
+        create: Create the catalog now if there is none. Otherwise the first write does, and reads raise
+            CatalogNotFoundError.
 
     Example:
         >>> with Catalog("deltasql://sqlite//lake/meta.db") as catalog:
@@ -114,7 +114,7 @@ class Catalog:
             return DeltaTable(self.table_uri(name), version=version, storage_options=options)
 
     def table_uri(self, name: str) -> str:
-        """The address of a table in this catalog. It holds the password, where there is one."""
+        """The address of a table in this catalog. It contains the password, if there is one."""
         return self._address.with_table(name).to_uri(redact=False)
 
     def describe(self, name: str) -> Table:
@@ -156,7 +156,7 @@ class Catalog:
 
         Args:
             name: The table.
-            limit: So many at most.
+            limit: The largest number of commits.
         """
         return list(self.log(name).history(limit))
 
@@ -186,8 +186,8 @@ class Catalog:
         Args:
             name: The table's name, dotted for a namespace.
             schema: A Delta schema or anything that exports an Arrow schema.
-            location: Its root; without one it lies under the catalog's root.
-            mode: What to do where the name is taken.
+            location: Its root; by default a folder under the catalog's root.
+            mode: What to do if the name is taken.
             partition_by: Partition columns.
             description: The description in the table's metadata.
             configuration: Table properties.
@@ -231,7 +231,7 @@ class Catalog:
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Take over the plain Delta table at a location under a name; its files stay where they are."""
+        """Import the plain Delta table at a location in place: no file is moved or rewritten."""
         address = self._address.with_table(name)
         with use_config(self._config):
             import_table(str(location), address.to_uri(redact=False), storage_options=storage_options)
@@ -242,13 +242,12 @@ class Catalog:
         return registry.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
-        """Forget a table. Its data files and `_delta_log` stay: what remains is a plain Delta table.
+        """Remove a table from the catalog. Its data files and `_delta_log` stay: a plain Delta table.
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published and are then lost, or a fence keeps all
-                other writers out.
-            dry_run: Change nothing; what would be refused is refused.
+            force: Drop it even if unpublished commits are lost by it, or a fence keeps all other writers out.
+            dry_run: Change nothing, but make all checks.
         """
         table = registry.find(self._database, name)
         if not force:
@@ -271,16 +270,16 @@ class Catalog:
     def gc(
         self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
     ) -> list[Garbage]:
-        """Delete what operations that died have left under the roots of tables. No version changes.
+        """Delete data files left by failed operations. No version changes.
 
-        Files that a version ever named are not touched: that is what ``vacuum`` is for. Nor is a table that
-        is frozen or whose log is ahead, since its log may name files that the catalog does not know: named,
-        it is a TableFrozenError, among all it is left alone and says why (``kept``).
+        Files that a version references or referenced are not touched: that is what ``vacuum`` is for. Nor is
+        a table that is frozen or whose log is ahead, since its log may reference files that the catalog does
+        not know: with ``name`` that is a TableFrozenError, otherwise it is skipped with a reason (``kept``).
 
         Args:
             name: One table; by default all.
-            older_than_hours: Younger files stay, as do those of operations that are at work.
-            dry_run: Only look.
+            older_than_hours: Younger files stay, as do those of operations in progress.
+            dry_run: Delete nothing.
         """
         if name is not None:
             registry.refuse_followed(registry.find(self._database, name))
@@ -308,7 +307,7 @@ class Catalog:
 
     @property
     def mirror(self) -> Mirror:
-        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, mending."""
+        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, repair."""
         return Mirror(self._database)
 
     # ---- transactions ----------------------------------------------------------------------------------
@@ -318,8 +317,8 @@ class Catalog:
 
         Args:
             isolation: ``"Serializable"`` (the default) or ``"WriteSerializable"``.
-            txn_uuid: An id of your own: repeated with the same id, a transaction that succeeded before is not
-                done again, and answers with the versions it became.
+            txn_uuid: Your own id: a transaction that succeeded before with the same id is not repeated, and
+                reports the versions of then.
 
         Example:
             >>> with catalog.transaction() as tx:
@@ -340,16 +339,16 @@ class Catalog:
         isolation: Isolation | None = None,
         txn_uuid: str | None = None,
     ) -> T:
-        """Run a function in a transaction, again where somebody else was first.
+        """Run a function in a transaction, and repeat it after a conflict.
 
         Args:
-            work: Called with a fresh transaction each time; what it does outside of it happens each time too.
+            work: Called with a new transaction each time; what it does outside of it is repeated, too.
             retries: How often it is repeated before the conflict is raised.
             isolation: As in ``transaction``.
             txn_uuid: As in ``transaction``.
 
         Returns:
-            What the function returned in the attempt that was committed.
+            The result of the call that was committed.
         """
         attempts = Retries(retries)
         while True:
@@ -362,7 +361,7 @@ class Catalog:
     # ---- namespaces and settings -----------------------------------------------------------------------
 
     def namespaces(self) -> list[Namespace]:
-        """Namespaces that were created, and those that tables' names imply."""
+        """Namespaces that were created, and those in names of tables."""
         return registry.namespaces(self._database)
 
     def create_namespace(
@@ -379,15 +378,15 @@ class Catalog:
 
     @property
     def root(self) -> str | None:
-        """Where new tables without a location lie."""
+        """The folder or URL of new tables without a location."""
         return registry.setting(self._database, ROOT_SETTING) or self._config.catalog.root
 
     def set_root(self, root: str | os.PathLike[str] | None) -> None:
-        """Set or clear the folder under which new tables without a location lie."""
+        """Set or clear the folder or URL of new tables without a location."""
         registry.set_setting(self._database, ROOT_SETTING, None if root is None else normal_location(root))
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
-        """Ask the catalog in plain SQL, for example over the ``dl_v_…`` views. Nothing can be changed by it.
+        """Query the catalog in plain SQL, for example the ``dl_v_…`` views. It cannot change anything.
 
         Args:
             sql: A query in the database's own dialect.
@@ -399,7 +398,7 @@ class Catalog:
     # ---- end -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back the catalog's connections; the next use opens them again."""
+        """Close the catalog's connections; the next use opens them again."""
         self._database.close()
 
     def __enter__(self) -> Self:

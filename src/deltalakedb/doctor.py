@@ -1,4 +1,4 @@
-"""The doctor: looks at a catalog and its tables, changes nothing, and says what is wrong."""
+"""The checks of ``deltasql doctor``: they read a catalog and its tables, and change nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
+    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.values import Table
     from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
 
-#: data files of a table in a bucket that are looked for
+#: data files of a table on an object store whose existence is checked
 _REMOTE_FILES = 3
 
 Status = Literal["ok", "warning", "failed"]
@@ -41,13 +42,13 @@ class Check:
     """One line of the checklist.
 
     Attributes:
-        title: What was looked at.
-        status: ``ok``, ``warning`` (it works, and somebody should know) or ``failed``.
+        title: What was checked.
+        status: ``ok``, ``warning`` (it works, and needs attention) or ``failed``.
         detail: What was found.
         suggestion: What to do about it.
-        table: The table, where one is concerned.
-        finding: What kind of failure a table has.
-        error: The error that stopped the check.
+        table: The table, if the check is about one.
+        finding: The kind of failure of a table.
+        error: The error that ended the check.
     """
 
     title: str
@@ -76,12 +77,12 @@ class _RolledBackError(Exception):
 
 
 def examine(address: Address, config: Config, *, tables: Sequence[str] = ()) -> Iterator[Check]:
-    """Look at a catalog, then at its tables; ends early where the catalog itself cannot be used.
+    """Check a catalog, then its tables; end early if the catalog itself cannot be used.
 
     Args:
         address: The catalog.
         config: The settings to connect with.
-        tables: Names to look at; by default all.
+        tables: Names of the tables to check; by default all.
 
     Example:
         >>> address = parse_uri("deltasql://sqlite//lake/meta.db")
@@ -156,7 +157,7 @@ def _durability(database: Database) -> Check:
 
 
 def _indexes(database: Database) -> Iterator[Check]:
-    """Nothing, unless an import that was given up left files without indexes."""
+    """A warning if an abandoned import left files without indexes."""
     try:
         lost = imports.without_indexes(database)
     except DeltaSqlError as error:
@@ -175,7 +176,7 @@ def _indexes(database: Database) -> Iterator[Check]:
 
 
 def _audit(database: Database) -> Iterator[Check]:
-    """Nothing, unless rows of the audit are gone: its first row is older than every table."""
+    """A failure if rows of the audit are gone: its first row is older than every table."""
     try:
         with database.engine.read() as session:
             row = session.row(database.sql("tables", "beginnings"))
@@ -185,7 +186,7 @@ def _audit(database: Database) -> Iterator[Check]:
     first, table = row or (None, None)
     if table is not None and (first is None or first > table):
         what = "is empty" if first is None else "lacks its first rows"
-        hint = "find out who deleted them, and restore dl_audit from a backup; tables are not affected"
+        hint = "find out what deleted them, and restore dl_audit from a backup; tables are not affected"
         yield Check("audit", "failed", f"dl_audit {what}, and the catalog has tables", hint, finding="drift")
 
 
@@ -197,7 +198,7 @@ def _rights(database: Database) -> Check:
     except _RolledBackError:
         return Check("rights", "ok", "may write (tried and rolled back)")
     except CatalogAccessError as error:
-        # reading is a fine thing to have rights for alone
+        # a user may have the right to read alone
         return Check("rights", "warning", f"may only read: {error.message}", error.suggestion)
     except DeltaSqlError as error:
         return _failed("rights", error)
@@ -215,8 +216,10 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
     yield Check("tables", "ok", f"{len(rows)} to look at")
     for table in rows:
         yield _state(table)
-        yield _lag(database, table)
-        yield from _checkpoints(database, table)
+        status = outbox.status_of(database, table.name)
+        yield _unpublished(database, table, status)
+        if status is not None:
+            yield from _follow_up(table, status)
         try:
             yield from _log(database, table)
         except DeltaSqlError as error:
@@ -227,8 +230,8 @@ def _state(table: Table) -> Check:
     if table.state == "frozen":
         reason = table.state_reason or "no reason was given"
         hint = (
-            "writes are refused until somebody decides: `deltasql mirror recover` takes over a log that is "
-            "ahead, `deltasql mirror resolve` decides where both sides committed"
+            "writes are refused: `deltasql mirror recover` adopts the commits of a log that is ahead, "
+            "`deltasql mirror resolve` decides if both sides committed"
         )
         return Check("state", "failed", f"frozen: {reason}", hint, table.name, "frozen")
     if table.state == registry.FOLLOWING:
@@ -239,33 +242,35 @@ def _state(table: Table) -> Check:
     return Check("state", "ok", f"active, version {table.head.version}", table=table.name)
 
 
-def _lag(database: Database, table: Table) -> Check:
+def _unpublished(database: Database, table: Table, status: MirrorStatus | None) -> Check:
     lag = outbox.lag(database, table.table_id)
     if not lag.versions:
         return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
     error = outbox.last_error(database, table.table_id)
     detail = f"versions that are not in _delta_log yet: {lag.versions} of {table.head.version + 1}"
-    status = outbox.status_of(database, table.name)
-    go_on = "`deltasql mirror run` publishes them, and so does the next write"
+    hint = "`deltasql mirror run` publishes them, and so does the next write"
     if status is not None and status.paused:
-        go_on = "publishing stands still: `deltasql mirror resume` ends that"
-    hint = go_on if error is None else f"mend that; {go_on}"
-    if status is not None and status.alarm:
+        hint = "publishing is paused: `deltasql mirror resume` ends that"
+    if error is not None:
+        hint = f"fix the error; {hint}"
+    late = status is not None and status.alarm
+    if status is not None and late:
         detail += f", since {status.seconds_behind:.0f} s"
-        why = f": {error}" if error else ""
-        return Check("published", "failed", detail + why, hint, table.name, "late")
-    return Check("published", "warning", detail + (f": {error}" if error else ""), hint, table.name)
+    detail += f": {error}" if error else ""
+    return Check(
+        "published", "failed" if late else "warning", detail, hint, table.name, "late" if late else ""
+    )
 
 
-def _checkpoints(database: Database, table: Table) -> Iterator[Check]:
-    status = outbox.status_of(database, table.name)
-    if status is not None and status.checkpoint_error is not None:
+def _follow_up(table: Table, status: MirrorStatus) -> Iterator[Check]:
+    """Warnings about checkpoints and manifests that could not be written."""
+    if status.checkpoint_error is not None:
         detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
-        hint = f"readers outside get slower: mend that, then `deltasql checkpoint {table.name}`"
+        hint = f"other readers get slower: fix the error, then `deltasql checkpoint {table.name}`"
         yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint, table.name)
-    if status is not None and status.manifests_missing:
+    if status.manifests_missing:
         detail = f"transactions without their manifest: {status.manifests_missing}: {status.manifest_error}"
-        hint = f"mend that, then `deltasql mirror run {table.name}`"
+        hint = f"fix the error, then `deltasql mirror run {table.name}`"
         yield Check("manifests", "warning", detail, hint, table.name)
 
 
@@ -282,15 +287,13 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         yield Check("location", "failed", detail, hint, table.name, "drift")
         return
     if lost := _lost_data(database, table, store):
-        hint = (
-            "restore it from a backup, or mount what holds it; `repair()` takes lost files out of the table"
-        )
-        yield Check("location", "failed", f"a data file is gone: {lost}", hint, table.name, "drift")
+        hint = "restore it from a backup, or mount its disk; `repair()` removes lost files from the table"
+        yield Check("location", "failed", f"a data file is missing: {lost}", hint, table.name, "drift")
     else:
         yield Check("location", "ok", table.location, table=table.name)
     yield _tail(database, table, store)
     yield from _newest_checkpoint(database, table, store)
-    yield _strangers(database, table, store)
+    yield _foreign_commits(database, table, store)
 
 
 def _lost_data(database: Database, table: Table, store: Store) -> str | None:
@@ -302,39 +305,41 @@ def _lost_data(database: Database, table: Table, store: Store) -> str | None:
 
 
 def _tail(database: Database, table: Table, store: Store) -> Check:
-    """The commits that readers need, as far as a quick look can tell."""
+    """The commits that readers need; the newest ones are read, of the others only sizes are compared."""
     found = newest_commit_differences(database, table, store)
     if not found:
         version = table.published_version
-        return Check("log", "ok", f"up to version {version} as the catalog has it", table=table.name)
+        return Check("log", "ok", f"as in the catalog up to version {version}", table=table.name)
     worst = next((f for f in found if f.kind == "foreign"), found[-1])
     more = f"; log files with findings: {len(found)}" if len(found) > 1 else ""
     name = commit_path(worst.version)
     if worst.kind == "foreign":
-        hint = "another writer changed the file or committed around the catalog: see `deltasql mirror verify`"
-        detail = f"{name} has other bytes than the catalog{more}"
+        hint = "another writer changed the file or bypassed the catalog: see `deltasql mirror verify`"
+        detail = f"{name} differs from the catalog's copy{more}"
         return Check("log", "failed", detail, hint, table.name, "diverged")
     hint = f"other readers see an older table, or none: `deltasql mirror repair {table.name}` writes it again"
     return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, table.name, "drift")
 
 
 def _newest_checkpoint(database: Database, table: Table, store: Store) -> Iterator[Check]:
-    """Nothing, unless the newest checkpoint is broken, or the hint that names it."""
+    """A failure if the newest checkpoint is broken, or the hint that names it."""
     for finding, _ in broken_checkpoints(database, table, store, quick=True):
         detail = f"version {finding.version}: {finding.detail}"
-        hint = f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` mends this one"
+        hint = (
+            f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` repairs this one"
+        )
         yield Check("checkpoint", "failed", detail, hint, table.name, "drift")
 
 
-def _strangers(database: Database, table: Table, store: Store) -> Check:
+def _foreign_commits(database: Database, table: Table, store: Store) -> Check:
     if (newest := newest_beyond(database, table, store)) is None:
-        return Check("writers", "ok", "nobody committed around the catalog", table=table.name)
+        return Check("writers", "ok", "no commits outside of the catalog", table=table.name)
     if table.state == registry.FOLLOWING:
         hint = "`deltasql import --follow` brings new commits in; is it running?"
         return Check("writers", "warning", "the log is ahead of the copy", hint, table.name)
     hint = (
         "let writers use the table's deltasql:// address instead of the folder's path; "
-        "`deltasql mirror recover` takes their commits over"
+        "`deltasql mirror recover` adopts their commits"
     )
     detail = f"version {newest} is in the log and not in the catalog"
     return Check("writers", "failed", detail, hint, table.name, "drift")

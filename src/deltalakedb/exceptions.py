@@ -1,51 +1,4 @@
-"""Every error of deltalakedb, as one tree under the stock ``DeltaError``.
-
-    DeltaError                            (deltalake's own root)
-    └── DeltaSqlError                     everything that deltalakedb raises itself
-        ├── AddressError                  a deltasql:// address that cannot be read        (ValueError)
-        ├── ConfigError                   a setting that is wrong                          (ValueError)
-        ├── MissingExtraError             an optional dependency is not installed          (ImportError)
-        ├── SparkSetupError               Java, Spark or a jar that is missing or does not fit
-        ├── InvalidArgumentError          an argument that makes no sense                  (ValueError)
-        │   ├── ArgumentRangeError        a negative version, or one beyond all numbers    (OverflowError)
-        │   └── ArgumentTypeError         an argument of the wrong type                    (TypeError)
-        ├── PredicateError                a filter that cannot be understood               (ValueError)
-        ├── UnsupportedOperationError     not offered here, with what to do instead    (NotImplementedError)
-        │   ├── FetchLimitError           more to fetch from an object store than the settings allow
-        │   └── TableFollowedError        a read-only copy of a table that others write
-        ├── ClockSkewError                clocks differ too much to delete files by their age
-        ├── CatalogError                  the database that holds the metadata
-        │   ├── CatalogNotFoundError      no catalog there: reading creates none        (TableMissingError)
-        │   ├── CatalogVersionError       its schema is newer or older than this client
-        │   ├── CatalogEncodingError      its database does not keep text as UTF-8
-        │   ├── CatalogCorruptError       the file is damaged or is no database
-        │   ├── CatalogAccessError        no rights
-        │   ├── CatalogBusyError          held by somebody else                            (transient)
-        │   ├── CatalogFullError          no space left for the database                   (transient)
-        │   └── CatalogUnavailableError   cannot be reached, or the connection broke       (transient)
-        ├── TableMissingError             no such table                                (TableNotFoundError)
-        ├── TableExistsError              name or location taken                           (FileExistsError)
-        ├── TableFrozenError              writes are refused until somebody decides
-        ├── VersionMissingError           a version or time that the table does not have   (ValueError)
-        ├── LogError                      a `_delta_log` that cannot be read
-        │   ├── LogMissingError           there is none                                (TableNotFoundError)
-        │   ├── LogGapError               a version is missing
-        │   └── LogCorruptError           torn, damaged or contradictory
-        ├── ProtocolError                 the Delta protocol forbids it                (DeltaProtocolError)
-        │   ├── OutsidePathError          a file outside of its table's root
-        │   └── UnsupportedFeatureError   a table feature that this client does not know
-        ├── SchemaError                   data that does not fit the table             (SchemaMismatchError)
-        ├── OperationError                delta-rs could not do it: bad SQL, rows that break a constraint, …
-        ├── VerificationError             log and catalog do not say the same
-        ├── StorageError                  a file or an object store said no                (OSError)
-        │   ├── StorageMissingError       there is no such file or object                  (FileNotFoundError)
-        │   │   └── TableFolderMissingError  a published table's folder or log is gone
-        │   ├── StorageAccessError        no rights on a file or an object                 (PermissionError)
-        │   ├── DataFileCorruptError      a data file that is cut short or damaged
-        │   └── StorageUnavailableError   and may say yes later                            (transient)
-        └── CommitError                   a commit that did not happen                     (CommitFailedError)
-            ├── ConflictError             somebody else was first                          (transient)
-            └── CommitUnknownError        the answer was lost; ask again with the same id  (transient)
+"""All errors of deltalakedb, one tree under the stock ``DeltaError``; docs/reference/errors.md has a list.
 
 The stock classes are exported under their own names, so `except deltalakedb.exceptions.TableNotFoundError`
 catches what stock code raises and what we raise.
@@ -55,79 +8,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from deltalake.exceptions import (
-    CommitFailedError,
-    DeltaError,
-    DeltaProtocolError,
-    SchemaMismatchError,
-    TableNotFoundError,
-)
-
-__all__ = [
-    "AddressError",
-    "ArgumentRangeError",
-    "ArgumentTypeError",
-    "CatalogAccessError",
-    "CatalogBusyError",
-    "CatalogCorruptError",
-    "CatalogEncodingError",
-    "CatalogError",
-    "CatalogFullError",
-    "CatalogNotFoundError",
-    "CatalogUnavailableError",
-    "CatalogVersionError",
-    "ClockSkewError",
-    "CommitError",
-    "CommitFailedError",
-    "CommitUnknownError",
-    "ConfigError",
-    "ConflictError",
-    "DataFileCorruptError",
-    "DeltaError",
-    "DeltaProtocolError",
-    "DeltaSqlError",
-    "DivergedWarning",
-    "FetchLimitError",
-    "InvalidArgumentError",
-    "LogCorruptError",
-    "LogError",
-    "LogGapError",
-    "LogMissingError",
-    "MissingExtraError",
-    "NothingWrittenWarning",
-    "OperationError",
-    "OutsidePathError",
-    "PredicateError",
-    "ProtocolError",
-    "SchemaError",
-    "SchemaMismatchError",
-    "SparkSetupError",
-    "StorageAccessError",
-    "StorageError",
-    "StorageMissingError",
-    "StorageUnavailableError",
-    "TableExistsError",
-    "TableFolderMissingError",
-    "TableFollowedError",
-    "TableFrozenError",
-    "TableMissingError",
-    "TableNotFoundError",
-    "UnsupportedFeatureError",
-    "UnsupportedOperationError",
-    "VerificationError",
-    "VersionMissingError",
-]
+from deltalake.exceptions import CommitFailedError as CommitFailedError
+from deltalake.exceptions import DeltaError as DeltaError
+from deltalake.exceptions import DeltaProtocolError as DeltaProtocolError
+from deltalake.exceptions import SchemaMismatchError as SchemaMismatchError
+from deltalake.exceptions import TableNotFoundError as TableNotFoundError
 
 
 class DeltaSqlError(DeltaError):
-    """The root of what deltalakedb raises: what happened, to which table and version, and what to do.
+    """The root of all errors of deltalakedb: what happened, to which table and version, and what to do.
 
     Attributes:
         message: What happened, in one sentence.
-        table: The table's name, where one is concerned.
-        version: The table's version, where one is concerned.
+        table: The table's name, if it is about a table.
+        version: The table's version, if it is about one.
         suggestion: What the user can do about it.
-        transient: True where trying again later may succeed.
+        transient: Whether trying again later may succeed.
     """
 
     transient: ClassVar[bool] = False
@@ -184,23 +80,23 @@ def _rebuild(
 
 
 class DivergedWarning(UserWarning):
-    """A commit stands in the catalog, but `_delta_log` has something else in its place."""
+    """A commit is in the catalog, but `_delta_log` has another file in its place."""
 
 
 class NothingWrittenWarning(UserWarning):
-    """A write was done before: its application's version is recorded, so nothing was written now."""
+    """The application's version is recorded already, so nothing was written."""
 
 
 #: what to do about a frozen table
 FROZEN_HINT = (
-    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` takes over commits beyond the "
-    "catalog's newest, `deltasql mirror resolve` decides where both sides have one: see "
+    "`deltasql mirror verify` shows what differs; `deltasql mirror recover` adopts commits beyond the "
+    "catalog's newest, `deltasql mirror resolve` decides if both sides have one: see "
     "docs/how-to/keep-the-log-in-step.md"
 )
 
 
 class AddressError(DeltaSqlError, ValueError):
-    """A ``deltasql://`` address that cannot be understood."""
+    """A ``deltasql://`` address that cannot be parsed, or is not one of a table or catalog as required."""
 
 
 class ConfigError(DeltaSqlError, ValueError):
@@ -216,23 +112,23 @@ class SparkSetupError(DeltaSqlError):
 
 
 class InvalidArgumentError(DeltaSqlError, ValueError):
-    """An argument that makes no sense, alone or beside another."""
+    """An invalid argument, or combination of arguments."""
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument of a type that is not taken there."""
+    """An argument of the wrong type."""
 
 
 class ArgumentRangeError(InvalidArgumentError, OverflowError):
-    """A number that is negative, or too large, where neither has a meaning."""
+    """A number that is negative or too large."""
 
 
 class PredicateError(DeltaSqlError, ValueError):
-    """A filter that cannot be understood, or that names a column the table does not have."""
+    """A filter that cannot be parsed, or that names an unknown column."""
 
 
 class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
-    """An operation that is not offered on a SQL-backed table."""
+    """An operation that is not supported on a SQL-backed table."""
 
 
 class FetchLimitError(UnsupportedOperationError):
@@ -260,7 +156,7 @@ class CatalogVersionError(CatalogError):
 
 
 class CatalogEncodingError(CatalogError):
-    """The database does not keep text as UTF-8: names, paths and commits would not be what they were."""
+    """The database does not store text as UTF-8: names, paths and commits would be changed."""
 
 
 class CatalogCorruptError(CatalogError):
@@ -272,7 +168,7 @@ class CatalogAccessError(CatalogError):
 
 
 class CatalogBusyError(CatalogError):
-    """Somebody else holds the database."""
+    """Another process has locked the database."""
 
     transient = True
 
@@ -294,11 +190,11 @@ class TableExistsError(DeltaSqlError, FileExistsError):
 
 
 class TableFrozenError(DeltaSqlError):
-    """The table is frozen: it is read as before, but writes are refused until somebody decides."""
+    """The table is frozen: it is read as before, but writes are refused until it is recovered or resolved."""
 
 
 class TableFollowedError(UnsupportedOperationError):
-    """The table is a read-only copy of one that others write: nothing may be changed through it."""
+    """The table is a read-only copy of one that others write; it cannot be changed."""
 
 
 class VersionMissingError(DeltaSqlError, ValueError):
@@ -342,11 +238,11 @@ class OperationError(DeltaSqlError):
 
 
 class VerificationError(DeltaSqlError):
-    """The log and the catalog do not say the same of a table; nothing was made visible or dropped."""
+    """The log and the catalog of a table differ; nothing was made visible or dropped."""
 
 
 class StorageError(DeltaSqlError, OSError):
-    """A file system or an object store refused."""
+    """An error of a file system or an object store."""
 
 
 class StorageMissingError(StorageError, FileNotFoundError):
@@ -354,7 +250,7 @@ class StorageMissingError(StorageError, FileNotFoundError):
 
 
 class TableFolderMissingError(StorageMissingError):
-    """The folder of a table with published versions, or its log on an object store, is gone."""
+    """The folder of a table with published versions, or its log on an object store, is missing."""
 
 
 class StorageAccessError(StorageError, PermissionError):
@@ -366,7 +262,7 @@ class DataFileCorruptError(StorageError):
 
 
 class StorageUnavailableError(StorageError):
-    """A store that may answer later."""
+    """The store cannot be reached, or asks to try later."""
 
     transient = True
 
@@ -376,35 +272,32 @@ class CommitError(DeltaSqlError, CommitFailedError):
 
 
 class ConflictError(CommitError):
-    """Another writer was first, and the two cannot both be right.
-
-    ``version`` is the winner's.
-    """
+    """A concurrent commit conflicts with this one. ``version`` is that of the other commit."""
 
     transient = True
 
     @property
     def kind(self) -> str | None:
-        """Which rule the two ran into, ``concurrent_append`` for one."""
+        """The rule that was violated, such as ``concurrent_append``."""
         return self.context.get("kind")
 
     @property
     def operation(self) -> str | None:
-        """The winner's operation."""
+        """The operation of the other commit."""
         return self.context.get("operation")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files at fault, by their paths in the table; some of them, where they are many."""
+        """Paths of conflicting files in the table, or some of them if there are many."""
         return tuple(self.context.get("files", ()))
 
     @property
     def predicate(self) -> str | None:
-        """The predicate by which rows were read that the winner added."""
+        """The predicate by which rows were read that the other commit added."""
         return self.context.get("predicate")
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as plain data, with what the two ran into."""
+        """The error as plain data, with the kind of the conflict."""
         return super().to_dict() | {
             "kind": self.kind,
             "operation": self.operation,
@@ -414,17 +307,17 @@ class ConflictError(CommitError):
 
 
 class CommitUnknownError(CommitError):
-    """The outcome of a commit is unknown; asking again with the same id gives the answer.
+    """The outcome of a commit is unknown; repeating it with the same id returns the outcome.
 
-    ``context["interrupted"]`` is True if a signal or an unexpected error cut the commit off, rather than the
-    database: then it is not repeated by itself.
+    ``context["interrupted"]`` is True if a signal or an unexpected error interrupted the commit, rather than
+    the database: then it is not repeated automatically.
     """
 
     transient = True
 
 
 def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:
-    """What to raise if an exception that says nothing about the outcome came while a commit was ending.
+    """The error for an exception at the end of a commit that leaves its outcome open.
 
     Args:
         error: The exception.
@@ -436,3 +329,8 @@ def commit_interrupted(error: BaseException, *, by_database: bool = False) -> Co
         "the new data files were kept, and `deltasql gc` removes them if no version needs them",
         interrupted=not by_database,
     )
+
+
+__all__ = sorted(
+    name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Exception)
+)

@@ -1,20 +1,15 @@
-"""The one loader of optional imports: a missing one is answered with the pip line to run."""
+"""Optional imports: the error for a missing one has the pip command that installs it."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-__all__ = ["EXTRAS", "available", "pip_line", "require"]
-
-#: The extras that a user may install, as ``pyproject.toml`` declares them.
-EXTRAS: Final = frozenset({"all", "dev", "duckdb", "postgres", "spark"})
 
 
 def pip_line(extra: str) -> str:
@@ -23,7 +18,7 @@ def pip_line(extra: str) -> str:
 
 
 def available(module: str) -> bool:
-    """True where the module is installed; nothing is imported but its parent packages."""
+    """Whether the module is installed; nothing is imported but its parent packages."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -31,7 +26,7 @@ def available(module: str) -> bool:
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional module, or say what it is for and how to get it.
+    """Import an optional module, or raise an error that says how to install it.
 
     Args:
         module: The module's full name, such as ``psycopg``.

@@ -1,4 +1,4 @@
-"""Signals for metrics and tests: hooks that cost one comparison while nobody listens."""
+"""Signals for metrics and tests. Without a subscriber, one costs a comparison."""
 
 from __future__ import annotations
 
@@ -17,22 +17,6 @@ __all__ = ["SIGNALS", "Event", "Signal", "StatementCounter", "Timer"]
 __all__ += ["active", "count_statements", "emit", "subscribe", "timed"]
 
 _log = logging.getLogger(__name__)
-
-BUILD_INFO: Final = "build_info"
-CHECKPOINT_AGE_VERSIONS: Final = "checkpoint_age_versions"
-COMMIT_CONFLICTS_TOTAL: Final = "commit_conflicts_total"
-COMMIT_DURATION_SECONDS: Final = "commit_duration_seconds"
-COMMIT_REPLAYS_TOTAL: Final = "commit_replays_total"
-FOLLOW_LAG_VERSIONS: Final = "follow_lag_versions"
-IMPORT_PROGRESS_RATIO: Final = "import_progress_ratio"
-OPEN_DURATION_SECONDS: Final = "open_duration_seconds"
-PLAN_DURATION_SECONDS: Final = "plan_duration_seconds"
-POOL_CONNECTIONS: Final = "pool_connections"
-PUBLISH_LAG_VERSIONS: Final = "publish_lag_versions"
-PUBLISH_OLDEST_UNPUBLISHED_SECONDS: Final = "publish_oldest_unpublished_seconds"
-PUBLISH_TOTAL: Final = "publish_total"
-SQL_STATEMENT: Final = "sql_statement"
-TABLE_FROZEN: Final = "table_frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +42,25 @@ class Event:
 SIGNALS: Final[Mapping[str, Signal]] = {
     signal.name: signal
     for signal in (
-        Signal(BUILD_INFO, "gauge", "1, with the versions as labels", ("version", "deltalake", "python")),
-        Signal(CHECKPOINT_AGE_VERSIONS, "gauge", "Versions since the last published checkpoint", ("table",)),
-        Signal(COMMIT_CONFLICTS_TOTAL, "counter", "Commits refused because another was first", ("kind",)),
+        Signal("checkpoint_age_versions", "gauge", "Versions since the last checkpoint", ("table",)),
+        Signal("commit_conflicts_total", "counter", "Commits refused because another was first", ("kind",)),
         Signal(
-            COMMIT_DURATION_SECONDS,
+            "commit_duration_seconds",
             "histogram",
             "From the call of commit to its answer",
             ("operation", "engine", "outcome"),
         ),
-        Signal(COMMIT_REPLAYS_TOTAL, "counter", "Commits that an earlier call had made already", ("engine",)),
-        Signal(FOLLOW_LAG_VERSIONS, "gauge", "versions of a followed log that its copy lacks", ("table",)),
-        Signal(IMPORT_PROGRESS_RATIO, "gauge", "Share of an import that is done, 0 to 1", ("table",)),
-        Signal(OPEN_DURATION_SECONDS, "histogram", "Opening a table at a version", ("engine", "outcome")),
-        Signal(PLAN_DURATION_SECONDS, "histogram", "Finding the files of a read", ("engine", "outcome")),
-        Signal(POOL_CONNECTIONS, "gauge", "Connections of a pool, open and used", ("state",)),
-        Signal(PUBLISH_LAG_VERSIONS, "gauge", "Ratified versions that are not published yet", ("table",)),
-        Signal(PUBLISH_OLDEST_UNPUBLISHED_SECONDS, "gauge", "Age of the oldest of these", ("table",)),
-        Signal(PUBLISH_TOTAL, "counter", "Log files published, or not", ("outcome",)),
-        Signal(SQL_STATEMENT, "counter", "Statements sent to the database", ("engine", "statement")),
-        Signal(TABLE_FROZEN, "gauge", "1 while the table refuses writes", ("table",)),
+        Signal("commit_replays_total", "counter", "Commits that an earlier call had made", ("engine",)),
+        Signal("follow_lag_versions", "gauge", "Versions of a followed log that its copy lacks", ("table",)),
+        Signal("import_progress_ratio", "gauge", "Share of an import that is done, 0 to 1", ("table",)),
+        Signal("open_duration_seconds", "histogram", "Opening a table at a version", ("engine", "outcome")),
+        Signal("plan_duration_seconds", "histogram", "Finding the files of a read", ("engine", "outcome")),
+        Signal("pool_connections", "gauge", "Connections of a pool, open and used", ("state",)),
+        Signal("publish_lag_versions", "gauge", "Ratified versions that are not published yet", ("table",)),
+        Signal("publish_oldest_unpublished_seconds", "gauge", "Age of the oldest of these", ("table",)),
+        Signal("publish_total", "counter", "Log files published, or not", ("outcome",)),
+        Signal("sql_statement", "counter", "Statements sent to the database", ("engine", "statement")),
+        Signal("table_frozen", "gauge", "1 while the table refuses writes", ("table",)),
     )
 }
 
@@ -87,15 +70,15 @@ _inside = threading.local()
 
 
 def active() -> bool:
-    """True while somebody listens: ask before computing a costly label."""
+    """Whether there is a subscriber: check before computing a costly label."""
     return bool(_subscribers)
 
 
 def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
     """Call ``callback`` with every event, in the thread that emits it, until the returned function is called.
 
-    A callback should be quick. What it raises is logged and goes no further, and events that it causes
-    itself, by a query for instance, are dropped.
+    A callback should be quick. Its exceptions are logged and not raised, and events that it causes itself,
+    by a query for instance, are dropped.
     """
     # A wrapper of its own makes two subscriptions of one callback two, each ended by its own function.
     entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731
@@ -108,7 +91,7 @@ def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
 
 
 def emit(name: str, value: float = 1.0, /, **labels: str) -> None:
-    """Tell every subscriber; returns at once where there is none, and never raises."""
+    """Call every subscriber. Returns at once if there is none, and never raises."""
     if _subscribers:
         _deliver(name, value, labels)
 
@@ -117,14 +100,14 @@ def timed(name: str, /, **labels: str) -> Timer:
     """A context manager that emits its duration in seconds, with the ``outcome`` that was set on it.
 
     Example:
-        >>> with timed(COMMIT_DURATION_SECONDS, operation="WRITE", engine="sqlite") as timer:
+        >>> with timed("commit_duration_seconds", operation="WRITE", engine="sqlite") as timer:
         ...     timer.outcome = "conflict"
     """
     return Timer(name, labels)
 
 
 class Timer:
-    """A running ``timed`` block; ``outcome`` is ``ok``, or ``error`` where an exception leaves the block."""
+    """A running ``timed`` block; ``outcome`` is ``ok``, or ``error`` if an exception leaves the block."""
 
     __slots__ = ("_labels", "_name", "_start", "outcome")
 
@@ -166,7 +149,7 @@ def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]
 
     Example:
         >>> with count_statements() as counter:
-        ...     emit(SQL_STATEMENT, 1, engine="sqlite", statement="open_table")
+        ...     emit("sql_statement", 1, engine="sqlite", statement="open_table")
         >>> counter.statements
         ['open_table']
     """
@@ -174,7 +157,7 @@ def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]
     thread = threading.get_ident()
 
     def collect(event: Event) -> None:
-        if event.name == SQL_STATEMENT and (not this_thread or threading.get_ident() == thread):
+        if event.name == "sql_statement" and (not this_thread or threading.get_ident() == thread):
             counter.statements.append(event.labels.get("statement", ""))
 
     unsubscribe = subscribe(collect)

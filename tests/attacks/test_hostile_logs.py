@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.dv import z85_encode
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.uri import parse_uri
 from support.callers import TOKEN, Caller
 from support.lake import ids, ids_of

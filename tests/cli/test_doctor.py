@@ -217,7 +217,7 @@ def test_what_was_cleaned_up_below_a_checkpoint_is_fine(deltasql_json: DeltasqlJ
 def test_lost_data_is_drift(deltasql: Deltasql, deltasql_json: DeltasqlJson, log: Path) -> None:
     next(log.parent.glob("*.parquet")).unlink()
     assert bad(deltasql_json("doctor", code=3)) == [("location", "failed", "drift")]
-    assert "a data file is gone" in deltasql("doctor", code=3).stdout
+    assert "a data file is missing" in deltasql("doctor", code=3).stdout
 
 
 def test_an_emptied_audit_is_found(

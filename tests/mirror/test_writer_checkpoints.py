@@ -43,7 +43,7 @@ def hint(root: Path) -> int | None:
 def statements(work: Callable[[], Any]) -> list[str]:
     found: list[str] = []
     stop = telemetry.subscribe(
-        lambda e: found.append(e.labels["statement"]) if e.name == telemetry.SQL_STATEMENT else None
+        lambda e: found.append(e.labels["statement"]) if e.name == "sql_statement" else None
     )
     try:
         work()

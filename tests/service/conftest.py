@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.address import parse_uri
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
+from deltalakedb.settings import Config
 from support.callers import TOKEN, Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from deltalakedb.service.server import CommitServer
 
 
 @pytest.fixture
@@ -31,9 +34,24 @@ def catalog(catalog_uri: str, root: Path) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def caller(catalog: Catalog, catalog_uri: str, tmp_path: Path) -> Iterator[Caller]:
-    """Somebody who may ask the service."""
-    named = {"apart": str(tmp_path / "somewhere" / "else")}
-    server = commit_server(parse_uri(catalog_uri), Secret(TOKEN), tables=named, port=0, max_bytes=100_000)
-    with server:
-        yield Caller(server.url)
+def settings() -> dict[str, Any]:
+    """The section ``service`` of the settings."""
+    return {}
+
+
+@pytest.fixture
+def server(
+    catalog: Catalog, catalog_uri: str, settings: dict[str, Any], tmp_path: Path
+) -> Iterator[CommitServer]:
+    tables = {"apart": str(tmp_path / "somewhere" / "else")}
+    config = Config(service=settings)
+    with commit_server(
+        parse_uri(catalog_uri), Secret(TOKEN), config=config, tables=tables, port=0
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def caller(server: CommitServer) -> Caller:
+    """A client with the token of the service."""
+    return Caller(server.url)

@@ -14,7 +14,7 @@ import pytest
 from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 from deltalakedb.settings import Config
 from support.callers import TOKEN, Caller, appended, commit_uri, first
@@ -59,6 +59,7 @@ def test_whoever_lacks_the_token_learns_and_changes_nothing(
     assert TOKEN not in caplog.text
 
 
+@pytest.mark.parametrize("settings", [{"max_bytes": 100_000}])
 @one_engine
 def test_requests_that_are_too_long_or_odd_are_told_so(catalog: Catalog, caller: Caller, root: Path) -> None:
     said = caller.commit(root / "t", 0, first() + b" " * 100_000)

@@ -170,8 +170,8 @@ def test_a_table_around_others_or_inside_one_is_refused(
         f"{root}/": "is the catalog's root",
         tmp_path / "link" / "lake": "is the catalog's root",
         tmp_path: "has the catalog's root",
-        root / "a" / "inner": "lies in the folder of the table a",
-        outside / "day=1": "lies in the folder of the table outside",
+        root / "a" / "inner": "is inside the folder of the table a",
+        outside / "day=1": "is inside the folder of the table outside",
         outside.parent: "has the table outside in it",
     }
     for place, why in refused.items():

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from deltalakedb.address import parse_uri
 from deltalakedb.cli.main import cli
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from support.callers import TOKEN, Caller, ServiceProcess, appended, first
 from support.lake import ids
 from support.mirrors import commit_file, logged
@@ -116,7 +116,7 @@ def test_wrong_usage_is_told_before_anything_is_served(
         assert result.exit_code == 2, result.output
         return result.output
 
-    assert "say --commits" in told()
+    assert "pass --commits" in told()
     assert "no token is named" in told("--commits")
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("short")

@@ -13,7 +13,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import merge, optimize, restore, vacuum, write
 from deltalakedb.spark import read as read_table

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table

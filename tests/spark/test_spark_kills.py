@@ -10,7 +10,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.redaction import Secret
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import configure, merge, optimize, session, write
 from deltalakedb.uri import parse_uri

@@ -34,7 +34,7 @@ def statements(work: Callable[[], Any]) -> list[str]:
     found: list[str] = []
 
     def listen(event: telemetry.Event) -> None:
-        if event.name == telemetry.SQL_STATEMENT:
+        if event.name == "sql_statement":
             found.append(event.labels["statement"])
 
     unsubscribe = telemetry.subscribe(listen)

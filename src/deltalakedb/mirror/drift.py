@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.exceptions import (

@@ -1,4 +1,4 @@
-"""Which table a path in somebody's `_delta_log` belongs to, however the engine spells it."""
+"""From the path of a log file, however an engine spells it, to the table it belongs to."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.values import Table
 
-#: the folder of a database in Spark's warehouse ends so
+#: the suffix of a database's folder in Spark's warehouse
 _DATABASE_FOLDER: Final = ".db"
-#: how the names of folders begin that are no table's
+#: prefixes of folders that are not tables
 _HIDDEN: Final = ("_", ".")
 _AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 
@@ -31,7 +31,7 @@ class LogPath:
     """A path in a table's log.
 
     Attributes:
-        location: The table's root, as the catalog spells it; None where no catalog can have a table there.
+        location: The table's root, as the catalog spells it; None if no catalog can have a table there.
         name: The file's name.
     """
 
@@ -40,29 +40,29 @@ class LogPath:
 
     @property
     def version(self) -> int | None:
-        """The version, where the path is a commit's."""
+        """The version of a commit; None for other files."""
         found = parse_name(self.name)
         return found.version if found is not None and found.kind == "commit" else None
 
 
 def parse_path(text: str) -> LogPath:
-    """Read the URI of a file in `_delta_log`, percent-encoded as Hadoop's ``Path.toUri()`` writes it.
+    """Parse the URI of a file in `_delta_log`, percent-encoded as by Hadoop's ``Path.toUri()``.
 
     Raises:
-        InvalidArgumentError: It is not one.
+        InvalidArgumentError: It is not the URI of a file in a log.
     """
     if BAD_CHARACTER.search(unquote(text)):
-        raise InvalidArgumentError("the path holds a control character")
+        raise InvalidArgumentError("the path contains a control character")
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise InvalidArgumentError("the path is no URI") from error
+        raise InvalidArgumentError("the path is not a URI") from error
     folder, _, name = parts.path.rpartition("/")
     root, slash, log = folder.rpartition("/")
     local = parts.scheme in ("", "file")
     if log != LOG_FOLDER or not slash or not name or (local and not root.startswith("/")):
         raise InvalidArgumentError(
-            "the path is not that of a file in a table's _delta_log",
+            "the path is not a file in a table's _delta_log",
             suggestion="send the whole URI, such as file:/lake/orders/_delta_log/00000000000000000000.json",
         )
     if local:
@@ -74,7 +74,7 @@ def parse_path(text: str) -> LogPath:
 
 
 class Places:
-    """The tables of a catalog by where they lie, and the places where new ones may come to be.
+    """The tables of a catalog by location, and the locations where new ones may be created.
 
     Args:
         database: The catalog.
@@ -86,7 +86,7 @@ class Places:
         self._named = {_key(normal_location(at)): validate_table_name(n) for n, at in (named or {}).items()}
 
     def table(self, location: str) -> Table | None:
-        """The table at a location, also where a link or another scheme leads to it."""
+        """The table at a location, also if a link or another scheme leads to it."""
         found = registry.find_location(self._database, location)
         if found is not None:
             return found
@@ -104,10 +104,10 @@ class Places:
         return None
 
     def new_name(self, location: str) -> str | None:
-        """The name of a table that is created at a location; None where that is no business of the catalog.
+        """The name for a new table at a location; None if the location is not managed by the catalog.
 
         Raises:
-            AddressError: A table there would hold others or lie in one, or its folders make no name.
+            AddressError: A table there would contain others or be inside one, or its folders make no name.
         """
         key = _key(location)
         root = registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
@@ -119,21 +119,21 @@ class Places:
             return None
         *folders, last = key.removeprefix(f"{above}/").split("/")
         if any(part.startswith(_HIDDEN) for part in (*folders, last)):
-            return None  # scratch tables, and what engines keep for themselves
+            return None  # scratch tables, and folders that engines keep for themselves
         parts = [*(folder.removesuffix(_DATABASE_FOLDER) for folder in folders), last]
         if any("." in part for part in parts):
             raise AddressError(
                 f"no table can be named after the folder {'/'.join((*folders, last))}",
-                suggestion="take folder names without dots, or `deltasql serve --table NAME=LOCATION`",
+                suggestion="use folder names without dots, or `deltasql serve --table NAME=LOCATION`",
             )
         return validate_table_name(".".join(parts))
 
     def _refuse_nesting(self, location: str, key: str, root: str | None) -> None:
-        """Refuse a table around others, or in one: a vacuum of the outer would delete the inner's files."""
+        """Refuse a table around or inside another: a vacuum of the outer would delete the inner's files."""
         if root is not None and (key == root or _is_below(root, key)):
             what = "is the catalog's root" if key == root else f"has the catalog's root {root} in it"
             raise AddressError(
-                f"{location} {what}: a table there would hold all others",
+                f"{location} {what}: a table there would contain all others",
                 suggestion=f"write to a folder of its own: {root.rstrip('/')}/NAME becomes the table NAME",
             )
         for table in registry.list_tables(self._database):
@@ -142,12 +142,12 @@ class Places:
                 raise AddressError(
                     f"{location} has the table {table.name} in it, at {table.location}",
                     table=table.name,
-                    suggestion="write to a folder that no table lies in",
+                    suggestion="write to a folder without other tables in it",
                 )
             inside = key.removeprefix(f"{other}/").split("/") if _is_below(key, other) else []
             if inside and not any(part.startswith(_HIDDEN) for part in inside):
                 raise AddressError(
-                    f"{location} lies in the folder of the table {table.name} at {table.location}",
+                    f"{location} is inside the folder of the table {table.name} at {table.location}",
                     table=table.name,
                     suggestion="write to a folder beside it, or to the table's own",
                 )
@@ -158,7 +158,7 @@ def _is_below(key: str, other: str) -> bool:
 
 
 def _key(location: str) -> str:
-    """One text for all spellings of a place."""
+    """One text for all spellings of a location."""
     if is_local(location):
         return os.path.realpath(location)
     if not _is_azure(location):
@@ -173,7 +173,7 @@ def _is_azure(location: str) -> bool:
 
 
 def _may_be_same(key: str, other: str) -> bool:
-    """Whether two places in Azure differ only in that one names no account: az://container/… has none."""
+    """Whether two locations in Azure differ only in that one names no account, such as az://container/…."""
     one, two = urlsplit(key), urlsplit(other)
     accounts = {part.netloc.partition("@")[2] for part in (one, two)}
     bare = {(part.netloc.partition("@")[0], part.path) for part in (one, two)}

@@ -1,4 +1,4 @@
-"""The ratifier over HTTP: who may ask, how much, and in which form answers come."""
+"""The HTTP server for commits of other engines: callers, limits, and the form of answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -19,31 +20,32 @@ from urllib.parse import parse_qs
 from deltalakedb._version import __version__
 from deltalakedb.exceptions import ConfigError, DeltaSqlError
 from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.redaction import redact
+from deltalakedb.service.ratifier import Ratifier
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Mapping
 
     from _typeshed import WriteableBuffer
 
+    from deltalakedb.address import Address
     from deltalakedb.redaction import Secret
-    from deltalakedb.service.ratifier import Answer, Ratifier
+    from deltalakedb.settings import Config, ServiceConfig
 
 logger = logging.getLogger(__name__)
 
-#: says that an answer is ours: a 404 of any other server must not be taken for "not the catalog's"
+#: marks an answer as ours: a 404 of another server must not be taken for "not a table of the catalog"
 ANSWER_HEADER: Final = "Deltasql-Answer"
-MAX_BYTES: Final = 256 * 1024**2
-#: connections at a time; more are told to ask again
-MAX_CONNECTIONS: Final = 128
-#: seconds that a caller who has shown the token may stay silent between requests, and any other caller
+#: seconds between requests that an authenticated caller may be silent, and any other caller
 _SILENCE_S: Final = 60.0
 _STRANGER_S: Final = 10.0
 #: seconds, bytes and lines that the head of a request may take, from its first byte on
 _HEAD_S: Final = 10.0
 _HEAD_BYTES: Final = 64 * 1024
 _HEAD_LINES: Final = 100
-#: seconds that a body may take, and the bytes a second that it must come with at least
+#: seconds that a body may take, and the least bytes a second
 _BODY_S: Final = 30.0
 _BODY_RATE: Final = 100_000
 #: headers that must not come twice: proxies and servers differ in which one they believe
@@ -52,9 +54,9 @@ _REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])\r\n")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):([^\x00-\x08\x0a-\x1f\x7f]*)\r\n")
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,60})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
-#: bytes of a refused request that are read, so that its sender reads the answer
+#: bytes of a refused request that are read, so that its sender gets to read the answer
 _DRAINED: Final = 1024**2
-#: seconds that a stop waits for requests under way
+#: seconds that a stop waits for requests in progress
 _PATIENCE_S: Final = 60.0
 #: seconds until a stop is noticed
 _LOOK_S: Final = 0.1
@@ -68,50 +70,83 @@ _FULL: Final = (
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
-class CommitServer:
+def commit_server(
+    catalog: Address,
+    token: Secret,
+    *,
+    config: Config | None = None,
+    tables: Mapping[str, str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    max_bytes: int | None = None,
+) -> CommitServer:
+    """A server for commits to a catalog's tables, not started yet.
+
+    Args:
+        catalog: The catalog.
+        token: The token that callers must send.
+        config: The settings; by default the current ones.
+        tables: Names of tables that may be created, with their locations.
+        host: The address to listen at, instead of ``service.host``.
+        port: The port, instead of ``service.port``; 0 for a free one.
+        max_bytes: The size of the largest commit, instead of ``service.max_bytes``.
+
+    Raises:
+        ConfigError: The server cannot listen at this address and port.
+    """
+    config = config or get_config()
+    database = Database.open(catalog.catalog, config)
+    database.ensure()
+    given = {"host": host, "port": port, "max_bytes": max_bytes}
+    service = config.service.model_copy(update={key: v for key, v in given.items() if v is not None})
+    return CommitServer(Ratifier(database, tables), token, service)
+
+
+class CommitServer(ThreadingHTTPServer):
     """A ratifier behind HTTP, served by threads of this process.
 
     Args:
-        ratifier: Decides.
-        token: What callers have to know.
-        host: The address to listen at.
-        port: The port; 0 for a free one.
-        max_bytes: The longest commit that is taken.
-        max_connections: The most connections at a time.
-        names: Host names by which callers may reach the service, beside this machine's own and IP addresses.
+        ratifier: Decides on commits.
+        token: The token that callers must send.
+        service: The address to listen at, and the limits.
 
     Raises:
-        ConfigError: Host or port cannot be had.
+        ConfigError: The server cannot listen at this address and port.
 
     Example:
-        >>> with CommitServer(Ratifier(database), token) as server:
+        >>> with commit_server(address, token, port=0) as server:
         ...     print(server.url)
         http://127.0.0.1:40713
     """
 
-    def __init__(
-        self,
-        ratifier: Ratifier,
-        token: Secret,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        max_bytes: int = MAX_BYTES,
-        max_connections: int = MAX_CONNECTIONS,
-        names: Iterable[str] = (),
-    ) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the end of the process does not wait for callers that only keep a connection open
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, ratifier: Ratifier, token: Secret, service: ServiceConfig) -> None:
+        host, port = service.host, service.port
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.ratifier = ratifier
+        self.token = token
+        self.max_bytes = service.max_bytes
+        self.max_connections = service.max_connections
+        names = ("localhost", socket.gethostname(), host, *service.allowed_hosts.split(","))
+        #: the host names by which callers may reach the service, beside IP addresses
+        self.names = {bare for name in names if (bare := name.strip().lower().rstrip("."))}
+        self.stopping = False
+        self._connections: set[socket.socket] = set()
+        self._busy = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
         try:
-            self._http = _Http((host, port), ratifier, token, max_bytes, max_connections, family)
+            super().__init__((host, port), _Handler)
         except OSError as error:
             raise ConfigError(
                 f"nothing can be served at {host}, port {port}: {error.strerror or error}",
                 suggestion="choose another port (0 for any that is free), or an address of this machine",
             ) from error
-        self._http.names |= {name.lower().rstrip(".") for name in (host, *names)}
-        self._thread: threading.Thread | None = None
-        shown = f"[{host}]" if family == socket.AF_INET6 else host
-        self.url = f"http://{shown}:{self._http.server_address[1]}"
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
         if host not in _LOCAL:
             logger.warning(
                 "commits are served at %s, beyond this machine and unencrypted: put a TLS proxy before it",
@@ -121,17 +156,24 @@ class CommitServer:
     def start(self) -> None:
         """Begin to answer."""
         self._thread = threading.Thread(
-            target=self._http.serve_forever, args=(_LOOK_S,), name="deltasql-commits", daemon=True
+            target=self.serve_forever, args=(_LOOK_S,), name="deltasql-commits", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once requests under way are answered; a second call does nothing."""
+        """Take no more requests, and wait for those in progress; a second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._http.shutdown()
+            self.shutdown()
             thread.join()
-        self._http.finish()
+        self.server_close()
+        with self._changed:
+            self.stopping = True
+            for connection in self._connections:
+                with suppress(OSError):  # a wait for the next request ends; answers can still be sent
+                    connection.shutdown(socket.SHUT_RD)
+            if not self._changed.wait_for(lambda: self._busy == 0, _PATIENCE_S):
+                logger.warning("%d requests were still in progress when the service stopped", self._busy)
 
     def __enter__(self) -> Self:
         self.start()
@@ -140,83 +182,41 @@ class CommitServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-
-class _Http(ThreadingHTTPServer):
-    # at the end of the process nobody waits for callers that only keep a connection open
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(
-        self,
-        at: tuple[str, int],
-        ratifier: Ratifier,
-        token: Secret,
-        max_bytes: int,
-        max_connections: int,
-        family: socket.AddressFamily,
-    ) -> None:
-        self.address_family = family
-        self.ratifier = ratifier
-        self.token = token
-        self.max_bytes = max_bytes
-        self.max_connections = max_connections
-        self.names = {"localhost", socket.gethostname().lower()}
-        self.stopping = False
-        self._open: set[socket.socket] = set()
-        self._busy = 0
-        self._quiet = threading.Condition()
-        super().__init__(at, _Handler)
+    @contextmanager
+    def request_in_progress(self) -> Iterator[None]:
+        """A stop waits for the end of the block."""
+        with self._changed:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection by a thread of its own, unless there are too many."""
-        with self._quiet:
-            full = len(self._open) >= self.max_connections
+        with self._changed:
+            full = len(self._connections) >= self.max_connections
             if not full:
-                self._open.add(request)
+                self._connections.add(request)
         if not full:
             super().process_request(request, client_address)
             return
         logger.warning("a connection was refused: %d are open", self.max_connections)
-        try:
+        with suppress(OSError):
             request.setblocking(False)
             request.send(_FULL)
-        except OSError:
-            logger.debug("a refused connection broke")
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
-        with self._quiet:
-            self._open.discard(request)
+        with self._changed:
+            self._connections.discard(request)
         super().shutdown_request(request)
 
-    def begin(self) -> None:
-        with self._quiet:
-            self._busy += 1
-
-    def end(self) -> None:
-        with self._quiet:
-            self._busy -= 1
-            self._quiet.notify_all()
-
-    def finish(self) -> None:
-        """Take no more requests, and let those under way end."""
-        self.server_close()
-        with self._quiet:
-            self.stopping = True
-            for connection in self._open:
-                try:
-                    connection.shutdown(
-                        socket.SHUT_RD
-                    )  # whoever waits for a request ends; answers still go out
-                except OSError:
-                    continue
-            if not self._quiet.wait_for(lambda: self._busy == 0, _PATIENCE_S):
-                logger.warning("%d requests were still under way when the service stopped", self._busy)
-
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        # a caller that went away: it asks again, and finds what became of its request
+        """Log a connection that broke: its caller asks again, and finds the result of its request."""
         logger.info("a connection broke", exc_info=logger.isEnabledFor(logging.DEBUG))
 
 
@@ -225,7 +225,7 @@ class _HeadTooLongError(Exception):
 
 
 class _Incoming(io.RawIOBase):
-    """What a connection sends: each part of a request has a deadline, however slowly its bytes trickle in."""
+    """The bytes of a connection; each part of a request has a deadline, however slowly its bytes arrive."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -233,7 +233,7 @@ class _Incoming(io.RawIOBase):
         self._left: int | None = None
 
     def expect(self, seconds: float, most: int | None = None) -> None:
-        """Let what comes next take so many seconds, and so many bytes."""
+        """Limit the seconds, and perhaps the bytes, of the next part."""
         self._until = time.monotonic() + seconds
         self._left = most
 
@@ -259,9 +259,9 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _SILENCE_S
     disable_nagle_algorithm = True
-    server: _Http
+    server: CommitServer
     rfile: io.BufferedReader
-    # what answers and logs need even if a request cannot be read
+    # needed by answers and logs even if a request cannot be read
     requestline = ""
     request_version = "HTTP/1.1"
     raw_requestline = b""
@@ -272,29 +272,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.close()
         self._incoming = _Incoming(self.connection)
         self.rfile = io.BufferedReader(self._incoming)
-        self._known = False
+        self._authenticated = False
         self._fields: dict[str, str] = {}
 
     def handle_one_request(self) -> None:
         """Wait for a request, and answer it within bounds of time and size."""
         self.close_connection = True
         try:
-            self._incoming.expect(_SILENCE_S if self._known else _STRANGER_S)
+            self._incoming.expect(_SILENCE_S if self._authenticated else _STRANGER_S)
             if not self.rfile.peek(1):
                 return
             self._incoming.expect(_HEAD_S, _HEAD_BYTES)
             super().handle_one_request()
         except TimeoutError:
             self.close_connection = True
-            logger.info("a connection was closed: nothing came in time")
+            logger.info("a connection was closed: the caller was too slow")
         except _HeadTooLongError:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def parse_request(self) -> bool:
-        """Read the head of a request. What two parsers could read in two ways is refused.
+        """Read the head of a request, and refuse what two parsers could read in two ways.
 
-        A proxy that reads a head otherwise than this service would let a caller hide one request inside of
-        another. So line ends are CRLF, a header is one line, and headers that frame a request come once.
+        A proxy that reads a head differently would let a caller hide one request inside another. So line
+        ends are CRLF, a header is one line, and headers that frame a request must not be repeated.
         """
         self.close_connection = True
         self._fields = fields = {}
@@ -311,17 +311,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._malformed("a header is not NAME: VALUE on one line, or there are too many")
             name, value = header[1].decode("ascii").lower(), header[2].decode("latin-1").strip(" \t")
             if name in fields and name in _ONCE:
-                return self._malformed(f"the header {name} comes twice")
+                return self._malformed(f"the header {name} is repeated")
             fields[name] = value
         self.command, self.path = request[1].decode("ascii"), request[2].decode("ascii")
         if "content-length" in fields and "transfer-encoding" in fields:
             return self._malformed("Content-Length and Transfer-Encoding exclude each other")
         if "content-length" in fields and not _NUMBER.fullmatch(fields["content-length"]):
-            return self._malformed("Content-Length is no number of bytes")
+            return self._malformed("Content-Length is not a number of bytes")
         if not self._is_host(fields.get("host", "")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the service is not known by this Host: add its name to the setting service.allowed_hosts",
+                "unknown Host: add the name of the service to the setting service.allowed_hosts",
             )
             return False
         self.close_connection = request[3] == b"0" or "close" in fields.get("connection", "").lower()
@@ -333,7 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _is_host(self, given: str) -> bool:
-        """Whether a caller means this service: a name could be one that an attacker lets point here."""
+        """Whether a Host is this service: an attacker could let another name point here."""
         host = _HOST.fullmatch(given)
         if host is None:
             return False
@@ -347,7 +347,9 @@ class _Handler(BaseHTTPRequestHandler):
         if (length := self._length()) != 0:
             self._drain(length or 0, _HEAD_BYTES)
         if self.path.partition("?")[0] != "/health":
-            self._tell(HTTPStatus.NOT_FOUND, "unknown", "there is /health, and POST to /commit and /publish")
+            self._answer(
+                HTTPStatus.NOT_FOUND, "unknown", "there is /health, and POST to /commit and /publish"
+            )
             return
         try:
             registry.setting(self.server.ratifier.database, "root")
@@ -357,36 +359,33 @@ class _Handler(BaseHTTPRequestHandler):
         self._health(HTTPStatus.OK, "ok", None)
 
     def do_POST(self) -> None:
-        self.server.begin()
-        try:
-            self._answer()
-        finally:
-            self.server.end()
-            if self.server.stopping:
-                self.close_connection = True
+        with self.server.request_in_progress():
+            self._post()
+        if self.server.stopping:
+            self.close_connection = True
 
-    def _answer(self) -> None:
+    def _post(self) -> None:
         length = self._length() if "content-length" in self._fields else None
         if length is None:
             self.close_connection = True
-            self._tell(HTTPStatus.LENGTH_REQUIRED, "malformed", "the request has no Content-Length")
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "malformed", "the request has no Content-Length")
             return
         if not self._is_allowed():
             self._drain(length, _DRAINED)
-            self._tell(
+            self._answer(
                 HTTPStatus.UNAUTHORIZED,
                 "unauthorized",
                 "the token is missing or wrong: caller and service must have the same one",
             )
             return
-        self._known = True
+        self._authenticated = True
         self._incoming.expect(_BODY_S + length / _BODY_RATE)
         if length > self.server.max_bytes:
             self._drain(length, 4 * self.server.max_bytes)
-            self._tell(
+            self._answer(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "too large",
-                f"the commit has {length} bytes, and {self.server.max_bytes} are taken: "
+                f"the commit has {length} bytes; the limit is {self.server.max_bytes}: "
                 "start the service with a larger --max-bytes",
             )
             return
@@ -394,7 +393,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = self.rfile.read(length)
         if len(body) < length:
-            self.close_connection = True  # torn: nothing is done, and nobody is there to be told
+            self.close_connection = True  # torn: nothing is done, and there is no caller to answer
             return
         what, _, query = self.path.partition("?")
         try:
@@ -402,23 +401,19 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             paths = []
         if what not in ("/commit", "/publish") or len(paths) != 1:
-            self._tell(HTTPStatus.BAD_REQUEST, "malformed", "post to /commit?path=… or /publish?path=…")
+            self._answer(HTTPStatus.BAD_REQUEST, "malformed", "post to /commit?path=… or /publish?path=…")
             return
-        self._decide(what, paths[0], body)
-
-    def _decide(self, what: str, path: str, body: bytes) -> None:
         ratifier = self.server.ratifier
         try:
-            answer: Answer = ratifier.commit(path, body) if what == "/commit" else ratifier.publish(path)
+            answer = ratifier.commit(paths[0], body) if what == "/commit" else ratifier.publish(paths[0])
         except Exception:
             logger.exception("a request to %s failed", what)
-            text = "the service failed: its log says why"
-            self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", text)
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", "the service failed: see its log")
             return
-        self._tell(answer.status, answer.word, answer.text)
+        self._answer(answer.status, answer.word, answer.text)
 
     def _length(self) -> int | None:
-        """The length of the body; None if only a transfer encoding could tell."""
+        """The length of the body; None if the request has a transfer encoding."""
         return None if "transfer-encoding" in self._fields else int(self._fields.get("content-length", 0))
 
     def _is_allowed(self) -> bool:
@@ -429,13 +424,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _drain(self, length: int, most: int) -> None:
-        """Read what is refused, so that its sender gets to read why."""
+        """Read a part of a refused body, so that its sender gets to read the answer."""
         self.close_connection = True
         left = min(length, most)
         while left > 0 and (piece := self.rfile.read(min(left, 1 << 16))):
             left -= len(piece)
 
-    def _tell(self, status: HTTPStatus, word: str, text: str) -> None:
+    def _answer(self, status: HTTPStatus, word: str, text: str) -> None:
         self._send(status, word, "text/plain; charset=utf-8", redact(text).encode("utf-8", "replace") + b"\n")
 
     def _health(self, status: HTTPStatus, word: str, error: str | None) -> None:
@@ -456,11 +451,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself refuses, in our form."""
+        """Answer in our form what http.server itself refuses."""
         del explain
         self.close_connection = True
         status = HTTPStatus(code)
-        self._tell(status, "malformed", message or status.phrase)
+        self._answer(status, "malformed", message or status.phrase)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's own name
         if logger.isEnabledFor(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""The token that a service and its callers share: from a file or the settings, never from a command line."""
+"""The token that a service and its callers share: from a file or the settings, never a command line."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 #: a shorter one could be guessed
 _SHORTEST: Final = 16
-#: the longest that is read: a file that is longer is not a token's
+#: a longer file does not contain a token
 _LONGEST: Final = 4096
 
 
 def new_token() -> Secret:
-    """A token that nobody can guess."""
+    """A random token."""
     return Secret(secrets.token_urlsafe(32))
 
 
 def write_token(path: Path, token: Secret) -> None:
-    """Put a token into a new file that only its owner can read."""
+    """Write a token to a new file that only its owner can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{token.reveal()}\n")
@@ -36,7 +36,7 @@ def read_token(path: str | os.PathLike[str]) -> Secret:
     """The token in a file.
 
     Raises:
-        ConfigError: There is none, it is too short, or other users may read or change the file.
+        ConfigError: It is missing or too short, or other users may read or change the file.
     """
     try:
         with Path(path).open(encoding="utf-8") as file:
@@ -45,7 +45,7 @@ def read_token(path: str | os.PathLike[str]) -> Secret:
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"the token file {os.fspath(path)} cannot be read: {error}",
-            suggestion="check the path and its rights",
+            suggestion="check the path and its permissions",
         ) from error
     if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
         raise ConfigError(
@@ -67,7 +67,7 @@ def token_of(config: Config) -> Secret | None:
 def _checked(text: str, where: str) -> Secret:
     if not _SHORTEST <= len(text) <= _LONGEST or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigError(
-            f"{where} holds no token of {_SHORTEST} letters and digits or more",
+            f"{where} has no token of {_SHORTEST} letters and digits or more",
             suggestion="make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
     return Secret(text)

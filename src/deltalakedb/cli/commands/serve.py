@@ -11,7 +11,7 @@ import click
 
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.options import PAIR, command
-from deltalakedb.service.running import commit_server
+from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 
 if TYPE_CHECKING:

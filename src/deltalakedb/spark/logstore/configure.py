@@ -24,8 +24,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore.database import Database
-from deltalakedb.service.running import commit_server
-from deltalakedb.service.server import ANSWER_HEADER
+from deltalakedb.service.server import ANSWER_HEADER, commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 from deltalakedb.spark.jars import check_java, check_versions
 from deltalakedb.spark.logstore import CLASS, JAR

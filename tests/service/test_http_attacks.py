@@ -12,54 +12,19 @@ from urllib.parse import urlsplit
 import deltalake
 import pytest
 
-from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.protocol.codec import encode_action
-from deltalakedb.redaction import Secret
 from deltalakedb.service import server as server_module
-from deltalakedb.service.running import commit_server
-from deltalakedb.uri import parse_uri
 from support.actions import add, info, metadata, protocol, remove
 from support.callers import TOKEN, Caller, appended, first
 from support.mirrors import commit_file, logged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from deltalakedb import Catalog
     from deltalakedb.service.server import CommitServer
 
 one_engine = pytest.mark.parametrize("engine_name", ["sqlite"])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def catalog(catalog_uri: str, root: Path) -> Iterator[Catalog]:
-    with Catalog(catalog_uri) as made:
-        made.set_root(root)
-        yield made
-
-
-@pytest.fixture
-def settings() -> dict[str, Any]:
-    return {}
-
-
-@pytest.fixture
-def server(catalog: Catalog, catalog_uri: str, settings: dict[str, Any]) -> Iterator[CommitServer]:
-    with commit_server(
-        parse_uri(catalog_uri), Secret(TOKEN), port=0, config=Config(service=settings)
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def caller(server: CommitServer) -> Caller:
-    return Caller(server.url)
 
 
 def connect(url: str) -> socket.socket:
