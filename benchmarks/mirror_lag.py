@@ -24,7 +24,7 @@ def _write(uri: str, table: str, writer: int, commits: int) -> dict[str, Any]:
     import pyarrow as pa
 
     from deltalakedb import Catalog
-    from deltalakedb.config import Config
+    from deltalakedb.settings import Config
 
     took = []
     with Catalog(uri, config=Config(publish={"mode": "background"})) as catalog:

@@ -20,12 +20,12 @@ import psycopg
 from pyspark.sql import functions as f
 
 from deltalakedb import import_table
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.metastore.database import Database
+from deltalakedb.settings import Config, use_config
 from deltalakedb.spark import merge, read, session, write
 from deltalakedb.storage.store import open_store
-from deltalakedb.uri import parse_uri
 from generated_log import Shape, ensure_log
 from server import serve
 

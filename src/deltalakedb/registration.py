@@ -13,6 +13,7 @@ import deltalake.transaction
 import deltalake.writer.convert_to
 import deltalake.writer.writer
 
+from deltalakedb.address import is_deltasql, parse_uri
 from deltalakedb.table.drop_in.convert import convert, create_table_with_add_actions
 from deltalakedb.table.drop_in.delta_table import DeltaTable, use_handle, warn_ignored
 from deltalakedb.table.drop_in.query_builder import register_table
@@ -21,7 +22,6 @@ from deltalakedb.table.drop_in.storage_handler import DeltaStorageHandler
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.write.create import create_table
 from deltalakedb.table.write.write import write_deltalake
-from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable

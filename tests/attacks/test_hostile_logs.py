@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, follow_table, import_table, plan_import
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -28,7 +28,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.dv import z85_encode
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config, use_config
 from support.callers import TOKEN, Caller
 from support.lake import ids, ids_of
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import deltalakedb
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol import partition
 from deltalakedb.protocol.predicate_parser import parse_predicate
@@ -21,7 +22,6 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.redaction import redact
 from deltalakedb.storage.remote import _cleaned
 from deltalakedb.table.scratch import without_scratch
-from deltalakedb.uri import parse_uri
 from support.actions import SCHEMA
 
 if TYPE_CHECKING:

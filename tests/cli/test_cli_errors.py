@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from deltalakedb import Catalog, exceptions
+from deltalakedb.address import parse_uri
 from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.main import cli
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
 from deltalakedb.cli.commands.mirror import mirror
-from deltalakedb.config import Config
 from deltalakedb.metastore.database import close_all
+from deltalakedb.settings import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, blocked, commit_file, logged, outside_ids
 from support.processes import until

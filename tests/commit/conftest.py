@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore.database import Database, close_all
-from deltalakedb.uri import parse_uri
 from support.commits import Bench
 from support.lake import ids
 

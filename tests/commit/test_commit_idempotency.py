@@ -443,7 +443,7 @@ def test_applications_of_a_dropped_table_are_forgotten(catalog: Catalog, table_u
 
 
 def _elsewhere(table_uri: TableUri) -> str:
-    from deltalakedb.uri import parse_uri
+    from deltalakedb.address import parse_uri
 
     return str(parse_uri(table_uri("elsewhere")).location)
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError, OutsidePathError
+from deltalakedb.settings import Config, use_config
 from support.lake import every_type, files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales, shape
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
+from deltalakedb.address import parse_uri
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, ConflictError, TableFrozenError
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.metastore.files import appends, slots
-from deltalakedb.uri import parse_uri
 from support.lake import files_below, ids_of, root_of
 
 if TYPE_CHECKING:

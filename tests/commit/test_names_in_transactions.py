@@ -9,7 +9,6 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, write_deltalake
-from deltalakedb.config import Config, PublishConfig
 from deltalakedb.exceptions import (
     ConflictError,
     InvalidArgumentError,
@@ -18,6 +17,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
     VersionMissingError,
 )
+from deltalakedb.settings import Config, PublishConfig
 from support.lake import files_below, ids, ids_of
 
 if TYPE_CHECKING:

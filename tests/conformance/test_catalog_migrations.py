@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, CatalogVersionError
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.engines import make_engine
 from deltalakedb.metastore.statements import parse_statements
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config, use_config
 from support.lake import child, finish
 
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ DIE = """
     import sys
     from deltalakedb.metastore import migrations
     from deltalakedb.metastore.engines import make_engine
-    from deltalakedb.config import Config
-    from deltalakedb.uri import parse_uri
+    from deltalakedb.settings import Config
+    from deltalakedb.address import parse_uri
 
     engine = make_engine(parse_uri(sys.argv[1]), Config())
     step = migrations.migrations()[0]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.exceptions import (
     AddressError,
     DeltaSqlError,
@@ -19,6 +18,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
     TableNotFoundError,
 )
+from deltalakedb.settings import Config
 from support.lake import files_below, ids, ids_of, root_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.commits import digest
@@ -16,7 +17,6 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import Counts
 from deltalakedb.metastore.ratify import Ratification, set_head, write_commits
 from deltalakedb.telemetry import count_statements
-from deltalakedb.uri import parse_uri
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import TableFrozenError
+from deltalakedb.settings import Config, use_config
 from support.lake import hidden_log, ids, ids_of, root_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.scratch import Scratch
-from deltalakedb.uri import parse_uri
 from support.lake import child, files_below, finish, ids, ids_of, root_of
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import ConflictError, TableFrozenError
 from deltalakedb.metastore import outbox
 from deltalakedb.metastore.database import close_all
 from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.service.ratifier import Ratifier
+from deltalakedb.settings import Config
 from support.callers import appended
 from support.lake import ids
 from support.mirrors import append, append_outside, diverge, logged

@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import PostgresEngine
-from deltalakedb.uri import parse_uri
 from support.invariants import check_table
 from support.lake import ids
 from support.processes import Child

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import CatalogAccessError, CatalogBusyError
+from deltalakedb.settings import Config
 from support.invariants import check_table
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, event

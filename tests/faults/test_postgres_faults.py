@@ -17,7 +17,6 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import (
     CatalogBusyError,
     CatalogUnavailableError,
@@ -25,6 +24,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     TableMissingError,
 )
+from deltalakedb.settings import Config
 from support.invariants import (
     acknowledge,
     acknowledged,

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres_session import PostgresSession
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 from support.invariants import check_table
 from support.lake import ids
 from support.processes import Child, arm

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from deltalakedb.uri import parse_uri
+from deltalakedb.address import parse_uri
 
 if TYPE_CHECKING:
     from conftest import TableUri

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.database import Database, close_all
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

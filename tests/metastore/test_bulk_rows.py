@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
 
 MANY = 200
 NAMES = "file_id, stats, partition_values, base_row_id, default_row_commit_version, clustering_provider"

@@ -7,9 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 import deltalakedb
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
 from support.actions import add, metadata, protocol
 from support.commits import Bench
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import CatalogBusyError
 from deltalakedb.metastore.engines import sqlite
+from deltalakedb.settings import Config
 
 if TYPE_CHECKING:
     from pathlib import Path

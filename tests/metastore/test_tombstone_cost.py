@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.metastore import files
+from deltalakedb.settings import Config
 from support.actions import add, info, metadata, protocol, remove
 from support.commits import Bench
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config, use_config
 from deltalakedb.metastore.database import close_all
+from deltalakedb.settings import Config, use_config
 from support.lake import ids
 
 if TYPE_CHECKING:

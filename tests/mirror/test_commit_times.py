@@ -11,7 +11,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config
+from deltalakedb.settings import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, logged, outside_ids, same_everywhere
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.uri import parse_uri
 from support.lake import ids
 from support.mirrors import append, outside_ids
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb import Catalog
-    from deltalakedb.config import Config
+    from deltalakedb.settings import Config
 
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 

@@ -11,8 +11,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table
-from deltalakedb.config import Config
 from deltalakedb.mirror import publisher
+from deltalakedb.settings import Config
 from support.actions import add, info, metadata, protocol
 from support.commits import Bench
 from support.lake import ids, ids_of

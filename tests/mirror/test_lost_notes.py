@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore import outbox
 from deltalakedb.metastore.database import Database, close_all
-from deltalakedb.uri import parse_uri
 from support.lake import ids
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pytest
 
 from deltalakedb import Catalog, CommitProperties, Transaction
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableFrozenError
 from deltalakedb.protocol.actions import Protocol
+from deltalakedb.settings import Config
 from support.lake import every_type, ids, ids_of
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids
 

@@ -8,10 +8,10 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import TableFrozenError, UnsupportedOperationError
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.features import FENCE, with_writer_features, without_writer_feature
+from deltalakedb.settings import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, outside_ids, same_everywhere
 

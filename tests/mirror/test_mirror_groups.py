@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.settings import Config
 from support.lake import ids
 from support.mirrors import append, append_outside, blocked, logged
 from support.processes import Child, arm

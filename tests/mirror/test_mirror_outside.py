@@ -9,13 +9,13 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, Transaction
-from deltalakedb.config import Config
 from deltalakedb.exceptions import (
     ConflictError,
     DivergedWarning,
     TableFrozenError,
     UnsupportedFeatureError,
 )
+from deltalakedb.settings import Config
 from deltalakedb.table import memory
 from support.lake import ids, ids_of
 from support.mirrors import (

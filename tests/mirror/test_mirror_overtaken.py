@@ -9,6 +9,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_table
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     DivergedWarning,
@@ -16,7 +17,6 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
 )
-from deltalakedb.uri import parse_uri
 from support.lake import ids, ids_of
 from support.mirrors import append, append_outside, logged, outside_ids
 from support.processes import Child

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import outbox
 from deltalakedb.mirror.reconciler import ReconcilerThread
+from deltalakedb.settings import Config
 from support.lake import ids
 from support.mirrors import append, append_outside, commit_file, logged, outside_ids, same_everywhere
 from support.processes import Child, results, until

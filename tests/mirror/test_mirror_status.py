@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, TableFrozenError, TableMissingError
+from deltalakedb.settings import Config
 from support.lake import ids
 from support.mirrors import append, append_outside, blocked, logged, outside_ids, same_everywhere
 

@@ -9,10 +9,10 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.exceptions import StorageMissingError, TableFolderMissingError
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.service.ratifier import Ratifier
+from deltalakedb.settings import Config
 from deltalakedb.storage.store import open_store
 from support.actions import add, info
 from support.lake import ids, ids_of

@@ -9,11 +9,11 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DivergedWarning, StorageError, StorageUnavailableError, TableFrozenError
 from deltalakedb.metastore import registry
 from deltalakedb.mirror.publisher import publish
+from deltalakedb.settings import Config
 from deltalakedb.storage import open_store
 from support.lake import ids_of
 from support.s3 import Proxy, S3Table, proxy_before

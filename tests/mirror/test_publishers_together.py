@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore import outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import Config
 from support.lake import ids
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, telemetry, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.metastore import leases
 from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.settings import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, logged, outside_ids
 from support.processes import Child

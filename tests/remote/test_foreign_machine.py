@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from deltalakedb import Catalog, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.exceptions import ConflictError, StorageMissingError, TableFrozenError
 from deltalakedb.metastore.database import close_all
+from deltalakedb.settings import Config
 from deltalakedb.table.maintenance import vacuum as vacuum_module
 from support.lake import ids, ids_of
 from support.s3 import s3_options

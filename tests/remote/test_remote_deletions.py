@@ -10,8 +10,8 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.exceptions import ClockSkewError, TableFrozenError
+from deltalakedb.settings import Config
 from deltalakedb.storage import open_store
 from deltalakedb.table.maintenance import live_files as orphans
 from deltalakedb.table.maintenance import vacuum as vacuum_module

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.cli.main import cli
-from deltalakedb.config import Config
 from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.settings import Config
 from deltalakedb.table.handle import require_handle
 from support.lake import ids, ids_of
 from support.s3 import SECRET

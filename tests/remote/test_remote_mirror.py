@@ -9,10 +9,10 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.mirror import publisher
 from deltalakedb.protocol.features import FENCE
+from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import open_store
 from support.lake import ids, ids_of
 

@@ -24,9 +24,9 @@ from deltalakedb import (
     open_log,
     write_deltalake,
 )
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import Remove
+from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import open_store
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.roots import remote

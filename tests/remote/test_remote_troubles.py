@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     AddressError,
     ConflictError,
@@ -21,6 +20,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
+from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import remote as remote_module
 from support.lake import ids, ids_of
 from support.places import Place, with_endpoint

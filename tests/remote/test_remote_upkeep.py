@@ -11,8 +11,8 @@ import pytest
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from deltalakedb import Catalog, DeltaTable, convert_to_deltalake, open_log, write_deltalake
-from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.settings import Config
 from deltalakedb.table.maintenance import live_files as orphans
 
 if TYPE_CHECKING:

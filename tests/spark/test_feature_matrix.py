@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import merge, optimize, restore, vacuum, write
 from deltalakedb.spark import read as read_table
-from deltalakedb.uri import parse_uri
 from support.callers import TOKEN
 from support.spark import committing, read_versions, rows
 

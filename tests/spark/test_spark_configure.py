@@ -15,6 +15,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     ConfigError,
@@ -29,7 +30,6 @@ from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table
 from deltalakedb.spark.logstore import JAR, SOURCE
-from deltalakedb.uri import parse_uri
 from support.callers import TOKEN, ServiceProcess
 from support.lake import child, finish, ids
 from support.mirrors import append, commit_file, logged

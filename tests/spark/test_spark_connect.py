@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, verify_table
-from deltalakedb.config import Config
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     MissingExtraError,
@@ -19,6 +18,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.extras import available
+from deltalakedb.settings import Config
 from deltalakedb.spark import (
     checkpoint,
     delete,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
@@ -17,7 +18,6 @@ from deltalakedb.spark import import_engine
 from deltalakedb.spark.import_engine import SparkEngine
 from deltalakedb.transfer.importing import engines, plan
 from deltalakedb.transfer.verifying.log_replay import LogReplay
-from deltalakedb.uri import parse_uri
 from support.golden import golden_tables, missing_reason
 from support.lake import ids
 from support.processes import Child

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
 from deltalakedb.spark import configure, merge, optimize, session, write
-from deltalakedb.uri import parse_uri
 from support.callers import TOKEN
 from support.invariants import check_table
 from support.processes import Child, arm

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.config import Config
 from deltalakedb.exceptions import InvalidArgumentError, SparkSetupError, VersionMissingError
+from deltalakedb.settings import Config
 from deltalakedb.spark import read, reader, scratch
 from deltalakedb.spark.scratch import read_files
 from support.lake import every_type, files_below, ids

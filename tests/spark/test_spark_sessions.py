@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import InvalidArgumentError, MissingExtraError, SparkSetupError
+from deltalakedb.settings import Config, use_config
 from deltalakedb.spark import jars, session
 from deltalakedb.spark.jars import check_java, check_versions
 

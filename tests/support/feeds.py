@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import DeltaTable
+from deltalakedb.address import parse_uri
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.scratch import removes
-from deltalakedb.uri import parse_uri
 from support.lake import root_of
 
 if TYPE_CHECKING:

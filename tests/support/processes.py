@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import failpoints
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import CatalogNotFoundError
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

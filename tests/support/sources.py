@@ -9,8 +9,8 @@ import deltalake
 import pyarrow as pa
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_uri
 from deltalakedb.metastore.database import Database
-from deltalakedb.uri import parse_uri
 from support.lake import ids
 
 if TYPE_CHECKING:

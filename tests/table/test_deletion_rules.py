@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.config import Config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.exceptions import (
     ClockSkewError,
     ConflictError,
@@ -24,12 +24,12 @@ from deltalakedb.failpoints import FailpointError
 from deltalakedb.metastore import vacuumed
 from deltalakedb.metastore.database import Database
 from deltalakedb.service.ratifier import Ratifier
+from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import open_store
 from deltalakedb.table import restore as restoring
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, operation_folders, work_name
 from deltalakedb.table.maintenance import vacuum as vacuum_module
-from deltalakedb.uri import parse_uri
 from support.feeds import FEED
 from support.lake import ids, ids_of, root_of
 

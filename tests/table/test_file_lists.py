@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.metastore import files
+from deltalakedb.settings import Config, use_config
 from deltalakedb.table import sources
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.sources import FileLists, SqlSource, _Key, _Which, lists_of

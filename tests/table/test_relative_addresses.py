@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
-from deltalakedb.config import get_config
+from deltalakedb.address import parse_uri
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import AddressError, CatalogNotFoundError, TableNotFoundError
-from deltalakedb.uri import parse_uri
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,6 @@ import pytest
 
 import deltalakedb
 from deltalakedb import Catalog, CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalakedb.config import Config, use_config
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     DeltaError,
@@ -26,6 +25,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import registry
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path
+from deltalakedb.settings import Config, use_config
 from deltalakedb.table import in_flight as in_flight_module
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deltalakedb.address import Address, is_deltasql, parse_uri
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.output import JsonOutput, Output, TextOutput
 from deltalakedb.exceptions import CatalogNotFoundError
-from deltalakedb.uri import Address, is_deltasql, parse_uri
 
 # a wrong word on the line is answered without settings, databases and Arrow, which cost time to import
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog import Catalog
-    from deltalakedb.config import Config
+    from deltalakedb.settings import Config
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Invocation:
 
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
         """The settings of this run: file and environment, below what the command itself decides."""
-        from deltalakedb.config import Config
+        from deltalakedb.settings import Config
 
         own = {"create": create, "auto_migrate": auto_migrate}
         return Config.load(self.config, catalog={k: v for k, v in own.items() if v is not None})
@@ -88,8 +88,8 @@ class Invocation:
                 that only looks must not answer a typing error with an empty catalog.
         """
         from deltalakedb.catalog import Catalog
-        from deltalakedb.config import use_config
         from deltalakedb.metastore.database import Database
+        from deltalakedb.settings import use_config
 
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):

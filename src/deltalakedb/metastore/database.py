@@ -8,18 +8,18 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from deltalakedb.config import get_config
 from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, DeltaSqlError
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.engines import make_engine
 from deltalakedb.metastore.statements import Statement, statements
+from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.engines.base import Dialect, Engine, Row, Session
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 
 class Database:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import deltalake
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from deltalakedb.address import Address
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.uri import Address
 
 _When = Literal["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"]
 #: delta-spark's metrics of a merge, by the names of its result

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from deltalakedb.config import get_config, use_config
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
 from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import list_log
@@ -22,6 +21,7 @@ from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.digest import FileDigest
+from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.actions import FileKey
+    from deltalakedb.settings import Config
     from deltalakedb.transfer.importing.encoding.tails import ReadyTail
     from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
     from deltalakedb.transfer.importing.engines import LoadTask
     from deltalakedb.transfer.importing.plan import ImportPlan
-    from deltalakedb.uri import Address
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from deltalakedb.config import get_config
 from deltalakedb.exceptions import DeltaSqlError, MissingExtraError, SparkSetupError
 from deltalakedb.extras import pip_line, require
+from deltalakedb.settings import get_config
 
 SPARK: Final = "4.2"
 DELTA: Final = "4.4.0"

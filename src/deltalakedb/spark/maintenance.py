@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.config import get_config, use_config
+from deltalakedb.address import parse_uri
 from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
 from deltalakedb.delta_log.checkpoint_writer import (
     SIDECAR_ROWS,
@@ -29,6 +29,7 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.dml import check_row_ids
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
 from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks
@@ -47,7 +48,6 @@ from deltalakedb.table.maintenance.live_files import (
 from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
 from deltalakedb.table.restore import restored
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
     from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, CheckpointKind
     from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
-    from deltalakedb.uri import Address
 
 _HOUR_MS: Final = 3_600_000
 _FILES_DDL: Final = "path string, size bigint, modified_ms bigint"

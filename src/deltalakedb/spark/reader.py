@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from deltalakedb.address import Address
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.uri import Address
 
 #: with fewer files, delta-spark replays the log faster than SQL picks files and a log of them is written
 _MIN_FILES: Final = 10_000

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.address import Address
 from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
@@ -38,7 +39,6 @@ from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.places import is_local
 from deltalakedb.table.roots.local import LENT, Absolute
 from deltalakedb.table.scratch import Concerned, Harvest, Scratch, refusals, submit
-from deltalakedb.uri import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.config import get_config
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     DeltaSqlError,
@@ -18,6 +17,7 @@ from deltalakedb.exceptions import (
     SparkSetupError,
 )
 from deltalakedb.extras import available, require
+from deltalakedb.settings import get_config
 from deltalakedb.spark.jars import COORDINATE, check_java, check_versions, fetch_jars, find_jars
 
 if TYPE_CHECKING:

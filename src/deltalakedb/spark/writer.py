@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from deltalakedb.address import Address, parse_uri
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
@@ -19,7 +20,6 @@ from deltalakedb.table.places import place_for
 from deltalakedb.table.scratch import Concerned, in_partitions_of, removes
 from deltalakedb.table.work import tell_nothing_written
 from deltalakedb.table.write.create import Wishes, create_with, exists, known_mode, open_existing
-from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from deltalakedb.address import parse_uri
 from deltalakedb.coordinator.follow_up import after_commit
 from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.coordinator.guard import look_at_open
@@ -24,7 +25,6 @@ from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
 from deltalakedb.table.work import AutoCommit
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import deltalake
     from deltalake._internal import RawDeltaTable
 
+    from deltalakedb.address import Address
     from deltalakedb.metastore.values import Table as TableRow
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
     from deltalakedb.table.work import Sink, Work
-    from deltalakedb.uri import Address
 
 
 class TableHandle:

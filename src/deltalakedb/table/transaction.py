@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import deltalake
 
+from deltalakedb.address import validate_table_name
 from deltalakedb.commit.request import CommitRequest, NewTable
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.fence import refuse_fenced
@@ -40,7 +41,6 @@ from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
 from deltalakedb.table.work import ReadOnly, checkpoints_of, options_of, tell_nothing_written
 from deltalakedb.table.write.create import PLAIN, create_with, known_mode, quiet, taken_out
 from deltalakedb.table.write.write import write_to
-from deltalakedb.uri import validate_table_name
 
 if TYPE_CHECKING:
     import os
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from deltalakedb.address import Address
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.values import OpenTable, Table
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
     from deltalakedb.table.write.create import Wishes
-    from deltalakedb.uri import Address
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
 _LONGEST_ID: Final = 200

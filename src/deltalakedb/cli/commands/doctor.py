@@ -9,8 +9,8 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import command
-from deltalakedb.config import use_config
 from deltalakedb.doctor import Check, examine
+from deltalakedb.settings import use_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from deltalakedb.service.tokens import new_token, read_token, token_of, write_to
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.config import Config
     from deltalakedb.redaction import Secret
+    from deltalakedb.settings import Config
 
 
 @command("serve")

@@ -16,13 +16,13 @@ from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType
 
 # `--help` and wrong usage are answered without databases and Arrow, so commands import those when they run
 if TYPE_CHECKING:
+    from deltalakedb.address import Address
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Screen
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.values import OpenTable, Table
-    from deltalakedb.uri import Address
 
 
 _TIMES = ("created_at", "updated_at", "committed_at")

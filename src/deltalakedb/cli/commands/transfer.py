@@ -12,7 +12,7 @@ from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import LEVEL, changing, command, engines, importing, leasing
-from deltalakedb.config import use_config
+from deltalakedb.settings import use_config
 from deltalakedb.transfer.exporting.export import export_table
 from deltalakedb.transfer.following import follow_table
 from deltalakedb.transfer.importing import report as import_reports

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import AddressError
 
 if TYPE_CHECKING:
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.engines.base import Engine
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 __all__ = ["ENGINES", "make_engine"]
 

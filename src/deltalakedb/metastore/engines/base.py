@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.exceptions import CatalogEncodingError
     from deltalakedb.metastore.statements import Statement
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 Row: TypeAlias = tuple[Any, ...]
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.statements import Statement
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 # No keys and no indexes: zone maps serve the scans, and our own lock keeps rows unique.
 DIALECT = Dialect(

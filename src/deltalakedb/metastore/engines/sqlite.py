@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
     from deltalakedb.metastore.statements import Statement
-    from deltalakedb.uri import Address
+    from deltalakedb.settings import Config
 
 DIALECT = Dialect(
     name="sqlite",

@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from deltalakedb.config import get_config
+from deltalakedb.address import Address, parse_uri
 from deltalakedb.exceptions import (
     ConfigError,
     InvalidArgumentError,
@@ -26,10 +26,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore.database import Database
 from deltalakedb.service.server import ANSWER_HEADER, commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+from deltalakedb.settings import get_config
 from deltalakedb.spark.jars import check_java, check_versions
 from deltalakedb.spark.logstore import CLASS, JAR
 from deltalakedb.spark.sessions import delta_settings, prepare_workers, with_items
-from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,6 +10,7 @@ import deltalake
 import deltalake.transaction
 from deltalake._util import deprecate_positional_commit_args
 
+from deltalakedb.address import is_deltasql, parse_uri
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
@@ -17,15 +18,14 @@ from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.write.create import create_or_replace, create_with, exists, open_existing, taken_out
-from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalake.transaction import AddAction
 
+    from deltalakedb.address import Address
     from deltalakedb.table.roots import Root
-    from deltalakedb.uri import Address
 
 
 def convert_to_deltalake(

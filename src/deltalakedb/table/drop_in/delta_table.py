@@ -14,10 +14,10 @@ import deltalake
 import deltalake.table
 from deltalake._util import deprecate_positional_commit_args
 
+from deltalakedb.address import is_deltasql, parse_uri
 from deltalakedb.table.arguments import instant_ms, whole_number
 from deltalakedb.table.drop_in.raw_table import RawSqlTable, rows
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     import os

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deltalake.fs.fs_handler import DeltaStorageHandler as StockHandler
 
+from deltalakedb.address import is_deltasql
 from deltalakedb.table.drop_in.raw_table import RawSqlTable
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.uri import is_deltasql
 
 if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalakedb.config import Config, get_config
 from deltalakedb.exceptions import StorageError
+from deltalakedb.settings import Config, get_config
 from deltalakedb.table.places import is_local
 from deltalakedb.table.roots.local import BesideFiles, LocalFile, LocalFiles, LocalRoot, Temporary
 from deltalakedb.table.roots.remote import (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import deltalake
 
+from deltalakedb.address import parse_uri
 from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
@@ -47,14 +48,13 @@ from deltalakedb.table.places import is_local, place_for
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scratch import Concerned, Scratch, call, removes, submit
 from deltalakedb.table.work import AutoCommit, Work
-from deltalakedb.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deltalakedb.config import Config
+    from deltalakedb.address import Address
+    from deltalakedb.settings import Config
     from deltalakedb.table.work import Sink
-    from deltalakedb.uri import Address
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 _MODES = ("error", "append", "overwrite", "ignore")

@@ -12,6 +12,7 @@ import deltalake
 import pyarrow as pa
 from deltalake import Transaction
 
+from deltalakedb.address import is_deltasql, parse_uri
 from deltalakedb.exceptions import (
     ConflictError,
     SchemaError,
@@ -46,7 +47,6 @@ from deltalakedb.table.write.create import (
 )
 from deltalakedb.table.write.parquet import arrow_source, write_files
 from deltalakedb.table.write.plan import eligible
-from deltalakedb.uri import is_deltasql, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
     from deltalake import CommitProperties
 
+    from deltalakedb.address import Address
     from deltalakedb.metastore.values import OpenTable
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.table.hooks import Hooks
-    from deltalakedb.uri import Address
 
 
 def write_deltalake(
