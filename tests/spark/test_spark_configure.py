@@ -306,7 +306,7 @@ def test_two_drivers_and_a_python_writer_lose_no_row(
         save(numbers(spark, number), table)
     ours.join()
     told = json.loads(finish(driver))
-    assert "runs already" in told["refused"]
+    assert "session is running" in told["refused"]
     assert told["seen"] == 0  # the token is in nobody's command line
     assert not Path(told["token"]).exists()  # and gone with its service
     assert agreed(spark, catalog, "t") == [0, 1, 2, 3, 4, *range(100, 104), *range(200, 212)]

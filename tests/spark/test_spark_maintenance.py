@@ -171,6 +171,6 @@ def test_spark_submit_runs_a_command(spark: Any, tmp_path: Path) -> None:
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    report = json.loads(done.stdout)
+    report = json.loads(done.stdout[done.stdout.index("{") :])  # after warnings, which spark-submit mixes in
     assert (report["engine"], report["action"]) == ("spark", "imported")
     assert DeltaTable(uri).version() == report["version"]
