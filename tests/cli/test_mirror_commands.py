@@ -13,6 +13,7 @@ import pytest
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
 from deltalakedb.cli.commands.mirror import mirror
+from deltalakedb.metastore import leases
 from deltalakedb.metastore.database import close_all
 from deltalakedb.settings import Config
 from support.lake import ids, ids_of
@@ -431,3 +432,16 @@ def test_a_manifest_that_cannot_be_written_is_shown_and_written_on_demand(
     assert deltasql_json("mirror", "run", "t")["no_manifest"] == []
     assert [p.stem for p in in_the_way.iterdir()] == [tx.uuid]
     assert deltasql_json("mirror", "status")["tables"][0]["manifest_error"] is None
+
+
+def test_the_lease_of_a_crashed_process_is_taken_over_on_request(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, root: Path
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        table = catalog.describe("t")
+        lease = leases.acquire(catalog._database, f"checkpoint:{table.table_id}")
+        assert lease is not None
+    refused = deltasql("checkpoint", "t", code=75)
+    assert "already in progress" in refused.stderr
+    assert "--take-over" in refused.stderr
+    assert deltasql_json("checkpoint", "t", "--take-over")["version"] == 1

@@ -33,16 +33,13 @@ class Head:
         return None if self.files_without_count else self.num_records
 
 
-#: the parts of a head, as a table's plain data calls them
-_HEAD: tuple[str, ...] = (
-    "version",
-    "committed_at",
-    "first_version",
-    "num_files",
-    "size_bytes",
-    "records_counted",
-)
-_HEAD += ("files_without_count",)
+#: the fields of a head by their names in a table's plain data, in order
+_HEAD = (
+    "version", "committed_at", "first_version", "num_files", "size_bytes", "records_counted",
+    "files_without_count",
+)  # fmt: skip
+#: the fields of a table that are the same in its plain data
+_PLAIN = ("table_id", "name", "location", "state", "state_reason", "comment", "created_at", "updated_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +90,12 @@ class Table(JsonValue):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The table from what ``to_dict`` gave."""
-        plain = (
-            "table_id",
-            "name",
-            "location",
-            "state",
-            "state_reason",
-            "comment",
-            "created_at",
-            "updated_at",
-        )
+        """The table from the result of ``to_dict``."""
         return cls(
-            **{name: part(data, name, cls) for name in plain},
+            **{name: part(data, name, cls) for name in (*_PLAIN, "published_version")},
             tags=dict(part(data, "tags", cls)),
             settings=dict(part(data, "settings", cls)),
             head=Head(*(part(data, name, cls) for name in _HEAD)),
-            published_version=part(data, "published_version", cls),
         )
 
 
@@ -146,7 +132,7 @@ class File(JsonValue):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The file from what ``to_dict`` gave."""
+        """The file from the result of ``to_dict``."""
         add = Add.from_dict(part(data, "add", cls))
         return cls(add, part(data, "add_version", cls), data.get("num_records"))
 
