@@ -271,7 +271,7 @@ def test_unknown_levels_are_named(root: Path, catalog_uri: str) -> None:
 def test_an_import_keeps_to_the_batches_that_its_memory_allows(tmp_path: Path, catalog_uri: str) -> None:
     root = many_files(tmp_path / "many")
     with use_config(Config(**{"import": {"memory_mb": 64, "batch_size": 1_000_000}})):
-        import_table(str(root), f"{catalog_uri}?table=t", history="checkpoint")
+        import_table(str(root), f"{catalog_uri}?table=t", history="checkpoint", engine="local")
     (status,) = import_status(catalog_uri)
     assert status.batches_total == 3
     with Catalog(catalog_uri) as catalog:
