@@ -18,7 +18,7 @@ from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.protocol.upgrades import joined
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.commit_info import notes
+from deltalakedb.table.commit_info import commit_info
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import SqlSource, from_log
@@ -120,7 +120,7 @@ def restored(
         _demand(table, version, back)
     done = Restored(source, back, away)
     actions: list[Action] = [
-        *notes("RESTORE", parameters, done.metrics, commit_properties),
+        *commit_info("RESTORE", parameters, done.metrics, commit_properties),
         *_state(now, source.snapshot, downgrade=protocol_downgrade_allowed),
         *(replace(a, data_change=True) for a in back),
         *removes(away),
@@ -254,7 +254,7 @@ def repair(
         refuse_strangers(table.database, table.row, table.root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
-        actions: list[Action] = [*notes("FSCK", {}, metrics, commit_properties), *removes(lost)]
+        actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
         table.submit(Work(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
     return metrics
 

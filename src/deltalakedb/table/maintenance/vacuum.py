@@ -18,13 +18,14 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, look_ahead, refuse_strangers
-from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.arguments import whole_number
+from deltalakedb.table.commit_info import app_transactions
 from deltalakedb.table.in_flight import in_flight_since
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
@@ -91,7 +92,7 @@ def vacuum(
     keep_versions: Sequence[int] | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
-    """Delete, or list, the files that no version needs which the retention lets a reader ask for.
+    """Delete (or list) data files that no retained version references.
 
     Args:
         table: The open table; the newest version counts, whichever is open.
@@ -132,10 +133,7 @@ def vacuum(
     going = _Going(table, found)
     _commit(table, [_start(found, custom)], own=going.record)
     deleted = _delete(table, found, going)
-    txns = [
-        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-        for t in (commit_properties.app_transactions or () if commit_properties is not None else ())
-    ]
+    txns = app_transactions(commit_properties)
     _commit(table, [_end(len(deleted), custom), *txns], own=going.end)
     going.ensure_ended()
     return deleted

@@ -19,12 +19,13 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table import memory
+from deltalakedb.table.commit_info import app_transactions
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import in_flight
@@ -278,11 +279,8 @@ def append(
             flushes=table.target.flushes,
         )
         failpoint("data.after")
-        txns = [
-            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-            for t in (properties.app_transactions or () if properties is not None else ())
-        ]
-        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        info = _info(adds, snapshot.metadata.partition_columns, begun)
+        actions: list[Action] = [info, *app_transactions(properties), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
