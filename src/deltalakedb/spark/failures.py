@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.table.scratch import refusals
+from deltalakedb.table.scratch import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deltalakedb.table.scratch import Concerned
+    from deltalakedb.table.scratch import ErrorContext
 
 #: what Spark says if the name of an error is Delta's, and it looks among its own
 _UNKNOWN: Final = "Cannot find main error class"
@@ -26,7 +26,7 @@ _SHOWN: Final = 1000
 
 
 @contextmanager
-def own_words(about: Concerned) -> Iterator[None]:
+def own_words(about: ErrorContext) -> Iterator[None]:
     """Raise what delta-spark refuses as a typed error, if PySpark has no class of its own for it.
 
     Args:
@@ -35,7 +35,7 @@ def own_words(about: Concerned) -> Iterator[None]:
     Raises:
         OperationError: With the message of delta-spark.
     """
-    with refusals(about):
+    with translate_errors(about):
         try:
             yield
         except Exception as error:

@@ -15,13 +15,13 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.spark.shares import spread, watched
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.in_flight import in_flight_since
+from deltalakedb.table.in_flight import oldest_pending_write
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     data_files,
     linked,
     oldest_orphan,
-    references,
+    referenced_files,
     top_level,
 )
 from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
@@ -99,9 +99,9 @@ def vacuum_list(
     clock = checked_clock(table.database, table.name, root.store, dry_run=True)
     cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(root.location)
+    oldest = oldest_pending_write(root.location)
     opened = open_table(table.database, table.name)
-    found = references(table.database, opened, cutoff=cutoff, with_changes=True)
+    found = referenced_files(table.database, opened, cutoff=cutoff, with_changes=True)
     before = clock.on_store(cutoff)
     before = oldest_orphan(
         root.location, before=before if oldest is None else min(before, oldest), now=clock.on_store(clock.now)

@@ -17,7 +17,7 @@ from deltalakedb.spark.failures import own_words
 from deltalakedb.spark.scratch import SparkScratch, log_parts
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.scratch import Concerned, submit
+from deltalakedb.table.scratch import ErrorContext, submit
 from deltalakedb.uri import Address
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def operate(
     failpoint("data.before")
     with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(adds)):
         scratch.lay_all(snapshot, adds, domains)
-        with own_words(Concerned.at(table)):
+        with own_words(ErrorContext.at(table)):
             run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         if all(isinstance(action, CommitInfo) for action in harvest.actions):

@@ -11,7 +11,7 @@ from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationErro
 from deltalakedb.extras import require
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.table.places import is_local
-from deltalakedb.table.restore import missing
+from deltalakedb.table.restore import missing_files
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_present(
     except Exception as error:
         vectors = (dv_path(add.deletion_vector) for add in adds if add.deletion_vector is not None)
         paths = [*(add.path for add in adds), *(path for path in vectors if path is not None)]
-        if not (gone := missing(root, paths)):
+        if not (gone := missing_files(root, paths)):
             raise
         raise vacuumed(f"{gone[0]} under {root.location}") from error
 

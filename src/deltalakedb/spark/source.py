@@ -35,7 +35,7 @@ from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.read.scan import arrow_schema, conformed, known, raw_table
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scratch import Concerned, refusals
+from deltalakedb.table.scratch import ErrorContext, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -184,7 +184,7 @@ def read_files(
 
     def read() -> Iterator[pa.RecordBatch]:
         table = raw_table(snapshot, partition.adds, root)
-        with refusals(Concerned(paths.table, root.location, snapshot.version, snapshot.metadata)):
+        with translate_errors(ErrorContext(paths.table, root.location, snapshot.version, snapshot.metadata)):
             found = table.raw.scan(columns=columns, predicate=predicate)
         return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
 

@@ -12,7 +12,7 @@ from deltalakedb.spark.scratch import frame_over
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writing import Wish
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.write.create import Wishes
+from deltalakedb.table.write.create import CreateOptions
 
 if TYPE_CHECKING:
     import os
@@ -82,7 +82,7 @@ class SparkTransaction:
                 name,
                 location,
                 lambda folder: wish.create(folder, configuration or {}, table=name),
-                wishes=Wishes(kept=SPARKS),
+                create_options=CreateOptions(kept=SPARKS),
             )
         else:
             table.refresh()

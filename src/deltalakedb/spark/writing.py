@@ -23,9 +23,9 @@ from deltalakedb.spark.sight import check_seen
 from deltalakedb.spark.write_options import fold_options
 from deltalakedb.table.places import place_for
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scratch import Concerned, in_partitions_of, removes, submit
+from deltalakedb.table.scratch import ErrorContext, in_partitions_of, removes, submit
 from deltalakedb.table.work import tell_nothing_written
-from deltalakedb.table.write.create import Wishes, create_with, exists, known_mode, open_existing
+from deltalakedb.table.write.create import CreateOptions, create_with, exists, known_mode, open_existing
 from deltalakedb.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Wish:
     def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
         """Have delta-spark make a table of the rows at a path."""
         check_seen(self.df.sparkSession, str(Path(folder).parents[1]), folder, table=table)
-        with own_words(Concerned(table)):
+        with own_words(ErrorContext(table)):
             self.save(folder, more=properties)
 
     def fulfil(self, table: TableHandle) -> int | None:
@@ -210,7 +210,7 @@ def _create(
         place,
         lambda folder: wish.create(folder, configuration, table=name),
         storage_options=storage_options,
-        wishes=Wishes(kept=SPARKS),
+        create_options=CreateOptions(kept=SPARKS),
     )
 
 
@@ -252,7 +252,7 @@ def _write_to(
         log_parts(spark, len(candidates)),
     ):
         scratch.lay_all(snapshot, candidates, domains)
-        with own_words(Concerned.at(table)):
+        with own_words(ErrorContext.at(table)):
             save(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         more: list[Action] = removes(table.source.adds()) if replaces_all else []

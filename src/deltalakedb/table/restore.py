@@ -180,7 +180,7 @@ def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
             suggestion="restore a version that vacuum has kept; an interrupted vacuum is finished by running "
             "vacuum again",
         )
-    if gone := missing(table.root, paths):
+    if gone := missing_files(table.root, paths):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise StorageMissingError(
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",
@@ -244,10 +244,10 @@ def repair(
     snapshot = table.source.snapshot
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=OURS)
-    # whoever adds or removes files meanwhile does not stand in the way: only the missing ones are touched
+    # other writers may add or remove files meanwhile: only the missing ones are touched
     with table.source.without_tracking():
         paths = table.source.scan(("path",)).column("path").to_pylist()
-        gone = missing(table.root, paths)
+        gone = missing_files(table.root, paths)
         lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
     if gone and table.row.settings.get(POLICY) != ADOPT:
         danger = "the missing files may no longer be part of the table"
@@ -263,7 +263,7 @@ def repair(
 _LIST_FROM = 500
 
 
-def missing(root: Root, paths: Sequence[str]) -> list[str]:
+def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     """The files, spelled as the log spells them, that are not there any more.
 
     Args:

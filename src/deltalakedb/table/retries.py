@@ -1,4 +1,4 @@
-"""How often work is repeated because somebody else was first, and after what pause."""
+"""How often work is repeated after a conflict, and after what pause."""
 
 from __future__ import annotations
 

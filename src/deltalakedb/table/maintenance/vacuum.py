@@ -26,16 +26,16 @@ from deltalakedb.protocol.reads import NOTHING
 from deltalakedb.protocol.rules import OURS, SPARKS
 from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.commit_info import app_transactions
-from deltalakedb.table.in_flight import in_flight_since
+from deltalakedb.table.in_flight import oldest_pending_write
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     file_names,
     linked,
     needed_by,
     orphans,
-    references,
+    referenced_files,
 )
-from deltalakedb.table.restore import missing
+from deltalakedb.table.restore import missing_files
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import Work
 
@@ -142,7 +142,7 @@ def vacuum(
 def _settle(table: TableHandle, found: VacuumPlan) -> None:
     """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
     left = [p for p in vacuumed.unended(table.database, table.row) if p not in found.files]
-    if left and (gone := missing(table.root, [encode_path(path) for path in left])):
+    if left and (gone := missing_files(table.root, [encode_path(path) for path in left])):
         with table.database.write() as session:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
 
@@ -214,9 +214,9 @@ def plan(
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(table.row.location) if full else None
+    oldest = oldest_pending_write(table.row.location) if full else None
     kept = [table.source_at(version) for version in _versions(keep_versions)]
-    found = references(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
+    found = referenced_files(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     rule = Deletable(
         table.database,
         table.row,
@@ -279,7 +279,7 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     paths = list(going.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = in_flight_since(root) if found.strangers else None
+            oldest = oldest_pending_write(root) if found.strangers else None
             now = _looked_at(table)
         except DeltaSqlError:
             going.release(paths[start:])
