@@ -93,8 +93,8 @@ def unregister() -> None:
 
 def _change() -> None:
     _serve_open_tables()
-    # Functions are replaced inside the modules that call them, and methods on the class: whoever imported
-    # write_deltalake or DeltaTable before holds the same objects, which now come by here.
+    # Functions are replaced inside the modules that call them, and methods on the class: code that
+    # imported write_deltalake or DeltaTable before has the same objects, which now come by here.
     kind = deltalake.table.DeltaTable
     _replace(kind, "__init__", _init)
     _replace(kind, "is_deltatable", lambda stock: staticmethod(_is_deltatable(stock)))

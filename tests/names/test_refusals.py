@@ -11,7 +11,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import exceptions as ours
-from deltalakedb.table.scratch import Concerned, refusals, without_scratch
+from deltalakedb.table.scratch import ErrorContext, translate_errors, without_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -177,7 +177,7 @@ def test_a_message_speaks_of_the_table_alone(text: str, expected: str) -> None:
     ],
 )
 def test_every_class_of_stock_has_one_of_ours(theirs: type[Exception], kind: type[Exception]) -> None:
-    with pytest.raises(theirs) as caught, refusals(Concerned("t")):
+    with pytest.raises(theirs) as caught, translate_errors(ErrorContext("t")):
         raise theirs("no")
     assert type(caught.value) is kind
 
@@ -186,7 +186,10 @@ def test_a_panic_is_an_error_and_an_interrupt_stays_one() -> None:
     class PanicException(BaseException):
         pass
 
-    with pytest.raises(ours.OperationError, match="stopped unexpectedly: boom"), refusals(Concerned("t")):
+    with (
+        pytest.raises(ours.OperationError, match="stopped unexpectedly: boom"),
+        translate_errors(ErrorContext("t")),
+    ):
         raise PanicException("boom")
-    with pytest.raises(KeyboardInterrupt), refusals(Concerned("t")):
+    with pytest.raises(KeyboardInterrupt), translate_errors(ErrorContext("t")):
         raise KeyboardInterrupt

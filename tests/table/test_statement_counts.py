@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import DeltaTable, telemetry, write_deltalake
-from deltalakedb.metastore import migrations
 from deltalakedb.metastore.database import close_all
 
 if TYPE_CHECKING:
@@ -64,7 +63,3 @@ def test_a_plan_is_two_statements_and_a_listing_one(uri: str) -> None:
 def test_time_travel_opens_by_one_statement(uri: str) -> None:
     DeltaTable(uri)
     assert statements(lambda: DeltaTable(uri, version=1)) == ["snapshots.open at"]
-
-
-def test_the_newest_version_is_known_without_reading_the_migrations() -> None:
-    assert migrations.newest_version() == migrations.migrations()[-1].number

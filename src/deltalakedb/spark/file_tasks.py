@@ -14,9 +14,9 @@ from deltalakedb.spark.scratch import not_shared_error
 from deltalakedb.table.places import is_local
 from deltalakedb.table.read.change_feed import read_changes
 from deltalakedb.table.read.scan import arrow_schema, conformed, raw_table
-from deltalakedb.table.restore import missing
+from deltalakedb.table.restore import missing_files
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scratch import Concerned, refusals
+from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def _read_files(
     whole = arrow_schema(snapshot.metadata.schema_string)
     schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
     table = raw_table(snapshot, partition.adds, root)
-    with refusals(Concerned(partition.paths.table, root.location, snapshot.version, snapshot.metadata)):
+    with translate_errors(
+        ErrorContext(partition.paths.table, root.location, snapshot.version, snapshot.metadata)
+    ):
         found = table.raw.scan(columns=columns, predicate=predicate)
     return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
 
@@ -128,7 +130,7 @@ def _read_present(
     except Exception as error:
         vectors = (dv_path(add.deletion_vector) for add in adds if add.deletion_vector is not None)
         paths = [*(add.path for add in adds), *(path for path in vectors if path is not None)]
-        if not (gone := missing(root, paths)):
+        if not (gone := missing_files(root, paths)):
             raise
         raise vacuumed_error(f"{gone[0]} under {root.location}") from error
 

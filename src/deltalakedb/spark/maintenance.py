@@ -36,13 +36,13 @@ from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks
 from deltalakedb.spark.scratch import open_for_write, run_on_scratch, runs_here
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.in_flight import in_flight_since
+from deltalakedb.table.in_flight import oldest_pending_write
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     data_files,
     linked,
     oldest_orphan,
-    references,
+    referenced_files,
     top_level,
 )
 from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
@@ -191,7 +191,7 @@ def vacuum(
         table: The table's address, or the table itself.
         retention_hours: How long removed files stay; by default the table's property.
         dry_run: Only return the files.
-        full: Also delete files under the table's root that no version references, as delta-spark does.
+        full: Also delete files under the table's root that no version referenced_files, as delta-spark does.
         enforce_retention_duration: Refuse a shorter retention than the property.
         storage_options: Options for the object store.
 
@@ -271,9 +271,9 @@ def vacuum_list(
     clock = checked_clock(table.database, table.name, root.store, dry_run=True)
     cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: a write in progress may be committed the next moment
-    oldest = in_flight_since(root.location)
+    oldest = oldest_pending_write(root.location)
     opened = snapshots.open_table(table.database, table.name)
-    found = references(table.database, opened, cutoff=cutoff, with_changes=True)
+    found = referenced_files(table.database, opened, cutoff=cutoff, with_changes=True)
     before = clock.on_store(cutoff)
     before = oldest_orphan(
         root.location, before=before if oldest is None else min(before, oldest), now=clock.on_store(clock.now)

@@ -38,7 +38,7 @@ from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.in_flight import WORK_FOLDER, work_name
 from deltalakedb.table.places import is_local
 from deltalakedb.table.roots.local import LENT, Absolute
-from deltalakedb.table.scratch import Concerned, Harvest, Scratch, refusals, submit
+from deltalakedb.table.scratch import ErrorContext, Harvest, Scratch, submit, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -337,7 +337,7 @@ def run_on_scratch(
     failpoint("data.before")
     with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(files)):
         scratch.write_log(snapshot, files, domains)
-        with translate_delta_errors(Concerned.at(table)):
+        with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
         harvest = scratch.harvest(after=0)
         removes = replaced(harvest)
@@ -463,7 +463,7 @@ def _session_id(spark: SparkSession) -> str:
 
 
 @contextmanager
-def translate_delta_errors(about: Concerned) -> Iterator[None]:
+def translate_delta_errors(about: ErrorContext) -> Iterator[None]:
     """Raise an error of delta-spark as a typed one with its message, unless PySpark has a class for it.
 
     Args:
@@ -472,7 +472,7 @@ def translate_delta_errors(about: Concerned) -> Iterator[None]:
     Raises:
         OperationError: With delta-spark's message.
     """
-    with refusals(about):
+    with translate_errors(about):
         try:
             yield
         except Exception as error:

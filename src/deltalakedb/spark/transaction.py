@@ -12,7 +12,7 @@ from deltalakedb.spark.scratch import read_files
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writer import WriteRequest
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.write.create import Wishes
+from deltalakedb.table.write.create import CreateOptions
 
 if TYPE_CHECKING:
     import os
@@ -90,7 +90,7 @@ class SparkTransaction:
                 name,
                 location,
                 lambda folder: request.create(folder, configuration or {}, table=name),
-                wishes=Wishes(kept=SPARKS),
+                create_options=CreateOptions(kept=SPARKS),
             )
         else:
             table.refresh()

@@ -17,9 +17,9 @@ from deltalakedb.spark.expressions import check_frame, condition_of
 from deltalakedb.spark.scratch import require_shared_path, run_on_scratch, translate_delta_errors
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.places import place_for
-from deltalakedb.table.scratch import Concerned, in_partitions_of, removes
+from deltalakedb.table.scratch import ErrorContext, in_partitions_of, removes
 from deltalakedb.table.work import tell_nothing_written
-from deltalakedb.table.write.create import Wishes, create_with, exists, known_mode, open_existing
+from deltalakedb.table.write.create import CreateOptions, create_with, exists, known_mode, open_existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,7 @@ class WriteRequest:
     def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
         """Let delta-spark create a table of the rows at a path."""
         require_shared_path(self.df.sparkSession, str(Path(folder).parents[1]), folder, table=table)
-        with translate_delta_errors(Concerned(table)):
+        with translate_delta_errors(ErrorContext(table)):
             self._save(folder, "append", properties)
 
     def apply(self, table: TableHandle) -> int | None:
@@ -310,7 +310,7 @@ def _create(
         place,
         lambda folder: request.create(folder, configuration, table=name),
         storage_options=storage_options,
-        wishes=Wishes(kept=SPARKS),
+        create_options=CreateOptions(kept=SPARKS),
     )
 
 

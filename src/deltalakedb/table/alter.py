@@ -26,7 +26,7 @@ from deltalakedb.protocol.properties import (
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.scratch import Concerned, Stage, call
+from deltalakedb.table.scratch import ErrorContext, Stage, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ def set_properties(
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
     if _switched_on(ours, ROW_TRACKING) and not is_on(table.source.snapshot.metadata, ROW_TRACKING):
         _refuse_rows_without_ids(table)
-    about = Concerned.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
+    about = ErrorContext.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with Stage(table, (), NOTHING) as stage:
@@ -97,13 +97,13 @@ def _alter(
     hooks: Hooks,
     *,
     validated: bool = False,
-    about: Concerned | None = None,
+    about: ErrorContext | None = None,
     features: Sequence[str] = (),
 ) -> None:
     before = table.source.snapshot
     adds = table.source.adds() if validated else ()
     with Stage(table, adds, EVERYTHING if validated else NOTHING) as stage:
-        call(run, stage.raw, about or Concerned.at(table))
+        call(run, stage.raw, about or ErrorContext.at(table))
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
         stage.submit(hooks, replace(harvest, steps=steps))

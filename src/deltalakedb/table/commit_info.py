@@ -1,4 +1,4 @@
-"""What a commit that is made here says of itself: its commitInfo and application transactions."""
+"""The commitInfo and application transactions of commits that delta-rs does not write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GENERATED: Final = ("timestamp", "operation", "engineInfo")
 _ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
 
-def notes(
+def commit_info(
     operation: str,
     parameters: Mapping[str, str],
     metrics: Mapping[str, Any],
@@ -44,9 +44,13 @@ def notes(
         **own,
         "operationMetrics": dict(metrics),
     }
+    return [CommitInfo(extra=info), *app_transactions(properties)]
+
+
+def app_transactions(properties: deltalake.CommitProperties | None) -> list[Txn]:
+    """The application transactions of a commit."""
     given = () if properties is None else properties.app_transactions or ()
-    txns = [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
-    return [CommitInfo(extra=info), *txns]
+    return [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
 
 
 def custom_metadata(properties: deltalake.CommitProperties) -> dict[str, Any]:

@@ -25,8 +25,16 @@ from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.hooks import DEFAULT, Hooks
-from deltalakedb.table.scratch import Concerned, Stage, call, candidates, plus, recounted, rewrite
-from deltalakedb.table.write.create import quiet
+from deltalakedb.table.scratch import (
+    ErrorContext,
+    Stage,
+    add_to_metrics,
+    call,
+    candidates,
+    rewrite,
+    with_metrics,
+)
+from deltalakedb.table.write.create import without_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,14 +93,14 @@ class MergePlan:
         with Stage(self._table, adds, reads) as stage:
 
             def run(raw: Any) -> str:
-                builder = raw.create_merge_builder(**quiet(options))
+                builder = raw.create_merge_builder(**without_hooks(options))
                 for name, args, kwargs in self._clauses:
                     getattr(builder, name)(*args, **kwargs)
                 return str(raw.merge_execute(builder))
 
-            metrics = json.loads(call(run, stage.raw, Concerned.at(self._table)))
-            stage.submit(hooks, recounted(stage.harvest(), left_out, _SKIPPED))
-        return json.dumps(plus(metrics, left_out, _SKIPPED))
+            metrics = json.loads(call(run, stage.raw, ErrorContext.at(self._table)))
+            stage.submit(hooks, with_metrics(stage.harvest(), left_out, _SKIPPED))
+        return json.dumps(add_to_metrics(metrics, left_out, _SKIPPED))
 
 
 def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:
@@ -168,7 +176,7 @@ def commit_existing_files(
     *,
     hooks: Hooks = DEFAULT,
 ) -> None:
-    """Commit actions on files that lie under the table's root already.
+    """Commit actions on files that are under the table's root already.
 
     Args:
         table: The open table.
@@ -182,7 +190,7 @@ def commit_existing_files(
     if mode == "overwrite":
         adds, reads = candidates(table, table.where_or_all(filters))
     with Stage(table, adds, reads) as stage:
-        call(run, stage.raw, Concerned.at(table))
+        call(run, stage.raw, ErrorContext.at(table))
         harvest = stage.harvest()
         stage.submit(hooks, harvest.in_place(_below_root(table, harvest)))
 

@@ -2,9 +2,9 @@
 
 From before its first new file is there until its commit is decided, an operation holds a shared lock on the
 table's root, which costs next to nothing and ends with its process. Scratch tables, and operations on file
-systems without such locks, have a folder `_deltasql/<name>` under the root instead. Its name tells when the
-operation began and which process it is, so that whoever cleans up knows which files may still be committed,
-and which folders nobody will ever take away.
+systems without such locks, have a folder `_deltasql/<name>` under the root instead. Its name has the time at
+which the operation began and its process, so that a clean-up knows which files may still be committed, and
+which folders were left behind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TIDY_RACES: Final = 20
 _NAME: Final = re.compile(r"(\d{13})-([0-9a-f]{12})-(\d+)-[0-9a-f]{32}")
 #: an operation of another machine that takes longer than this is taken for dead
 STALE_MS: Final = 7 * 86_400_000
-#: how long to wait for a moment in which nobody holds a root
+#: how long to wait for a moment in which no operation holds a root
 _PATIENCE_S: Final = 0.5
 #: clocks of two machines, or of a disk and its machine, differ by less
 _SKEW_MS: Final = 300_000
@@ -112,7 +112,7 @@ class InFlight:
         self._roots: set[str] = set()
 
     def at(self, root: str) -> None:
-        """New files are about to lie, or lie, under this root."""
+        """New files are, or are about to be, under this root."""
         if root not in self._roots:
             self._stack.enter_context(in_flight(root))
             self._roots.add(root)
@@ -136,29 +136,29 @@ def operation_folders(root: str) -> list[OperationFolder]:
             if not entry.is_dir(follow_symlinks=False):
                 continue
             with suppress(FileNotFoundError):
-                found.append(_judged(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
+                found.append(_parsed(Path(entry.path), entry.name, entry.stat().st_mtime_ns // 1_000_000))
     return sorted(found, key=lambda folder: folder.path)
 
 
-def in_flight_since(root: str) -> int | None:
-    """Since when files may have been written that are to be committed yet; None where nobody is at work."""
+def oldest_pending_write(root: str) -> int | None:
+    """Start time of the oldest write that has not committed yet, or None."""
     if not is_local(root):
         return None
     began = [folder.since for folder in operation_folders(root) if folder.alive]
     if _is_held(root):
-        # nobody knows since when
+        # the lock does not say since when
         began.append(_now() - STALE_MS)
     return min(began, default=None)
 
 
 def _hold(root: str) -> int | None:
-    """The root, opened and locked together with whoever else is at work; None where that cannot be done."""
+    """The root, opened with a shared lock; None if that cannot be done."""
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None  # the folder of the other way says what is wrong, or makes it
     try:
-        # whoever cleans up holds it alone, but only for a moment
+        # a clean-up holds it alone, but only for a moment
         fcntl.flock(handle, fcntl.LOCK_SH)
     except OSError:
         os.close(handle)
@@ -181,16 +181,16 @@ def _is_held(root: str) -> bool:
                     return True
                 time.sleep(_PATIENCE_S / 100)
             except OSError:
-                return False  # no such locks here: nobody has one
+                return False  # the file system has no such locks
             else:
                 return False
     finally:
         os.close(handle)
 
 
-def _judged(path: Path, name: str, modified: int) -> OperationFolder:
+def _parsed(path: Path, name: str, modified: int) -> OperationFolder:
     match = _NAME.fullmatch(name)
-    # a machine whose clock is ahead gives names of the future: then nobody knows when it began
+    # a machine whose clock is ahead gives names of the future: then the beginning is unknown
     since = int(match[1]) if match and int(match[1]) <= modified + _SKEW_MS else modified - STALE_MS
     if match and match[2] == _machine():
         return OperationFolder(path, since - _SKEW_MS, alive=_running(int(match[3])))

@@ -25,7 +25,7 @@ from deltalakedb.protocol.schema import (
 from deltalakedb.protocol.stats import column_names
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import WORK_FOLDER
-from deltalakedb.table.scratch import Concerned, Stage, call, plus, recounted, refuse_row_ids
+from deltalakedb.table.scratch import ErrorContext, Stage, add_to_metrics, call, refuse_row_ids, with_metrics
 from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def compact(
     plain = _plain(table)
     with Stage(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
         wanted = plain.filters(filters) if plain else filters
-        metrics = json.loads(call(lambda s: run(s, target, wanted), stage, Concerned.at(table)))
+        metrics = json.loads(call(lambda s: run(s, target, wanted), stage, ErrorContext.at(table)))
         more = left_out - len(between)
-        stage.submit(hooks, recounted(_told(stage, plain), more, *_COUNTED))
-    return json.dumps(plus(metrics, more, *_COUNTED))
+        stage.submit(hooks, with_metrics(_told(stage, plain), more, *_COUNTED))
+    return json.dumps(add_to_metrics(metrics, more, *_COUNTED))
 
 
 def z_order(
@@ -112,7 +112,7 @@ def z_order(
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
-        metrics = call(lambda s: run(s, columns, filters), stage, Concerned.at(table))
+        metrics = call(lambda s: run(s, columns, filters), stage, ErrorContext.at(table))
         stage.submit(hooks, _told(stage, plain))
     return metrics
 

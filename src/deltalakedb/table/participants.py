@@ -76,12 +76,12 @@ class Participant:
 
 
 class Participants:
-    """The tables that a transaction has touched, by where they lie: a name may pass from one to another."""
+    """The tables that a transaction has touched, by location: a name may pass from one to another."""
 
     def __init__(self) -> None:
         self._places: dict[str, Participant] = {}
         self._names: dict[str, Participant] = {}
-        #: names of the snapshot that nobody has any more
+        #: names of the snapshot that no table has any more
         self._free: set[str] = set()
         #: files of tables that were created and dropped again
         self._orphans: list[PlacedFile] = []
@@ -115,7 +115,7 @@ class Participants:
             self._names[participant.name] = participant
 
     def rename(self, participant: Participant, new_name: str) -> None:
-        """Give a table another name, which nobody else may have."""
+        """Give a table another name, which no other table may have."""
         if new_name in self._names:
             raise TableExistsError(
                 f"the name {new_name!r} is taken", table=new_name, suggestion="choose another name"
@@ -186,7 +186,7 @@ class Participants:
                 shown.append(table)
             elif mine.name is not None:
                 shown.append(replace(table, name=mine.name))
-        shown += [unborn(p.table) for p in self if isinstance(p.table, NewTable)]
+        shown += [placeholder_row(p.table) for p in self if isinstance(p.table, NewTable)]
         return sorted(shown, key=lambda t: t.name)
 
 
@@ -206,7 +206,7 @@ def _dropped(name: str) -> TableMissingError:
     )
 
 
-def unborn(new: NewTable) -> Table:
+def placeholder_row(new: NewTable) -> Table:
     """A row of the registry for a table that is still to be created."""
     head = Head(-1, 0, 0, 0, 0, 0, 0)
     return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)

@@ -1,4 +1,4 @@
-"""Where tables lie: locations made absolute, and a place for a table that names none."""
+"""Where tables are: locations made absolute, and a location for a table that names none."""
 
 from __future__ import annotations
 

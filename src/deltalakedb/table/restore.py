@@ -16,7 +16,7 @@ from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.commit_info import notes
+from deltalakedb.table.commit_info import commit_info
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import SqlSource, from_log
@@ -118,7 +118,7 @@ def restored(
         _demand(table, version, back)
     done = Restored(source, back, away)
     actions: list[Action] = [
-        *notes("RESTORE", parameters, done.metrics, commit_properties),
+        *commit_info("RESTORE", parameters, done.metrics, commit_properties),
         *_state(now, source.snapshot, downgrade=protocol_downgrade_allowed),
         *(replace(a, data_change=True) for a in back),
         *removes(away),
@@ -174,7 +174,7 @@ def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
             suggestion="restore a version that vacuum has kept; an interrupted vacuum is finished by running "
             "vacuum again",
         )
-    if gone := missing(table.root, paths):
+    if gone := missing_files(table.root, paths):
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise StorageMissingError(
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",
@@ -238,17 +238,17 @@ def repair(
     snapshot = table.source.snapshot
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=OURS)
-    # whoever adds or removes files meanwhile does not stand in the way: only the missing ones are touched
+    # other writers may add or remove files meanwhile: only the missing ones are touched
     with table.source.without_tracking():
         paths = table.source.scan(("path",)).column("path").to_pylist()
-        gone = missing(table.root, paths)
+        gone = missing_files(table.root, paths)
         lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
     if gone and table.row.settings.get(POLICY) != ADOPT:
         danger = "the missing files may no longer be part of the table"
         refuse_strangers(table.database, table.row, table.root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
-        actions: list[Action] = [*notes("FSCK", {}, metrics, commit_properties), *removes(lost)]
+        actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
         table.submit(Work(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
     return metrics
 
@@ -257,7 +257,7 @@ def repair(
 _LIST_FROM = 500
 
 
-def missing(root: Root, paths: Sequence[str]) -> list[str]:
+def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     """The files, spelled as the log spells them, that are not there any more.
 
     Args:

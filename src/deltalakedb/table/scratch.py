@@ -87,7 +87,7 @@ _FILE_BROKE = ("arquet", "panicked")
 _SHOWN = 20
 
 
-class Concerned(NamedTuple):
+class ErrorContext(NamedTuple):
     """The table that an operation is about, as far as it is known.
 
     Attributes:
@@ -107,18 +107,18 @@ class Concerned(NamedTuple):
     unreadable: Callable[[str], StorageError | None] | None = None
 
     @classmethod
-    def at(cls, table: TableHandle) -> Concerned:
+    def at(cls, table: TableHandle) -> ErrorContext:
         """An open table, at the version it shows."""
         snapshot = table.source.snapshot
         look = partial(unreadable, table.root, table.file_sizes, table=table.name, version=snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
-NOBODY = Concerned()
+NO_CONTEXT = ErrorContext()
 
 
 @contextmanager
-def refusals(about: Concerned) -> Iterator[None]:
+def translate_errors(about: ErrorContext) -> Iterator[None]:
     """Let delta-rs's errors be typed ones, and its panics errors; nothing tells of a scratch folder.
 
     Ours is always a subclass of what stock would raise in the same place.
@@ -162,7 +162,7 @@ def without_scratch(text: str, location: str | None) -> str:
     return _COLOUR.sub("", _PATH.sub(rebased, _BESIDE.sub("", text)))
 
 
-def _suggestion(kind: type[DeltaSqlError], about: Concerned, text: str) -> str | None:
+def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> str | None:
     """What the table asks of rows and expressions, where one of them may be the reason."""
     if about.hint is not None and kind is OperationError:
         return about.hint
@@ -390,7 +390,7 @@ def rewrite(
         What delta-rs returned.
     """
     with Stage(table, *candidates(table, where)) as stage:
-        out = call(run, stage, Concerned.at(table))
+        out = call(run, stage, ErrorContext.at(table))
         stage.submit(hooks)
     return out
 
@@ -446,7 +446,7 @@ class Stage:
         self.scratch = Scratch.for_writing(table.root, table=table.name)
         try:
             self.scratch.lay(shown or snapshot, adds, unlent=unlent)
-            self.raw = call(_open, str(self.scratch.folder), Concerned.at(table))
+            self.raw = call(_open, str(self.scratch.folder), ErrorContext.at(table))
         except BaseException:
             self.scratch.remove()
             raise
@@ -498,19 +498,19 @@ def submit(
     return table.submit(work)
 
 
-def recounted(harvest: Harvest, more: int, *names: str) -> Harvest:
+def with_metrics(harvest: Harvest, more: int, *names: str) -> Harvest:
     """A harvest whose metrics count files that delta-rs did not see."""
 
     def counted(action: Action) -> Action:
         if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
             return action
-        metrics = plus(action.extra["operationMetrics"], more, *names)
+        metrics = add_to_metrics(action.extra["operationMetrics"], more, *names)
         return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
     return harvest.each(counted)
 
 
-def plus(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
+def add_to_metrics(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
     """Metrics with more added to some of them."""
     return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
@@ -528,9 +528,9 @@ def _counted(action: Action, more: Sequence[Action]) -> Action:
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[A], T], argument: A, about: Concerned = NOBODY) -> T:
+def call(operation: Callable[[A], T], argument: A, about: ErrorContext = NO_CONTEXT) -> T:
     """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
-    with refusals(about):
+    with translate_errors(about):
         return operation(argument)
 
 

@@ -34,12 +34,12 @@ from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import Hooks
 from deltalakedb.table.in_flight import InFlight
-from deltalakedb.table.participants import Participant, Participants, unborn
+from deltalakedb.table.participants import Participant, Participants, placeholder_row
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import undo
 from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
 from deltalakedb.table.work import ReadOnly, checkpoints_of, options_of, tell_nothing_written
-from deltalakedb.table.write.create import PLAIN, create_with, known_mode, quiet, taken_out
+from deltalakedb.table.write.create import NO_OPTIONS, create_with, known_mode, split_options, without_hooks
 from deltalakedb.table.write.write import write_to
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.work import Work
-    from deltalakedb.table.write.create import Wishes
+    from deltalakedb.table.write.create import CreateOptions
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
 _LONGEST_ID: Final = 200
@@ -157,8 +157,8 @@ class Transaction:
 
         Args:
             name: The table's name, as the transaction calls it by now.
-            version: An older version, for reading only. What it holds never changes, so nobody conflicts
-                with having read it.
+            version: An older version, for reading only. What it holds never changes, so reading
+                it never conflicts.
             storage_options: Options for the object store, where the settings and the environment have none.
         """
         return table_of(self._handle(name, version, storage_options))
@@ -193,13 +193,13 @@ class Transaction:
             if error.context.get("dropped"):
                 raise
             stock: Any = deltalake.write_deltalake
-            wishes = taken_out(options, table=name)
+            create_options = split_options(options, table=name)
             self._create(
                 name,
                 location,
-                lambda target: stock(target, data, mode=mode, **quiet(options)),
+                lambda target: stock(target, data, mode=mode, **without_hooks(options)),
                 storage_options=storage_options,
-                wishes=wishes,
+                create_options=create_options,
             )
         else:
             if mode not in ("error", "ignore"):
@@ -219,15 +219,15 @@ class Transaction:
     ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         stock: Any = deltalake.DeltaTable.create
-        wishes = taken_out(options, table=name)
+        create_options = split_options(options, table=name)
         self._create(
             name,
             location,
-            lambda target: stock(target, schema, **quiet(options)),
+            lambda target: stock(target, schema, **without_hooks(options)),
             comment=comment,
             tags=tags,
             storage_options=storage_options,
-            wishes=wishes,
+            create_options=create_options,
         )
         return self.table(name)
 
@@ -326,7 +326,7 @@ class Transaction:
     # ---- ending ----------------------------------------------------------------------------------------
 
     def commit(self) -> Mapping[str, Committed]:
-        """Commit everything at once; where somebody else was first, ConflictError, and nothing happened."""
+        """Commit everything at once; on a conflict, ConflictError is raised and nothing happened."""
         self._going_on()
         changes, vanished = self._tables.changes(self._isolation)
         names = self._tables.name_changes()
@@ -455,7 +455,7 @@ class Transaction:
         root: Root | None = None,
     ) -> Participant:
         address = self._address.with_table(name)
-        row = unborn(table) if isinstance(table, NewTable) else table
+        row = placeholder_row(table) if isinstance(table, NewTable) else table
         handle = TableHandle(address, self._database, row, overlay, self, root=root)
         made = Participant(handle, overlay, table, read, name)
         self._tables.add(made)
@@ -521,7 +521,7 @@ class Transaction:
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        wishes: Wishes = PLAIN,
+        create_options: CreateOptions = NO_OPTIONS,
     ) -> None:
         self._writable()
         validate_table_name(name)
@@ -543,7 +543,7 @@ class Transaction:
             sink=self,
             free=free,
             storage_options=storage_options,
-            wishes=wishes,
+            create_options=create_options,
         )
 
     def _writable(self) -> None:
@@ -559,7 +559,7 @@ class Transaction:
             try:
                 self._repeats = by_transaction(session, self.uuid) is not None
             except Exception:
-                self.rollback()  # nobody calls __exit__
+                self.rollback()  # __exit__ is not called
                 raise
         return self
 

@@ -322,9 +322,9 @@ def create_table(
                 suggestion="choose another name, or pass --if-not-exists",
             )
         if there is None and dry_run:
-            from deltalakedb.table.write.create import taken_out
+            from deltalakedb.table.write.create import split_options
 
-            taken_out({"configuration": dict(properties)}, table=name)  # refuses what cannot be
+            split_options({"configuration": dict(properties)}, table=name)  # refuses what cannot be
         elif there is None:
             catalog.create_table(
                 name,

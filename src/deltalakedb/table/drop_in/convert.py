@@ -17,7 +17,13 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.write.create import create_or_replace, create_with, exists, open_existing, taken_out
+from deltalakedb.table.write.create import (
+    create_or_replace,
+    create_with,
+    exists,
+    open_existing,
+    split_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +91,7 @@ def convert_to_deltalake(
 def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
     """Convert a folder to a SQL-backed table; options as stock's function takes them."""
     options = dict(options)
-    wishes = taken_out(options, table=address.table)
+    create_options = split_options(options, table=address.table)
     table = open_existing(address, options.get("storage_options"))
     if table is not None and mode == "ignore":
         return
@@ -114,7 +120,7 @@ def convert(address: Address, mode: str, options: Mapping[str, Any]) -> None:
         in_place=True,
         names=lambda: real_names(root, address.table),
         storage_options=given,
-        wishes=wishes,
+        create_options=create_options,
     )
 
 
@@ -179,14 +185,14 @@ def create_table_with_add_actions(
         "commit_properties": commit_properties,
     }
     if is_deltasql(table_uri):
-        wishes = taken_out(options)
+        create_options = split_options(options)
         create_or_replace(
             str(table_uri),
             mode,
             lambda target, how: stock(target, schema, add_actions, mode=how, **options),
             in_place=True,
             storage_options=storage_options,
-            wishes=wishes,
+            create_options=create_options,
         )
         return
     stock(

@@ -263,8 +263,8 @@ class DeltaTable(deltalake.DeltaTable):
             return super().__eq__(other)
         if mine is None or theirs is None:
             return NotImplemented
-        catalogs = (handle.address.resolved().catalog for handle in (mine, theirs))
-        return len(set(catalogs)) == 1 and (mine.name, mine.version) == (theirs.name, theirs.version)
+        catalogs = [handle.address.resolved().catalog for handle in (mine, theirs)]
+        return catalogs[0] == catalogs[1] and (mine.name, mine.version) == (theirs.name, theirs.version)
 
     __hash__ = None  # type: ignore[assignment]  # a table moves between versions
 

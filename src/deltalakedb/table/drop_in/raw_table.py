@@ -444,7 +444,7 @@ class RawSqlTable:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: _Hooks = None,
     ) -> None:
-        """Commit files that lie there already."""
+        """Commit files that are in place already."""
         dml.commit_existing_files(
             self.refreshed(),
             mode,

@@ -10,8 +10,8 @@ from deltalakedb.metastore import commits, snapshots
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import refuse_strangers
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.in_flight import in_flight_since, operation_folders, remove_folder
-from deltalakedb.table.maintenance.live_files import Deletable, orphans, references
+from deltalakedb.table.in_flight import oldest_pending_write, operation_folders, remove_folder
+from deltalakedb.table.maintenance.live_files import Deletable, orphans, referenced_files
 from deltalakedb.table.places import is_local
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def collect(
     refuse_strangers(database, table, storage_options)
     clock = checked_clock(database, name, store, dry_run=dry_run)
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(table.location)
+    oldest = oldest_pending_write(table.location)
     folders = operation_folders(table.location) if is_local(table.location) else []
     dead = [folder for folder in folders if folder.ours and not folder.alive]
-    found = references(database, opened, cutoff=0, with_changes=True)
+    found = referenced_files(database, opened, cutoff=0, with_changes=True)
     age = int(older_than_hours * _HOUR_MS)
     now, before = clock.on_store(clock.now), clock.on_store(clock.now - age)
     created = table.created_at + max(0, clock.ahead)
@@ -115,7 +115,7 @@ def collect(
     if not dry_run:
         again = snapshots.open_table(database, name)
         refuse_strangers(database, again.table, storage_options)
-        live = references(database, again, cutoff=0, with_changes=True).known
+        live = referenced_files(database, again, cutoff=0, with_changes=True).known
         strangers = [meta for meta in strangers if meta.path not in live]
         for meta in strangers:
             store.delete(meta.path)

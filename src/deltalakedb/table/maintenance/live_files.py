@@ -31,7 +31,7 @@ _LIST_FROM: Final = 100
 
 
 class Deletable:
-    """The rule that every deletion of data files goes by, whoever wants it: vacuum, gc or a listing.
+    """The rule that every deletion of data files follows: vacuum, gc and listings.
 
     A path of the log is not trusted: a commit of another engine can name any file in a `remove`.
 
@@ -128,7 +128,7 @@ class References:
 
     Attributes:
         needed: Files that must stay.
-        expired: Files that were removed long enough ago and nobody needs, with their sizes.
+        expired: Files that were removed long enough ago and no version needs, with their sizes.
         known: Every path that SQL knows of the table.
         removed: The version that removed each expired file last.
         changes_known: Whether `needed` holds every change data file of the versions that are retained.
@@ -141,7 +141,7 @@ class References:
     changes_known: bool = False
 
 
-def references(
+def referenced_files(
     database: Database, opened: OpenTable, *, cutoff: int, kept: Sequence[Source] = (), with_changes: bool
 ) -> References:
     """What is needed of a table, by SQL alone.
@@ -179,7 +179,7 @@ def references(
 def _shown(database: Database, opened: OpenTable) -> Iterable[Source]:
     """The version that readers of the log see, if publishing is behind.
 
-    Whoever publishes, and even if nobody does: commits that are not published can be taken back to it.
+    Also if nothing is published: commits that are not published can be taken back to it.
     """
     shown = opened.table.published_version
     if 0 <= shown < opened.snapshot.version:
@@ -216,7 +216,7 @@ def _changes(database: Database, opened: OpenTable, cutoff: int, kept: Sequence[
 
 
 def file_names(root: str, path: str, vector: str) -> list[str]:
-    """A data file and its deletion vector's file, as far as they lie below the root."""
+    """A data file and its deletion vector's file, as far as they are below the root."""
     found = [file_below(root, path)]
     if vector and vector[0] != "i":
         # the id does not tell an offset from a text that ends like one: both readings are protected
@@ -234,7 +234,7 @@ def file_names(root: str, path: str, vector: str) -> list[str]:
     return [name for name in found if name is not None]
 
 
-#: on object stores nothing tells which new files are in flight, so younger ones are left alone
+#: on object stores nothing shows which new files are in flight, so younger ones are left alone
 REMOTE_GRACE_MS = 86_400_000
 #: how the name of a data file ends that our own writer has not finished
 UNFINISHED = ".parquet.tmp"
@@ -303,7 +303,7 @@ def _has_links(folder: str) -> bool:
 
 
 def oldest_orphan(root: str, *, before: int, now: int) -> int:
-    """The time before which a file must have been written, so that it may be one that nobody knows."""
+    """The time before which a file must have been written, so that it may be an orphan."""
     return before if is_local(root) else min(before, now - REMOTE_GRACE_MS)
 
 
@@ -316,7 +316,7 @@ def data_files(
     temporary: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Iterator[ObjectMeta]:
-    """The files below a table's root that may be its data, whoever knows them.
+    """The files below a table's root that may be its data, known or not.
 
     Args:
         root: The table's root.

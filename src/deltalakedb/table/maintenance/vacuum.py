@@ -19,22 +19,23 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
-from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import OURS, SPARKS, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.in_flight import in_flight_since
+from deltalakedb.table.commit_info import app_transactions
+from deltalakedb.table.in_flight import oldest_pending_write
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     file_names,
     linked,
     needed_by,
     orphans,
-    references,
+    referenced_files,
 )
-from deltalakedb.table.restore import missing
+from deltalakedb.table.restore import missing_files
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import Work
 
@@ -91,7 +92,7 @@ def vacuum(
     keep_versions: Sequence[int] | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
-    """Delete, or list, the files that no version needs which the retention lets a reader ask for.
+    """Delete (or list) data files that no retained version references.
 
     Args:
         table: The open table; the newest version counts, whichever is open.
@@ -132,10 +133,7 @@ def vacuum(
     going = _Going(table, found)
     _commit(table, [_start(found, custom)], own=going.record)
     deleted = _delete(table, found, going)
-    txns = [
-        Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-        for t in (commit_properties.app_transactions or () if commit_properties is not None else ())
-    ]
+    txns = app_transactions(commit_properties)
     _commit(table, [_end(len(deleted), custom), *txns], own=going.end)
     going.ensure_ended()
     return deleted
@@ -144,7 +142,7 @@ def vacuum(
 def _settle(table: TableHandle, found: VacuumPlan) -> None:
     """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
     left = [p for p in vacuumed.unended(table.database, table.row) if p not in found.files]
-    if left and (gone := missing(table.root, [encode_path(path) for path in left])):
+    if left and (gone := missing_files(table.root, [encode_path(path) for path in left])):
         with table.database.write() as session:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
 
@@ -216,9 +214,9 @@ def plan(
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = in_flight_since(table.row.location) if full else None
+    oldest = oldest_pending_write(table.row.location) if full else None
     kept = [table.source_at(version) for version in _versions(keep_versions)]
-    found = references(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
+    found = referenced_files(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     rule = Deletable(
         table.database,
         table.row,
@@ -281,7 +279,7 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     paths = list(going.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = in_flight_since(root) if found.strangers else None
+            oldest = oldest_pending_write(root) if found.strangers else None
             now = _looked_at(table)
         except DeltaSqlError:
             going.release(paths[start:])

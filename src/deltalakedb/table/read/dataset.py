@@ -243,7 +243,7 @@ class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ha
         return ds.Scanner.from_dataset(self, **asked)
 
     def _matching(self, where: Any) -> list[ds.Fragment]:
-        """The files that may match, also of a dataset filtered before, which does not tell them."""
+        """The files that may match, also of a dataset filtered before, which does not list them."""
         return list(ds.UnionDataset(self.schema, [self]).get_fragments(filter=where))
 
     def _has_views(self, where: Any) -> bool:

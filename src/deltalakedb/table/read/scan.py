@@ -22,7 +22,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats
 from deltalakedb.storage.durable import storage_error
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.scratch import Concerned, cautious, refusals
+from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ def scan(
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
     groups = root.groups(source.adds(where))
     snapshot = source.snapshot
-    about = Concerned(None, root.location, snapshot.version, snapshot.metadata)
+    about = ErrorContext(None, root.location, snapshot.version, snapshot.metadata)
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         table = raw_table(source.snapshot, adds, root)
-        with refusals(about):
+        with translate_errors(about):
             found = table.raw.scan(columns=columns, predicate=predicate)
         reader = pa.RecordBatchReader.from_stream(found)
         return guarded(conformed(reader, schema, table), adds, root, snapshot.version)
@@ -254,7 +254,7 @@ def refuse_shredded(snapshot: Snapshot, adds: Sequence[Add], root: Root) -> None
         try:
             schema = pq.read_schema(path, filesystem=root.arrow({path: add.size}))
         except FileNotFoundError:
-            continue  # whoever reads it will say so
+            continue  # reading it will report that
         if any(_in_pieces(field.type) for field in schema):
             raise UnsupportedFeatureError(
                 f"{add.path} holds variants in pieces ({', '.join(named)}), and delta-rs cannot join them",

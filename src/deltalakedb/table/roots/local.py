@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.storage.durable import Flushes
     from deltalakedb.storage.store import Store
 
-#: what lent files lie under inside a scratch folder; no partition folder or data file is called so
+#: the folder of linked files inside a scratch folder; no partition folder or data file has that name
 LENT: Final = "__deltasql_root__"
 _BUFFER: Final = 128 * 1024
 
@@ -244,8 +244,8 @@ class LocalFile:
             self.file.flush()
             handle = self.file.fileno()
             stat = os.fstat(handle)
-            # Nobody looks for the file before its commit, which waits until it is on disk. So it has its name
-            # before it is flushed: the disk's journal then takes both in one go.
+            # No reader looks for the file before its commit, which waits until it is on disk. So it gets its
+            # name before it is flushed: the disk's journal then takes both in one go.
             os.rename(self._hidden, self._final)  # noqa: PTH104
             if self._fsync and self._flushes is None:
                 os.fsync(handle)
@@ -269,7 +269,7 @@ class LocalFiles:
     Args:
         root: The table's root.
         fsync: Have files and folders on disk when they are settled.
-        flushes: Whoever waits until they are, where that is not to happen here.
+        flushes: Waits until they are, if that is not to happen here.
     """
 
     most_open: Final = 64

@@ -51,7 +51,7 @@ class RemoteRoot:
     Attributes:
         location: Its URL.
         options: Storage options; None leaves everything to the environment.
-        folder: Where fetched files lie for the time being; None for the system's temporary folder.
+        folder: Where fetched files are kept meanwhile; None for the system's temporary folder.
         limit: Bytes to fetch for one operation at most.
         parallel: Transfers at a time.
         outside: Whether the table's log may name files elsewhere.
@@ -206,7 +206,7 @@ class Fetched:
         above.mkdir(parents=True, exist_ok=True)
         _sweep(above)
         self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
-        # locked before it has its name: whoever sees the name and gets the lock knows that nobody is there
+        # locked before it has its name: a process that sees the name and gets the lock knows that it was left
         unnamed = self.path / f"{_LOCK}-new"
         self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,7 +222,7 @@ class Fetched:
 def _sweep(above: Path) -> None:
     """Delete folders of processes that are gone."""
     for folder in above.glob(f"{_FETCHED}*"):
-        with contextlib.suppress(OSError):  # not ours, or swept by somebody else
+        with contextlib.suppress(OSError):  # not ours, or swept by another process
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,7 +238,7 @@ class Copies:
         paths: Where the table's files may be; its root is a URL.
         store: The store at the root.
         folder: The scratch folder.
-        options: Storage options for files that lie outside of the root.
+        options: Storage options for files outside of the root.
         limit: Bytes to fetch at most.
         parallel: Transfers at a time.
     """
@@ -282,7 +282,7 @@ class Copies:
                 raise
 
     def _copied(self, number: int, add: Add) -> Add:
-        # short names of our own: a key may be longer than a file name can be, or lie outside of the root
+        # short names of our own: a key may be longer than a file name can be, or be outside of the root
         name = f"{number}.parquet"
         store, path = self._place(self._paths.resolve(add.path))
         try:

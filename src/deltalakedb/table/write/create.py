@@ -46,7 +46,7 @@ from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
 from deltalakedb.table.places import is_local, place_for
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scratch import Concerned, Scratch, call, removes, submit
+from deltalakedb.table.scratch import ErrorContext, Scratch, call, removes, submit
 from deltalakedb.table.work import AutoCommit, Work
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _MAPPING = "columnMapping"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CreateOptions:
     """What a caller of ``create`` or ``write_deltalake`` wants of us rather than of delta-rs.
 
     Attributes:
@@ -88,10 +88,10 @@ class Wishes:
 _HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 
 #: nothing special
-PLAIN: Final = Wishes()
+NO_OPTIONS: Final = CreateOptions()
 
 
-def taken_out(options: dict[str, Any], *, table: str | None = None) -> Wishes:
+def split_options(options: dict[str, Any], *, table: str | None = None) -> CreateOptions:
     """Take out of stock's options what delta-rs would refuse, or do on the scratch table.
 
     Raises:
@@ -101,13 +101,13 @@ def taken_out(options: dict[str, Any], *, table: str | None = None) -> Wishes:
     hooks = Hooks.of(options.pop("post_commithook_properties", None))
     given = options.get("configuration")
     if not given or not isinstance(given, Mapping):
-        return Wishes(hooks=hooks)  # delta-rs refuses what it cannot read
+        return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
     check_properties(given, table=table)
     features = features_named(given, also=OURS, table=table)
     rest = without_feature_names(given)
     timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
     options["configuration"] = rest or None
-    return Wishes(
+    return CreateOptions(
         None if timed is None else _is_true(timed),
         _is_true(tracked),
         features,
@@ -120,14 +120,14 @@ def _is_true(value: str | None) -> bool:
     return str(value).strip().lower() == "true"
 
 
-def quiet(options: dict[str, Any]) -> dict[str, Any]:
+def without_hooks(options: dict[str, Any]) -> dict[str, Any]:
     """Options for delta-rs on a scratch table."""
     return {**options, "post_commithook_properties": QUIET}
 
 
-def granted(
+def apply_options(
     actions: Sequence[Action],
-    wishes: Wishes,
+    create_options: CreateOptions,
     config: Config,
     location: str,
     *,
@@ -137,33 +137,33 @@ def granted(
 
     Args:
         actions: What delta-rs made.
-        wishes: What the caller wants.
+        create_options: What the caller wants.
         config: The settings, for what the caller did not say.
         location: The table's root.
         before: The metadata of the table that is replaced.
     """
     if not any(isinstance(a, Protocol) for a in actions):
         return tuple(actions)  # rows are replaced, the table stays what it is
-    found = wishes.in_commit_timestamps
+    found = create_options.in_commit_timestamps
     if found is None:
         setting = config.catalog.in_commit_timestamps
         found = setting == "always" or (setting == "remote" and not is_local(location))
         # a table that is replaced goes on telling its times as before
         found = found or (before is not None and is_on(before, IN_COMMIT_TIMESTAMPS))
     features = [
-        *wishes.features,
-        *_lost(actions),
+        *create_options.features,
+        *_missing_mapping_feature(actions),
         *([_FEATURE] if found else []),
-        *(["rowTracking"] if wishes.row_tracking else []),
+        *(["rowTracking"] if create_options.row_tracking else []),
     ]
     if config.catalog.fence and before is None:
         features.append(FENCE)
     if not features:
         return tuple(actions)
-    return tuple(_granted(a, features, wishes, before, timed=found) for a in actions)
+    return tuple(_granted(a, features, create_options, before, timed=found) for a in actions)
 
 
-def _lost(actions: Sequence[Action]) -> list[str]:
+def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
     """The feature of mapped columns, which delta-rs forgets where a column or a property brings others.
 
     Raises:
@@ -184,13 +184,18 @@ def _lost(actions: Sequence[Action]) -> list[str]:
 
 
 def _granted(
-    action: Action, features: Sequence[str], wishes: Wishes, before: Metadata | None, *, timed: bool
+    action: Action,
+    features: Sequence[str],
+    create_options: CreateOptions,
+    before: Metadata | None,
+    *,
+    timed: bool,
 ) -> Action:
     if isinstance(action, Protocol):
         return with_features(action, features)
     if not isinstance(action, Metadata):
         return action
-    if wishes.row_tracking:
+    if create_options.row_tracking:
         switched = {**action.configuration, ROW_TRACKING: "true"}
         action = with_row_columns(replace(action, configuration=switched))
     return _timed(action, before) if timed else action
@@ -222,16 +227,16 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    wishes = taken_out(options)
+    create_options = split_options(options)
     stock: Any = deltalake.DeltaTable.create
     create_or_replace(
         table_uri,
         mode,
-        lambda target, how: stock(target, schema, mode=how, **quiet(options)),
+        lambda target, how: stock(target, schema, mode=how, **without_hooks(options)),
         comment=comment,
         tags=tags,
         storage_options=storage_options,
-        wishes=wishes,
+        create_options=create_options,
     )
 
 
@@ -244,19 +249,19 @@ def create_or_replace(
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    wishes: Wishes = PLAIN,
+    create_options: CreateOptions = NO_OPTIONS,
 ) -> None:
     """Create a table by what delta-rs does in a folder, in a mode; or replace one, or leave it alone.
 
     Args:
         table_uri: The table's address.
-        mode: What to do where there is a table already.
+        mode: What to do if there is a table already.
         operation: Runs delta-rs in a folder and in a mode.
-        in_place: The data files lie under the table's root already.
+        in_place: The data files are under the table's root already.
         comment: A new table's comment in the registry.
         tags: A new table's tags in the registry.
         storage_options: Options for the object store.
-        wishes: What is wanted of us rather than of delta-rs.
+        create_options: What is wanted of us rather than of delta-rs.
     """
     mode = known_mode(mode)
     address = parse_uri(table_uri)
@@ -271,18 +276,20 @@ def create_or_replace(
             comment=comment,
             tags=tags,
             storage_options=storage_options,
-            wishes=wishes,
+            create_options=create_options,
         )
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
         table.check_location(address.location)
         table.require_folder()
-        replace_or_append(table, mode, lambda target: operation(target, mode), wishes, in_place=in_place)
+        replace_or_append(
+            table, mode, lambda target: operation(target, mode), create_options, in_place=in_place
+        )
 
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
-    """The table at an address, or None where there is none."""
+    """The table at an address, or None if there is none."""
     name = address.require_table()
     try:
         options = None if storage_options is None else dict(storage_options)
@@ -309,9 +316,9 @@ def create_with(
     sink: Sink | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    wishes: Wishes = PLAIN,
+    create_options: CreateOptions = NO_OPTIONS,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder, where its data files do not lie in place.
+    """Create a table by what delta-rs does in an empty folder, unless its data files are in place already.
 
     ``free`` says that its name will be free by then, ``names`` what the files are really called.
     """
@@ -327,16 +334,24 @@ def create_with(
         )
     failpoint("data.before")
     with Scratch.for_writing(root, table=name) as scratch:
-        call(operation, str(scratch.folder), Concerned(name, place, hint=wishes.hint))
+        call(operation, str(scratch.folder), ErrorContext(name, place, hint=create_options.hint))
         harvest = scratch.harvest(after=-1)
         if in_place:
             harvest = harvest.in_place(names() if names is not None else {})
         moved = scratch.place(harvest.new_files, fsync=database.engine.config.publish.fsync)
         failpoint("data.after")
         new = NewTable(name, place, comment=comment, tags=tags or {})
-        actions = granted(harvest.actions, wishes, database.engine.config, place)
+        actions = apply_options(harvest.actions, create_options, database.engine.config, place)
         work = Work(
-            new, actions, None, NOTHING, moved, harvest.fresh, root=root, hooks=wishes.hooks, kept=wishes.kept
+            new,
+            actions,
+            None,
+            NOTHING,
+            moved,
+            harvest.fresh,
+            root=root,
+            hooks=create_options.hooks,
+            kept=create_options.kept,
         )
         (sink or AutoCommit(database)).submit(work)
 
@@ -345,7 +360,7 @@ def replace_or_append(
     table: TableHandle,
     mode: str,
     operation: Callable[[str], object],
-    wishes: Wishes = PLAIN,
+    create_options: CreateOptions = NO_OPTIONS,
     *,
     in_place: bool = False,
 ) -> None:
@@ -358,21 +373,23 @@ def replace_or_append(
     failpoint("data.before")
     with Scratch.for_writing(table.root, table=table.name) as scratch:
         scratch.lay(snapshot)
-        call(operation, str(scratch.folder), Concerned.at(table))
+        call(operation, str(scratch.folder), ErrorContext.at(table))
         harvest = scratch.harvest(after=snapshot.version)
         if in_place:
             harvest = harvest.in_place()
         if mode == "append":
-            submit(table, scratch, harvest, NOTHING, hooks=wishes.hooks)
+            submit(table, scratch, harvest, NOTHING, hooks=create_options.hooks)
             return
         config = table.database.engine.config
-        actions = granted(harvest.actions, wishes, config, table.row.location, before=snapshot.metadata)
+        actions = apply_options(
+            harvest.actions, create_options, config, table.row.location, before=snapshot.metadata
+        )
         whole = replace(harvest, steps=(actions,))
-        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=wishes.hooks)
+        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=create_options.hooks)
 
 
 def exists(table: TableHandle) -> TableExistsError:
-    """The error that says so."""
+    """The error of creating a table that exists."""
     return TableExistsError(
         f"the table {table.name!r} already exists at {table.row.location}",
         table=table.name,

@@ -66,7 +66,7 @@ def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
     if isinstance(data, list | tuple) and data and all(hasattr(part, "__arrow_c_array__") for part in data):
         return pa.Table.from_batches([pa.record_batch(part) for part in data])
     if isinstance(data, Sequence) and not isinstance(data, list | tuple | str | bytes):
-        # somebody's own sequence may make its batches one after the other, and need not know how many
+        # a user's own sequence may make its batches one after the other, without knowing how many
         return pa.RecordBatchReader.from_batches(
             pa.schema(data[0].schema), (pa.record_batch(part) for part in data)
         )

@@ -20,12 +20,13 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import OURS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table import memory
+from deltalakedb.table.commit_info import app_transactions
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.in_flight import in_flight
@@ -35,15 +36,15 @@ from deltalakedb.table.scratch import rewrite
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.table.write.create import (
+    CreateOptions,
     Mode,
-    Wishes,
     create_with,
     exists,
     known_mode,
     open_existing,
-    quiet,
     replace_or_append,
-    taken_out,
+    split_options,
+    without_hooks,
 )
 from deltalakedb.table.write.parquet import arrow_source, write_files
 from deltalakedb.table.write.plan import eligible
@@ -77,7 +78,7 @@ def write_deltalake(
     commit_properties: deltalake.CommitProperties | None = None,
     post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
 ) -> None:
-    """Write data to a Delta table, creating it where it does not exist.
+    """Write data to a Delta table, creating it if it does not exist.
 
     Plain paths and URLs go to ``deltalake`` untouched; ``deltasql://`` addresses are committed in SQL and
     published to `_delta_log` at once.
@@ -135,7 +136,7 @@ def write_deltalake(
     address = parse_uri(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
         table.check_location(address.location)
-        return  # as in stock, nobody looks at the data
+        return  # as in stock, the data is not looked at
     data = arrow_source(data)
     plain = mode == "append" and predicate is None
     if plain and _append_remembered(address, data, options | hooks, storage_options):
@@ -150,24 +151,24 @@ def write_deltalake(
             _remember(table, table.source.opened)
     else:
         options |= hooks
-        wishes = taken_out(options, table=address.table)
+        create_options = split_options(options, table=address.table)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: stock(target, data, mode=mode, predicate=predicate, **quiet(options)),
+            lambda target: stock(target, data, mode=mode, predicate=predicate, **without_hooks(options)),
             storage_options=storage_options,
-            wishes=wishes,
+            create_options=create_options,
         )
 
 
 def _append_remembered(
     address: Address, data: Any, options: dict[str, Any], storage_options: Mapping[str, str] | None
 ) -> bool:
-    """Append to a table as this process last saw it; False where it has to be looked up."""
+    """Append to a table as this process last saw it; False if it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
-    wishes = taken_out(options)
+    create_options = split_options(options)
     database = Database.open(address)
     if (opened := memory.recall(database, address.table)) is None:
         return False
@@ -188,7 +189,7 @@ def _append_remembered(
         check = None if table.root.is_local else table.require_folder
         if check is None:
             table.require_folder()
-        rest = append(table, data, options, hooks=wishes.hooks, check=check)
+        rest = append(table, data, options, hooks=create_options.hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         memory.forget(database, address.table)
         if error.context.get("dropped"):
@@ -212,7 +213,7 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     mode = known_mode(mode)
-    wishes = taken_out(options, table=table.name)
+    create_options = split_options(options, table=table.name)
     if mode == "ignore":
         return
     if mode == "error":
@@ -221,18 +222,25 @@ def write_to(
         where = table.where_or_all(predicate)
 
         def replace_matching(target: str) -> None:
-            deltalake.write_deltalake(target, data, mode="overwrite", predicate=predicate, **quiet(options))
+            deltalake.write_deltalake(
+                target, data, mode="overwrite", predicate=predicate, **without_hooks(options)
+            )
 
-        rewrite(table, where, lambda stage: replace_matching(str(stage.scratch.folder)), hooks=wishes.hooks)
+        rewrite(
+            table,
+            where,
+            lambda stage: replace_matching(str(stage.scratch.folder)),
+            hooks=create_options.hooks,
+        )
         return
     direct = mode == "append" and predicate is None
-    if direct and (data := append(table, data, options, hooks=wishes.hooks)) is None:
+    if direct and (data := append(table, data, options, hooks=create_options.hooks)) is None:
         return
     stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     # beside an append, a predicate is what every new row must meet
-    run = partial(stock, data=data, mode=mode, predicate=predicate, **quiet(options))
+    run = partial(stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
     # stock leaves the properties of an existing table alone
-    replace_or_append(table, mode, run, Wishes(hooks=wishes.hooks))
+    replace_or_append(table, mode, run, CreateOptions(hooks=create_options.hooks))
 
 
 def append(
@@ -243,7 +251,7 @@ def append(
     hooks: Hooks = DEFAULT,
     check: Callable[[], None] | None = None,
 ) -> Any | None:
-    """Append directly where that is certain to give what delta-rs would.
+    """Append directly if that is certain to give what delta-rs would.
 
     Args:
         table: The open table.
@@ -253,7 +261,7 @@ def append(
         check: Called while the files are written; if it raises, they are deleted and nothing is committed.
 
     Returns:
-        None where it was done, else the data, unread, for delta-rs to write.
+        None if it was done, else the data, unread, for delta-rs to write.
     """
     source = arrow_source(data)
     properties = options.get("commit_properties")
@@ -278,11 +286,8 @@ def append(
             flushes=table.target.flushes,
         )
         failpoint("data.after")
-        txns = [
-            Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated)
-            for t in (properties.app_transactions or () if properties is not None else ())
-        ]
-        actions: list[Action] = [_info(adds, snapshot.metadata.partition_columns, begun), *txns, *adds]
+        info = _info(adds, snapshot.metadata.partition_columns, begun)
+        actions: list[Action] = [info, *app_transactions(properties), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
