@@ -338,8 +338,8 @@ def checkpoint_if_due(
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint if published versions have passed a multiple of the table's interval.
 
-    Also if the settings say that the commits since the last one are too large, or too old. A failure is noted,
-    and shown by the table's status; the next try has to wait a while.
+    Also if the settings say that the commits since the last one are too large, or too old. A failure is
+    noted, and shown by the table's status; the next try has to wait a while.
 
     Args:
         database: The catalog.
