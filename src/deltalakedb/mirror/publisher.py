@@ -114,7 +114,6 @@ def publish_all(
     targets: Sequence[Target],
     *,
     group: Group | None = None,
-    options: StoreOptions | None = None,
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
@@ -124,12 +123,11 @@ def publish_all(
         database: The catalog.
         targets: The tables.
         group: The transaction that made the known commits, if it changed several tables.
-        options: Options by location for other tables of the same transactions, if the caller has some.
         limit: Commits of each table at most.
         seconds: Time after which the rest is left to others.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    options = {**(options or {}), **{t.table.location: t.storage_options for t in targets}}
+    options = {t.table.location: t.storage_options for t in targets}
     try:
         with ExitStack() as turns:
             for table_id in sorted(t.table.table_id for t in targets):
