@@ -204,7 +204,7 @@ def test_a_published_version_that_was_overwritten_is_not_resolved_but_told(
     append(catalog, 1)
     append(silent, 2)
     commit_file(root, 1).write_bytes(b'{"commitInfo":{"operation":"FOREIGN"}}\n')
-    with pytest.raises(InvalidArgumentError, match="overwritten by somebody"):
+    with pytest.raises(InvalidArgumentError, match="overwritten by another writer"):
         catalog.mirror.resolve("t")
     with pytest.raises(TableFrozenError):
         catalog.mirror.recover("t")

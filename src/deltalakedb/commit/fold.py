@@ -31,7 +31,7 @@ class Folded:
 def fold(operations: Sequence[Sequence[Action]]) -> Folded:
     """Fold operations into as few versions as the protocol allows.
 
-    An add that a later operation removes vanishes. Operations stay apart where folding would be wrong: change
+    An add that a later operation removes is left out. Operations stay apart if folding would be wrong: change
     data files belong to one version's changes, a commit holds one metaData and one protocol, no file is
     removed and added again in one commit, and a compaction never hides that the rows of its files are new.
     """

@@ -34,7 +34,7 @@ def refuse_fenced(database: Database, table: Table) -> None:
     """Refuse to leave a fenced table to writers that cannot get in."""
     if is_fenced(snapshots.open_table(database, table.name).snapshot.protocol):
         raise UnsupportedOperationError(
-            "the table is fenced: once it is dropped, nobody can write to it any more",
+            "the table is fenced: once it is dropped, no engine can write to it any more",
             table=table.name,
             suggestion="`deltasql mirror fence --remove` takes it away; or drop with force=True (`--force`)",
         )

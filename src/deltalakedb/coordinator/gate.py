@@ -1,4 +1,4 @@
-"""The gate: what must hold before anything is written for a table, whoever writes it."""
+"""The gate: what must hold before any writer writes anything for a table."""
 
 from __future__ import annotations
 

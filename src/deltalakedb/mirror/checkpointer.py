@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointWriting(TypingProtocol):
-    """Writes a checkpoint of one version into a store, without telling readers of it."""
+    """Writes a checkpoint of one version into a store, without changing the hint for readers."""
 
     def __call__(
         self, database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None
@@ -70,7 +70,7 @@ DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: tables that allow V2 checkpoints get them from so many files on
 _SPLIT_FROM = 500_000
 _LEASE_MS = 2 * 60_000
-#: only where a table says so: what is deleted is history of readers outside
+#: only if a table says so: what is deleted is history of readers outside
 _CLEANUP = "delta.enableExpiredLogCleanup"
 
 
@@ -91,7 +91,7 @@ def checkpoint(
         version: The version; by default the newest.
         kind: One file or V2; by default what the table's features and size ask for.
         storage_options: Options for the object store.
-        write: Who writes its files: `write_checkpoint_of`, or somebody else in the same way.
+        write: Writes its files; by default `write_checkpoint_of`.
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
@@ -222,7 +222,7 @@ def compact(
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> str | None:
-    """Write a log compaction file over published versions, while nobody cleans the log up.
+    """Write a log compaction file over published versions, while no process cleans the log up.
 
     Args:
         database: The catalog.
@@ -268,7 +268,7 @@ def compact(
 def write_checkpoint_of(
     database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None = None
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of one version into a store, without telling readers of it."""
+    """Write a checkpoint of one version into a store, without changing the hint for readers."""
     opened = snapshots.open_table(database, name, version)
     metadata = opened.snapshot.metadata
     if kind is None:
@@ -335,10 +335,10 @@ def checkpoint_if_due(
     cleanup: bool | None = None,
     force: bool = False,
 ) -> WrittenCheckpoint | None:
-    """Write a checkpoint where published versions have passed a multiple of the table's interval.
+    """Write a checkpoint if published versions have passed a multiple of the table's interval.
 
-    Also where the settings say that the commits since the last one are too large, or too old. A failure is
-    noted, and shown by the table's status; for a while nobody tries again.
+    Also if the settings say that the commits since the last one are too large, or too old. A failure is
+    noted, and shown by the table's status; the next try has to wait a while.
 
     Args:
         database: The catalog.
@@ -360,10 +360,10 @@ def checkpoint_if_due(
     try:
         written = checkpoint(database, name, storage_options=storage_options)
     except CatalogBusyError:
-        raise  # somebody else is writing it
+        raise  # another process is writing it
     except Exception as error:
-        told = error.message if isinstance(error, DeltaSqlError) else str(error)
-        note, wait = f"{type(error).__name__}: {told}", retry_in_ms(status.checkpoint_attempts)
+        message = error.message if isinstance(error, DeltaSqlError) else str(error)
+        note, wait = f"{type(error).__name__}: {message}", retry_in_ms(status.checkpoint_attempts)
         outbox.checkpoint_failed(database, status, note, retry_in_ms=wait)
         raise
     if not database.engine.config.publish.keep_bytes:
@@ -394,7 +394,7 @@ def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
 
 
 def interval_of(metadata: Metadata) -> int:
-    """Commits between two checkpoints; the usual ones where the table's property is no number above zero."""
+    """Commits between two checkpoints; the default if the table's property is no number above zero."""
     try:
         return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
     except DeltaSqlError as error:
@@ -428,7 +428,7 @@ class Pruned:
 
     Attributes:
         table: The table.
-        upto: The newest version whose bytes may go; -1 where none may.
+        upto: The newest version whose bytes may go; -1 if none may.
         commits: How many lost their bytes, or would.
     """
 

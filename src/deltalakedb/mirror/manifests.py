@@ -33,7 +33,7 @@ def write_manifests(
         The manifests' paths below the root.
 
     Raises:
-        UnsupportedFeatureError: A file has a deletion vector, which a manifest cannot tell of.
+        UnsupportedFeatureError: A file has a deletion vector, which a manifest cannot show.
     """
     root = paths.root
     manifests: dict[str, list[str]] = {}

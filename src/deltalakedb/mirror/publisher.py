@@ -114,7 +114,6 @@ def publish_all(
     targets: Sequence[Target],
     *,
     group: Group | None = None,
-    options: StoreOptions | None = None,
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
@@ -124,12 +123,11 @@ def publish_all(
         database: The catalog.
         targets: The tables.
         group: The transaction that made the known commits, if it changed several tables.
-        options: Options by location for other tables of the same transactions, if the caller has some.
         limit: Commits of each table at most.
         seconds: Time after which the rest is left to others.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    options = {**(options or {}), **{t.table.location: t.storage_options for t in targets}}
+    options = {t.table.location: t.storage_options for t in targets}
     try:
         with ExitStack() as turns:
             for table_id in sorted(t.table.table_id for t in targets):
@@ -243,20 +241,30 @@ class _Run:
 
     def put_all(self) -> None:
         """Put commits until none is left, the time is over, or one of them cannot be put."""
+        known = self._at_hand()
+        if known:
+            self._put_in_order(known)
+            if self.error is None and (self.done or self.diverged):
+                return
+            # what is missing in the log, or went wrong, is looked at with what the database has
+            self.error, self.done = None, []
+        self._put_in_order([])
+
+    def _put_in_order(self, known: list[Unpublished]) -> None:
+        """Put the commits at hand, or what the database says is waiting."""
         database, table = self.database, self.table
         durable = database.engine.config.publish.fsync
-        known = self._at_hand()
         try:
-            self.waiting = known or self._ask()
+            asked = [] if known else outbox.waiting(database, table.table_id, limit=self.limit)
+            self.waiting = known or asked
             if not self.waiting:
                 return
+            first = self.waiting[0].version
             store = open_store(table.location, self.target.storage_options, durable=durable)
-            if known and not self._continues(store, known[0].version):
-                known, self.waiting = [], self._ask()
-            if not known and not (self.waiting and self._check_predecessor(store, self.waiting[0].version)):
+            if not (self._continues(store, first) if known else self._check_predecessor(store, first)):
                 return
             for commit in self.waiting:
-                if not known and self.done and outbox.paused(database, [table.table_id]):
+                if asked and self.done and outbox.paused(database, [table.table_id]):
                     return
                 if not _put(store, commit):
                     # if the catalog has another commit there by now, a divergence was resolved meanwhile,
@@ -272,9 +280,6 @@ class _Run:
             self._freeze(gap.version or 0, gap.message)
         except DeltaSqlError as failure:
             self.error = failure
-
-    def _ask(self) -> list[Unpublished]:
-        return outbox.waiting(self.database, self.table.table_id, limit=self.limit)
 
     def _at_hand(self) -> list[Unpublished]:
         """The commits at hand, if nothing else waits before them."""

@@ -249,7 +249,7 @@ class Resolved:
     """What became of a divergence, or would.
 
     Attributes:
-        theirs: Versions of the log that were taken over.
+        theirs: Versions of the log that were adopted.
         ours: Our commits that were made again: old version -> new version.
         lost: Our commits that cannot stand beside theirs: version -> why.
         commits: What these commits of ours are, by their old versions.
@@ -285,7 +285,7 @@ class _Theirs:
 
 @dataclass(frozen=True, slots=True)
 class _Divergence:
-    """A table where both went on.
+    """A table where both sides went on.
 
     Attributes:
         table: The table.
@@ -321,7 +321,7 @@ def resolve(
     allow_split: bool = False,
     dry_run: bool = False,
 ) -> Resolved:
-    """Keep their commits where both sides have one, and commit ours again on top, with new versions.
+    """Keep foreign commits if both sides have one, and commit ours again on top, with new versions.
 
     Only commits that were never published move; each keeps its transaction's id, so that a repeated call
     answers with the new version. One that read what their commits changed, by the conflict rules of every
@@ -420,7 +420,7 @@ def _side(database: Database, table: Table, options: Mapping[str, str] | None) -
         raise InvalidArgumentError(
             f"their commits cannot be read, so nothing was changed: {error.message}",
             table=table.name,
-            suggestion="wait until their writer is done with the file, or have it mended, then resolve; or "
+            suggestion="wait until their writer is done with the file, or have it repaired, then resolve; or "
             "move it out of _delta_log, then `deltasql mirror recover` lets ours be published",
         ) from error
     if not theirs:
@@ -442,7 +442,7 @@ def _waiting(
     foreign = [f.version for f in found if f.kind == "foreign" and f.version <= published]
     if foreign:
         raise InvalidArgumentError(
-            f"version {foreign[0]} was published by us and overwritten by somebody else",
+            f"version {foreign[0]} was published by us and overwritten by another writer",
             table=table.name,
             suggestion="put our file back with `deltasql mirror repair` after moving theirs away",
         )
@@ -460,7 +460,7 @@ def _waiting(
         raise InvalidArgumentError(
             "there is nothing to resolve: every commit of ours is in the log",
             table=table.name,
-            suggestion="`deltasql mirror recover` takes over commits beyond the head",
+            suggestion="`deltasql mirror recover` adopts commits beyond the head",
         )
     first = waiting[there]
     if not store.exists(commit_path(first)):
@@ -558,7 +558,7 @@ def _rebuild(
 
 
 def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
-    """Hold the heads, if nobody committed or published since the sides were looked at."""
+    """Lock the heads, unless a commit was made or published since the divergence was read."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
         table = side.table
@@ -577,7 +577,7 @@ def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTab
 def _rebase(
     database: Database, session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
 ) -> _Rebased:
-    """Put their commits in the place of ours, and ours on top of them where they fit."""
+    """Put their commits in the place of ours, and ours on top of them if they fit."""
     name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
     before = snapshots.open_table(session, name, first - 1).snapshot
     ratify.revert(session, locked, first)
@@ -690,7 +690,7 @@ def _changed(session: Session, table_id: int, part: TransactionCommits) -> list[
 def _settle(
     database: Database, session: Session, sides: Sequence[_Divergence], moved: Sequence[_Rebased]
 ) -> dict[str, tuple[str, ...]]:
-    """See that every transaction is kept or lost as a whole; those that cannot be: id -> where they stand.
+    """Keep or lose every transaction as a whole; returns those that cannot be: id -> tables that keep it.
 
     Raises:
         _Retry: One is lost in a table and was made again in another.
