@@ -266,4 +266,6 @@ def test_a_catalog_does_not_open_a_tables_address(catalog_uri: str, table_uri: T
     for attempt in refused:
         with pytest.raises((InvalidArgumentError, AddressError)) as missing:
             attempt()
-        assert "table=" in (missing.value.suggestion or "")
+        assert missing.value.suggestion == (
+            "add /NAME" if catalog_uri.startswith("deltasql://postgres") else "add ?table=NAME"
+        )
