@@ -46,7 +46,7 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.groups import write_manifests
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 #: commit files that a publisher puts back; if more are gone, a checkpoint stands for them
 _MOST_BACK = 1_000
-#: object stores are slow to answer, and are asked side by side
+#: stores are slow to answer and disks to flush: several tables are published side by side
 _THREADS = 8
 
 
@@ -157,7 +157,7 @@ def _run_all(database: Database, targets: Sequence[Target], limit: int, deadline
             failpoint("publish.between_tables")
         runs[number].put_all()
 
-    if len(runs) > 1 and any(local_path(t.table.location) is None for t in targets):
+    if len(runs) > 1:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
             list(threads.map(put, range(len(runs))))
     else:
