@@ -20,7 +20,7 @@ import psycopg
 from pyspark.sql import functions as f
 
 from deltalakedb import import_table
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import Config, use_config
@@ -204,7 +204,7 @@ def measure_import(spark: Any, work: Path, asked: argparse.Namespace) -> dict[st
                 raise SystemExit(f"{done.num_files} files were imported, the truth is {truth.files}")
 
             def clean() -> None:
-                Database.open(parse_uri(uri)).close()
+                Database.open(parse_address(uri)).close()
                 shutil.rmtree(folder)
                 if system == "postgres":
                     with psycopg.connect(host=sockets, user="postgres", autocommit=True) as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
-from deltalakedb.address import is_deltasql, parse_uri, validate_table_name
+from deltalakedb.address import is_deltasql, parse_address, validate_table_name
 from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.coordinator.fence import refuse_fenced
@@ -24,8 +24,8 @@ from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import as_config, use_config
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.garbage import Garbage, collect
-from deltalakedb.table.places import ROOT_SETTING, normal_location
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.write.create import create_table
 from deltalakedb.table.write.write import write_deltalake
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.registry import Namespace
-    from deltalakedb.metastore.values import File, Table
+    from deltalakedb.metastore.rows import File, Table
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
     from deltalakedb.settings import Config
@@ -72,7 +72,7 @@ class Catalog:
         config: Config | Mapping[str, Any] | None = None,
         create: bool = False,
     ) -> None:
-        address = parse_uri(uri).absolute()
+        address = parse_address(uri).absolute()
         if address.is_table:
             raise InvalidArgumentError(
                 f"{address.to_uri()} is a table's address, not a catalog's",
@@ -447,7 +447,7 @@ def open_log(
         if mode == "w":
             return FileTxnLogWriter(path_or_uri, storage_options)
         return open_file_log(path_or_uri, storage_options)
-    address = parse_uri(path_or_uri)
+    address = parse_address(path_or_uri)
     name = address.require_table()
     database = Database.open(address)
     if mode == "w":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
 
@@ -85,7 +85,7 @@ def examine(address: Address, config: Config, *, tables: Sequence[str] = ()) -> 
         tables: Names of the tables to check; by default all.
 
     Example:
-        >>> address = parse_uri("deltasql://sqlite//lake/meta.db")
+        >>> address = parse_address("deltasql://sqlite//lake/meta.db")
         >>> [check.detail for check in examine(address, get_config()) if check.status != "ok"]
         []
     """

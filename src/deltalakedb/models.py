@@ -6,7 +6,7 @@ Example:
     'WRITE'
 """
 
-from deltalakedb.metastore.values import File, Head, Table
+from deltalakedb.metastore.rows import File, Head, Table
 from deltalakedb.protocol.actions import (
     Action,
     Add,

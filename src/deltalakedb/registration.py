@@ -13,7 +13,7 @@ import deltalake.transaction
 import deltalake.writer.convert_to
 import deltalake.writer.writer
 
-from deltalakedb.address import is_deltasql, parse_uri
+from deltalakedb.address import is_deltasql, parse_address
 from deltalakedb.table.drop_in.convert import convert, create_table_with_add_actions
 from deltalakedb.table.drop_in.delta_table import DeltaTable, use_handle, warn_ignored
 from deltalakedb.table.drop_in.query_builder import register_table
@@ -216,7 +216,7 @@ def _convert(stock: Callable[..., None]) -> Callable[..., None]:
         if is_deltasql(uri):
             options["partition_by"] = options.pop("partition_schema")
             del options["post_commithook_properties"]
-            convert(parse_uri(uri), "error", options)
+            convert(parse_address(uri), "error", options)
         else:
             stock(uri=uri, **options)
 

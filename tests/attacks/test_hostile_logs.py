@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, export_table, follow_table, import_table, plan_import
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -207,7 +207,7 @@ def test_the_service_takes_no_commit_that_names_files_of_others(tmp_path: Path, 
     secret, root = secret_beside(tmp_path), tmp_path / "t"
     with Catalog(catalog_uri) as catalog:
         catalog.write("t", ids(1), location=root, configuration=WITH_VECTORS)
-        with commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=0) as server:
+        with commit_server(parse_address(catalog_uri), Secret(TOKEN), port=0) as server:
             for spelling in OUTSIDE.values():
                 path = spelling.format(secret=secret)
                 for action in named(path).values():
@@ -373,7 +373,7 @@ def test_a_file_is_not_added_under_two_deletion_vectors(tmp_path: Path, catalog_
     root = tmp_path / "u"
     with Catalog(catalog_uri) as catalog:
         catalog.write("u", ids(1), location=root, configuration=WITH_VECTORS)
-        with commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=0) as server:
+        with commit_server(parse_address(catalog_uri), Secret(TOKEN), port=0) as server:
             data = "".join(json.dumps(action) + "\n" for action in twice_with_vectors())
             said = Caller(server.url).commit(root, 1, data.encode())
         assert (said.status, said.word) == (422, "refused")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import deltalakedb
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol import partition
 from deltalakedb.protocol.predicate_parser import parse_predicate
@@ -107,7 +107,7 @@ def apply_patterns(report: Any) -> None:
 
 CALLS: dict[str, Callable[[str], object]] = {
     "redact": redact,
-    "parse_uri": lambda text: parse_uri(f"deltasql://postgres/{text[:16_000]}"),
+    "parse_address": lambda text: parse_address(f"deltasql://postgres/{text[:16_000]}"),
     "parse_predicate": lambda text: parse_predicate(text[:50_000], parse_schema(SCHEMA)),
     "duration": duration_ms,
     "properties": lambda text: check_properties({"delta.checkpointInterval": text}),

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from deltalakedb import Catalog, exceptions
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.main import cli
 
@@ -189,7 +189,7 @@ def test_drop_in_a_pipe_needs_a_yes(deltasql: Deltasql, orders: str) -> None:
 def test_a_locked_database_is_to_be_tried_again_later(
     deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
 ) -> None:
-    holder = sqlite3.connect(parse_uri(catalog_uri).path or "", isolation_level=None)
+    holder = sqlite3.connect(parse_address(catalog_uri).path or "", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     try:
         busy = f"{catalog_uri}?busy_timeout=0"
@@ -223,7 +223,7 @@ def test_debug_shows_where_an_error_comes_from(deltasql: Deltasql, orders: str) 
 def test_a_schema_newer_than_the_client_is_refused_by_migrate(
     deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
 ) -> None:
-    with sqlite3.connect(parse_uri(catalog_uri).path or "") as connection:
+    with sqlite3.connect(parse_address(catalog_uri).path or "") as connection:
         connection.execute("INSERT INTO dl_schema_version VALUES (9999, 'from the future', 0)")
     connection.close()
     for command in ("migrate", "list"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore.database import Database, close_all
 from support.commits import Bench
 from support.lake import ids
@@ -41,7 +41,7 @@ def lake(catalog: Catalog, tmp_path: Path) -> Catalog:
 @pytest.fixture
 def database(catalog_uri: str) -> Database:
     """The same catalog at the low level."""
-    return Database.open(parse_uri(catalog_uri))
+    return Database.open(parse_address(catalog_uri))
 
 
 @pytest.fixture

@@ -443,9 +443,9 @@ def test_applications_of_a_dropped_table_are_forgotten(catalog: Catalog, table_u
 
 
 def _elsewhere(table_uri: TableUri) -> str:
-    from deltalakedb.address import parse_uri
+    from deltalakedb.address import parse_address
 
-    return str(parse_uri(table_uri("elsewhere")).location)
+    return str(parse_address(table_uri("elsewhere")).location)
 
 
 def test_a_repeated_transaction_that_creates_a_table_is_done_once(catalog_uri: str, tmp_path: Path) -> None:

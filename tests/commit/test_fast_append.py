@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, ConflictError, TableFrozenError
 from deltalakedb.metastore.database import Database
@@ -85,14 +85,14 @@ def test_one_statement_writes_the_same_rows_as_the_long_way(
     with telemetry.count_statements() as counted:
         write_deltalake(other, ROWS, mode="append")
     assert "appends.ratify" not in counted.statements
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
     assert rows_of(database, "a") == rows_of(database, "b")
 
 
 def test_bytes_digest_and_log_file_are_the_same(names: list[str], catalog_uri: str) -> None:
     write_deltalake(names[0], ROWS, mode="append")
     write_deltalake(names[0], ROWS, mode="append")
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
     with database.read() as session:
         rows = session.rows(
             "SELECT c.version, c.timestamp, c.sha256, c.size_bytes, c.info, b.bytes FROM dl_commits c"

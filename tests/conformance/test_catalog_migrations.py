@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog, DeltaTable
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, CatalogVersionError
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.engines import make_engine
@@ -55,7 +55,7 @@ INTROSPECTION = {
 
 @pytest.fixture
 def engine(catalog_uri: str) -> Iterator[Engine]:
-    made = make_engine(parse_uri(catalog_uri), Config())
+    made = make_engine(parse_address(catalog_uri), Config())
     yield made
     made.close()
 
@@ -166,7 +166,7 @@ def test_a_migrated_catalog_equals_a_fresh_one(
         fresh_uri = str(engine.address.to_uri(redact=False)) + "_fresh"
     else:
         fresh_uri = f"deltasql://{engine_name}/{tmp_path}/fresh.{engine_name}"
-    fresh = make_engine(parse_uri(fresh_uri), Config())
+    fresh = make_engine(parse_address(fresh_uri), Config())
     try:
         Catalog(fresh.address, create=True).close()
         assert versions_of(fresh) == list(range(1, next_version + 1))
@@ -243,9 +243,9 @@ DIE = """
     from deltalakedb.metastore import migrations
     from deltalakedb.metastore.engines import make_engine
     from deltalakedb.settings import Config
-    from deltalakedb.address import parse_uri
+    from deltalakedb.address import parse_address
 
-    engine = make_engine(parse_uri(sys.argv[1]), Config())
+    engine = make_engine(parse_address(sys.argv[1]), Config())
     step = migrations.migrations()[0]
     with engine.write() as session:
         engine.prepare(session)

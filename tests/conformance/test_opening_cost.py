@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.commits import digest
@@ -32,8 +32,8 @@ def long_table(table_uri: TableUri, engine_name: str) -> str:
     uri = table_uri("t")
     write_deltalake(uri, ids(1), partition_by=["part"])
     write_deltalake(uri, ids(2, part="b"), mode="append")
-    database = Database.open(parse_uri(uri))
-    head = Catalog(parse_uri(uri).catalog).describe("t")
+    database = Database.open(parse_address(uri))
+    head = Catalog(parse_address(uri).catalog).describe("t")
     length = LENGTHS[engine_name]
     with database.write() as session:
         commits = [
@@ -84,7 +84,7 @@ def test_opening_costs_one_statement_however_long_the_history(long_table: str, e
 def test_a_fresh_process_checks_the_schema_once(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(1))
-    Database.open(parse_uri(uri)).close()
+    Database.open(parse_address(uri)).close()
     with count_statements() as first:
         DeltaTable(uri)
     assert first.statements[-1] == "snapshots.open"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.scratch import Scratch
@@ -160,7 +160,7 @@ def holder(catalog_uri: str, engine_name: str) -> Iterator[Callable[[], Any]]:
     started: list[Any] = []
 
     def hold() -> Any:
-        process = child(HOLD, parse_uri(catalog_uri).path or "")
+        process = child(HOLD, parse_address(catalog_uri).path or "")
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n", process.communicate()
         started.append(process)
@@ -194,7 +194,7 @@ def test_a_forked_child_reads_and_writes(table_uri: TableUri, engine_name: str) 
     before = DeltaTable(uri)
     assert ids_of(before) == [0]
     if engine_name == "duckdb":
-        Database.open(parse_uri(uri)).close()  # the file is one process's at a time
+        Database.open(parse_address(uri)).close()  # the file is one process's at a time
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:  # pragma: no cover - in the child, where nothing may reach pytest

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import (
     AddressError,
     CatalogAccessError,
@@ -48,7 +48,7 @@ def filled(engine: str, folder: Path) -> Path:
         write_deltalake(
             f"{uri}?table=t&location={folder}/t", ids(number), mode="append", partition_by=["part"]
         )
-    Database.open(parse_uri(uri)).close()
+    Database.open(parse_address(uri)).close()
     close_all()
     assert not path.with_name(path.name + "-wal").exists()
     return path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore.engines.postgres import PostgresEngine
 from deltalakedb.settings import Config
 
@@ -36,7 +36,7 @@ def libpq(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def settings(uri: str) -> dict[str, Any]:
-    return PostgresEngine(parse_uri(uri), Config()).connection_settings()
+    return PostgresEngine(parse_address(uri), Config()).connection_settings()
 
 
 LOCAL = "deltasql://postgres/u@localhost/db/s"

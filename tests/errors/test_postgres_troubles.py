@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     CatalogAccessError,
@@ -249,14 +249,14 @@ def test_a_database_that_lacks_characters_is_given_no_catalog(latin: PostgresDat
         write_deltalake(f"{uri}/t", ids(1))
     with psycopg.connect(latin.dsn) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'lake'").fetchone() is None
-    last = list(examine(parse_uri(uri), get_config()))[-1]
+    last = list(examine(parse_address(uri), get_config()))[-1]
     assert (last.title, last.status) == ("encoding", "failed")
 
 
 def test_the_doctor_tells_a_catalog_that_lies_in_such_a_database(
     latin: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = parse_uri(latin.catalog_uri("lake"))
+    address = parse_address(latin.catalog_uri("lake"))
     with monkeypatch.context() as old:  # as a client made it that did not look
         old.setattr(PostgresEngine, "encoding_trouble", lambda _: None)
         Catalog(address, create=True).close()

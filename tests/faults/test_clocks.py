@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import PostgresEngine
 from support.invariants import check_table
@@ -78,7 +78,7 @@ def test_commit_times_increase_although_the_servers_clock_was_set_back(
             ).format(schema)
         )
         ahead = f"{catalog_uri}?application_name=ahead"
-        engine = Database.open(parse_uri(ahead)).engine
+        engine = Database.open(parse_address(ahead)).engine
         assert isinstance(engine, PostgresEngine)
         engine.search_path = f'"{pg_schema}", pg_catalog'
         with Catalog(ahead) as early:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres_session import PostgresSession
@@ -126,7 +126,7 @@ def _options(connection: psycopg.Connection[Any]) -> dict[str, int]:
 
 
 def test_both_ends_give_up_a_dead_network_within_half_a_minute(tcp_uri: str) -> None:
-    database = Database.open(parse_uri(tcp_uri))
+    database = Database.open(parse_address(tcp_uri))
     with database.engine.read() as session:
         assert isinstance(session, PostgresSession)
         mine = _options(session.connection)
@@ -145,7 +145,7 @@ def test_both_ends_give_up_a_dead_network_within_half_a_minute(tcp_uri: str) -> 
 
 
 def test_an_address_overrides_the_limits(tcp_uri: str) -> None:
-    database = Database.open(parse_uri(f"{tcp_uri}?keepalives_idle=77&tcp_user_timeout=99000"))
+    database = Database.open(parse_address(f"{tcp_uri}?keepalives_idle=77&tcp_user_timeout=99000"))
     with database.engine.read() as session:
         assert isinstance(session, PostgresSession)
         mine = _options(session.connection)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 
 if TYPE_CHECKING:
     from conftest import TableUri
@@ -34,9 +34,9 @@ def test_a_table_address_extends_the_catalog_address(catalog_uri: str, table_uri
 def test_the_library_reads_the_addresses_of_the_bench(
     catalog_uri: str, table_uri: TableUri, engine_name: str
 ) -> None:
-    assert parse_uri(catalog_uri).table is None
+    assert parse_address(catalog_uri).table is None
 
-    address = parse_uri(table_uri("orders"))
+    address = parse_address(table_uri("orders"))
 
     assert (address.engine, address.table) == (engine_name, "orders")
     assert (address.location or "").endswith("/lake/orders")

@@ -16,7 +16,7 @@ from deltalakedb.address import (
     Address,
     Engine,
     is_deltasql,
-    parse_uri,
+    parse_address,
     validate_table_name,
 )
 from deltalakedb.exceptions import AddressError, DeltaError
@@ -40,16 +40,16 @@ def shown(error: BaseException | None) -> str:
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
 def test_two_slashes_make_an_absolute_path_and_one_a_relative(engine: Engine) -> None:
-    assert parse_uri(f"deltasql://{engine}//srv/lake/meta.db") == Address(
+    assert parse_address(f"deltasql://{engine}//srv/lake/meta.db") == Address(
         engine=engine, path="/srv/lake/meta.db"
     )
-    assert parse_uri(f"deltasql://{engine}/lake/meta.db").path == "lake/meta.db"
+    assert parse_address(f"deltasql://{engine}/lake/meta.db").path == "lake/meta.db"
 
 
 def test_a_relative_path_stays_relative_until_it_is_resolved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = parse_uri(LITE + "lake/meta.db?table=t")
+    address = parse_address(LITE + "lake/meta.db?table=t")
     monkeypatch.chdir(tmp_path)
     assert address.path == "lake/meta.db"
     assert address.resolved().path == str(tmp_path.resolve() / "lake/meta.db")
@@ -59,31 +59,31 @@ def test_a_relative_path_stays_relative_until_it_is_resolved(
 def test_two_ways_to_one_file_resolve_to_one_address(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    through_link = parse_uri(f"{LITE}{tmp_path}/link/../link/meta.db").resolved()
-    assert through_link == parse_uri(f"{LITE}{tmp_path}/real/meta.db").resolved()
+    through_link = parse_address(f"{LITE}{tmp_path}/link/../link/meta.db").resolved()
+    assert through_link == parse_address(f"{LITE}{tmp_path}/real/meta.db").resolved()
 
 
 def test_a_file_address_names_its_table_in_the_query() -> None:
-    address = parse_uri(LITE + "/meta.db?table=sales.orders&location=s3://bucket/orders&busy_timeout=2.5")
+    address = parse_address(LITE + "/meta.db?table=sales.orders&location=s3://bucket/orders&busy_timeout=2.5")
     assert (address.table, address.location) == ("sales.orders", "s3://bucket/orders")
     assert address.options == (("busy_timeout", "2.5"),)
     assert address.is_table
-    assert address.catalog == parse_uri(LITE + "/meta.db?busy_timeout=2.5")
+    assert address.catalog == parse_address(LITE + "/meta.db?busy_timeout=2.5")
     assert not address.catalog.is_table
 
 
 def test_spaces_and_percent_signs_inside_a_path_are_data() -> None:
-    assert parse_uri(LITE + "/my lake/100%25/meta.db").path == "/my lake/100%/meta.db"
-    assert parse_uri(LITE + "/a%3Fb%23c/meta.db").path == "/a?b#c/meta.db"
+    assert parse_address(LITE + "/my lake/100%25/meta.db").path == "/my lake/100%/meta.db"
+    assert parse_address(LITE + "/a%3Fb%23c/meta.db").path == "/a?b#c/meta.db"
 
 
 def test_a_plus_is_a_plus() -> None:
-    assert parse_uri(LITE + "/a+b.db?table=c+d").path == "/a+b.db"
-    assert parse_uri(LITE + "/a+b.db?table=c+d").table == "c+d"
+    assert parse_address(LITE + "/a+b.db?table=c+d").path == "/a+b.db"
+    assert parse_address(LITE + "/a+b.db?table=c+d").table == "c+d"
 
 
 def test_scheme_and_engine_may_be_written_in_capitals() -> None:
-    assert parse_uri("DeltaSQL://SQLite//x.db") == parse_uri(LITE + "/x.db")
+    assert parse_address("DeltaSQL://SQLite//x.db") == parse_address(LITE + "/x.db")
 
 
 # --- postgres
@@ -110,18 +110,18 @@ def test_scheme_and_engine_may_be_written_in_capitals() -> None:
 def test_an_authority_has_an_at_sign_or_a_colon(
     authority: str, user: str | None, password: str | None, host: str | None, port: int | None
 ) -> None:
-    address = parse_uri(f"{PG}{authority}lake/meta/sales.orders")
+    address = parse_address(f"{PG}{authority}lake/meta/sales.orders")
     assert (address.database, address.schema, address.table) == ("lake", "meta", "sales.orders")
     assert (address.user, address.host, address.port) == (user, host, port)
     assert (address.password.reveal() if address.password else None) == password
-    assert parse_uri(address.to_uri(redact=False)) == address
+    assert parse_address(address.to_uri(redact=False)) == address
 
 
 def test_a_postgres_table_may_stand_in_the_query() -> None:
-    assert parse_uri(PG + "lake/meta?table=t") == parse_uri(PG + "lake/meta/t")
-    assert parse_uri(PG + "lake/meta/t?table=t") == parse_uri(PG + "lake/meta/t")
+    assert parse_address(PG + "lake/meta?table=t") == parse_address(PG + "lake/meta/t")
+    assert parse_address(PG + "lake/meta/t?table=t") == parse_address(PG + "lake/meta/t")
     with pytest.raises(AddressError, match="two different tables"):
-        parse_uri(PG + "lake/meta/t?table=u")
+        parse_address(PG + "lake/meta/t?table=u")
 
 
 def test_a_remote_postgres_is_reached_by_verified_tls_unless_told_otherwise(
@@ -130,7 +130,7 @@ def test_a_remote_postgres_is_reached_by_verified_tls_unless_told_otherwise(
     monkeypatch.setenv("HOME", str(tmp_path))
 
     def tls(text: str, **environ: str) -> dict[str, str]:
-        return parse_uri(text).driver_options(environ)
+        return parse_address(text).driver_options(environ)
 
     verified = {"sslmode": "verify-full", "sslrootcert": "system"}
     assert tls(PG + "u@db.example.com/lake/meta") == verified
@@ -149,17 +149,17 @@ def test_a_remote_postgres_is_reached_by_verified_tls_unless_told_otherwise(
 
 
 def test_libpq_environment_decides_what_is_remote_where_the_address_is_silent() -> None:
-    silent = parse_uri(PG + "lake/meta")
+    silent = parse_address(PG + "lake/meta")
     assert not silent.is_remote({})
     assert not silent.is_remote({"PGHOST": "/var/run/postgresql"})
     assert silent.is_remote({"PGHOST": "db.example.com"})
     assert silent.is_remote({"PGSERVICE": "prod"})
-    assert parse_uri(PG + "@localhost/lake/meta").is_remote({"PGHOSTADDR": "10.0.0.7"})
+    assert parse_address(PG + "@localhost/lake/meta").is_remote({"PGHOSTADDR": "10.0.0.7"})
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "%2Ftmp"])
 def test_a_local_postgres_needs_no_tls(host: str) -> None:
-    assert parse_uri(f"{PG}@{host}/lake/meta").driver_options({}) == {}
+    assert parse_address(f"{PG}@{host}/lake/meta").driver_options({}) == {}
 
 
 def test_libpq_knows_every_postgres_option() -> None:
@@ -168,7 +168,7 @@ def test_libpq_knows_every_postgres_option() -> None:
 
 
 def test_files_have_no_tls() -> None:
-    assert parse_uri(LITE + "/x.db?synchronous=FULL").driver_options({}) == {"synchronous": "FULL"}
+    assert parse_address(LITE + "/x.db?synchronous=FULL").driver_options({}) == {"synchronous": "FULL"}
 
 
 # --- environment references
@@ -176,46 +176,46 @@ def test_files_have_no_tls() -> None:
 
 def test_a_reference_expands_to_exactly_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "p@ss/w:rd?x=%41#&${HOME}")
-    address = parse_uri(PG + "ada:${PW}@db/lake/meta")
+    address = parse_address(PG + "ada:${PW}@db/lake/meta")
     assert address.password == Secret("p@ss/w:rd?x=%41#&${HOME}")
     assert (address.host, address.database) == ("db", "lake")
-    assert parse_uri(address.to_uri(redact=False)) == address
+    assert parse_address(address.to_uri(redact=False)) == address
 
 
 def test_a_reference_may_make_a_path_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE", "/srv/lake")
-    assert parse_uri(LITE + "${LAKE}/meta.db").path == "/srv/lake/meta.db"
-    assert parse_uri(LITE + "/${LAKE}/meta.db").path == "/srv/lake/meta.db"
+    assert parse_address(LITE + "${LAKE}/meta.db").path == "/srv/lake/meta.db"
+    assert parse_address(LITE + "/${LAKE}/meta.db").path == "/srv/lake/meta.db"
 
 
 def test_a_reference_may_have_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DB_HOST", raising=False)
     text = PG + "ada@${DB_HOST:-db.example.com}:${DB_PORT:-5432}/lake/meta"
-    assert parse_uri(text).host == "db.example.com"
-    assert parse_uri(text).port == 5432
+    assert parse_address(text).host == "db.example.com"
+    assert parse_address(text).port == 5432
     monkeypatch.setenv("DB_HOST", "other")
-    assert parse_uri(text).host == "other"
+    assert parse_address(text).host == "other"
     monkeypatch.setenv("DB_HOST", "")
-    assert parse_uri(text).host == "db.example.com"
+    assert parse_address(text).host == "db.example.com"
 
 
 def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
     with pytest.raises(AddressError, match="NOT_SET_HERE"):
-        parse_uri(LITE + "${NOT_SET_HERE}/meta.db")
+        parse_address(LITE + "${NOT_SET_HERE}/meta.db")
 
 
 def test_a_variable_with_a_line_break_is_named_and_its_value_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "hunter2\n")
     with pytest.raises(AddressError, match="PW") as caught:
-        parse_uri(PG + "ada:${PW}@db/lake/meta")
+        parse_address(PG + "ada:${PW}@db/lake/meta")
     assert "hunter2" not in shown(caught.value)
 
 
 @pytest.mark.parametrize("reference", ["${", "${}", "${A", "${1A}", "${A-b}", "${A B}"])
 def test_a_broken_reference_is_refused(reference: str) -> None:
     with pytest.raises(AddressError, match="reference"):
-        parse_uri(f"{LITE}/{reference}/meta.db")
+        parse_address(f"{LITE}/{reference}/meta.db")
 
 
 # --- refusals
@@ -316,7 +316,7 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
 )
 def test_a_wrong_address_gives_a_typed_error_that_shows_the_right_form(text: str, fault: str) -> None:
     with pytest.raises(AddressError, match=fault) as caught:
-        parse_uri(text)
+        parse_address(text)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, DeltaError)
     assert caught.value.suggestion
@@ -325,7 +325,7 @@ def test_a_wrong_address_gives_a_typed_error_that_shows_the_right_form(text: str
 
 def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
     with pytest.raises(AddressError) as caught:
-        parse_uri("deltasql://duckdb//x.duckdb?memory=1GB")
+        parse_address("deltasql://duckdb//x.duckdb?memory=1GB")
     assert all(name in str(caught.value) for name in OPTIONS["duckdb"])
 
 
@@ -333,7 +333,7 @@ def test_a_path_object_that_lost_a_slash_is_still_ours_and_refused() -> None:
     path = Path(LITE + "/srv/x.db")
     assert is_deltasql(path)
     with pytest.raises(AddressError, match="starts with deltasql://"):
-        parse_uri(path)
+        parse_address(path)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_other_paths_are_not_ours(other: object) -> None:
 
 
 def test_a_password_is_shown_nowhere() -> None:
-    address = parse_uri(PG + "ada:hunter2@db/lake/meta/t?location=/data/t")
+    address = parse_address(PG + "ada:hunter2@db/lake/meta/t?location=/data/t")
     loaded = pickle.loads(pickle.dumps(address))
     for text in (
         repr(address),
@@ -369,31 +369,31 @@ def vars_of(address: Address) -> dict[str, object]:
 
 
 def test_only_the_unredacted_text_parses_back() -> None:
-    address = parse_uri(PG + "ada:hunter2@db/lake/meta")
-    assert parse_uri(address.to_uri(redact=False)) == address
+    address = parse_address(PG + "ada:hunter2@db/lake/meta")
+    assert parse_address(address.to_uri(redact=False)) == address
     with pytest.raises(AddressError, match="redacted"):
-        parse_uri(address.to_uri())
+        parse_address(address.to_uri())
 
 
 def test_a_password_of_three_stars_can_be_written() -> None:
-    address = parse_uri(PG + "ada:%2A%2A%2A@db/lake/meta")
-    assert parse_uri(address.to_uri(redact=False)) == address
+    address = parse_address(PG + "ada:%2A%2A%2A@db/lake/meta")
+    assert parse_address(address.to_uri(redact=False)) == address
 
 
 def test_addresses_differ_by_their_password() -> None:
-    first, second = (parse_uri(f"{PG}ada:{word}@db/lake/meta") for word in ("one", "two"))
+    first, second = (parse_address(f"{PG}ada:{word}@db/lake/meta") for word in ("one", "two"))
     assert first != second
-    assert len({first, second, parse_uri(PG + "ada:one@db/lake/meta")}) == 2
+    assert len({first, second, parse_address(PG + "ada:one@db/lake/meta")}) == 2
 
 
 def test_an_address_is_a_fixed_point_of_parsing() -> None:
-    address = parse_uri(LITE + "/x.db")
-    assert parse_uri(address) is address
+    address = parse_address(LITE + "/x.db")
+    assert parse_address(address) is address
     assert is_deltasql(address)
 
 
 def test_with_table_checks_the_name() -> None:
-    catalog = parse_uri(PG + "lake/meta?connect_timeout=3")
+    catalog = parse_address(PG + "lake/meta?connect_timeout=3")
     assert catalog.with_table("sales.orders").catalog == catalog
     assert catalog.with_table("t", location="/data/t").location == "/data/t"
     with pytest.raises(AddressError):
@@ -404,7 +404,7 @@ def test_with_table_checks_the_name() -> None:
 
 def test_the_order_of_options_does_not_matter() -> None:
     one, two = (
-        parse_uri(f"{LITE}/x.db?{query}")
+        parse_address(f"{LITE}/x.db?{query}")
         for query in ("synchronous=FULL&busy_timeout=1", "busy_timeout=1&synchronous=FULL")
     )
     assert one.options == (("busy_timeout", "1"), ("synchronous", "FULL"))
@@ -412,10 +412,10 @@ def test_the_order_of_options_does_not_matter() -> None:
 
 
 def test_a_table_is_required_by_name() -> None:
-    assert parse_uri(PG + "lake/meta/t").require_table() == "t"
+    assert parse_address(PG + "lake/meta/t").require_table() == "t"
     for text, hint in ((LITE + "/x.db", "[?]table=NAME"), (PG + "u:hunter2@db/lake/meta", "/NAME")):
         with pytest.raises(AddressError, match=f"got that of a catalog: (.|\n)*{hint}") as caught:
-            parse_uri(text).require_table()
+            parse_address(text).require_table()
         assert "hunter2" not in shown(caught.value)
 
 
@@ -424,8 +424,8 @@ def test_a_table_is_required_by_name() -> None:
 )
 def test_odd_names_are_data(name: str) -> None:
     assert validate_table_name(name) == name
-    for catalog in (parse_uri(LITE + "/x.db"), parse_uri(PG + "lake/meta")):
-        assert parse_uri(catalog.with_table(name).to_uri()) == catalog.with_table(name)
+    for catalog in (parse_address(LITE + "/x.db"), parse_address(PG + "lake/meta")):
+        assert parse_address(catalog.with_table(name).to_uri()) == catalog.with_table(name)
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def addresses(draw: st.DrawFn) -> Address:
 @given(addresses())
 @settings(max_examples=150, deadline=None)
 def test_every_address_survives_text_and_pickle(address: Address) -> None:
-    assert parse_uri(address.to_uri(redact=False)) == address
+    assert parse_address(address.to_uri(redact=False)) == address
     assert pickle.loads(pickle.dumps(address)) == address
 
 
@@ -503,7 +503,7 @@ def test_every_address_survives_text_and_pickle(address: Address) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_text_parses_or_gives_a_typed_error(text: str, prefix: str) -> None:
     try:
-        address = parse_uri(prefix + text)
+        address = parse_address(prefix + text)
     except AddressError:
         return
-    assert parse_uri(address.to_uri(redact=False)) == address
+    assert parse_address(address.to_uri(redact=False)) == address

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deltalakedb import exceptions, telemetry
-from deltalakedb.address import OPTIONS, parse_uri
+from deltalakedb.address import OPTIONS, parse_address
 from deltalakedb.settings import Config
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
@@ -45,7 +45,7 @@ def test_every_address_on_the_page_parses() -> None:
     block = re.search(r"```text\n(.*?)```", (REFERENCE / "addresses.md").read_text(), re.DOTALL)
     assert block
     for line in block[1].splitlines():
-        assert parse_uri(parse_uri(line).to_uri(redact=False)) == parse_uri(line)
+        assert parse_address(parse_address(line).to_uri(redact=False)) == parse_address(line)
 
 
 def test_every_driver_option_is_on_the_page() -> None:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 import deltalakedb
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import ArgumentTypeError, ConfigError
 from deltalakedb.settings import (
     Config,
@@ -93,16 +93,16 @@ def test_every_kind_of_value_reads_from_the_environment(monkeypatch: pytest.Monk
 
 def test_the_default_catalog_has_a_short_name_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "deltasql://sqlite//srv/meta.db"
-    assert Config(catalog=text).catalog.uri == parse_uri(text)
-    assert Config(catalog=parse_uri(text)).catalog.uri == parse_uri(text)
+    assert Config(catalog=text).catalog.uri == parse_address(text)
+    assert Config(catalog=parse_address(text)).catalog.uri == parse_address(text)
     Path("deltasql.yaml").write_text(f"catalog: {text}\n")
-    assert Config().catalog.uri == parse_uri(text)
+    assert Config().catalog.uri == parse_address(text)
     monkeypatch.setenv("DELTASQL_CATALOG", "deltasql://sqlite/other.db")
     monkeypatch.setenv("DELTASQL_CATALOG__CREATE", "no")
-    assert Config().catalog.uri == parse_uri("deltasql://sqlite/other.db")
+    assert Config().catalog.uri == parse_address("deltasql://sqlite/other.db")
     assert Config().catalog.create is False
     monkeypatch.setenv("DELTASQL_CATALOG__URI", "deltasql://sqlite/third.db")
-    assert Config().catalog.uri == parse_uri("deltasql://sqlite/third.db")
+    assert Config().catalog.uri == parse_address("deltasql://sqlite/third.db")
 
 
 @pytest.mark.parametrize(
@@ -233,15 +233,15 @@ def test_a_file_in_the_current_folder_cannot_send_variables_away(
             assert f"--config {name}" in message
             assert SECRET not in message
             # whoever names the file means it
-            assert Config.load(name).catalog.uri == parse_uri(uri)
+            assert Config.load(name).catalog.uri == parse_address(uri)
             with monkeypatch.context() as context:
                 context.setenv("DELTASQL_CONFIG", name)
-                assert Config().catalog.uri == parse_uri(uri)
+                assert Config().catalog.uri == parse_address(uri)
         Path(name).unlink()
     home = tmp_path / "home/.config/deltasql"
     home.mkdir(parents=True)
     (home / "config.toml").write_text(f'catalog = "{uri}"\n')
-    assert Config().catalog.uri == parse_uri(uri)
+    assert Config().catalog.uri == parse_address(uri)
 
 
 # --- wrong settings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.database import Database, close_all
 
@@ -20,7 +20,7 @@ COLUMNS = ("name", "value")
 @pytest.fixture
 def database(catalog_uri: str) -> Iterator[Database]:
     """A catalog with nothing in its settings."""
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
     database.ensure()
     yield database
     close_all()
@@ -88,7 +88,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(database: Database) -> None:
 def test_a_note_on_sqlite_is_not_flushed_and_the_connection_flushes_again_after_it(
     level: str, tmp_path: Path
 ) -> None:
-    database = Database.open(parse_uri(f"deltasql://sqlite/{tmp_path}/meta.db?synchronous={level}"))
+    database = Database.open(parse_address(f"deltasql://sqlite/{tmp_path}/meta.db?synchronous={level}"))
     usual = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}[level]
 
     def note(*, fails: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.database import Database
 
@@ -16,7 +16,7 @@ NAMES = "file_id, stats, partition_values, base_row_id, default_row_commit_versi
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
 @pytest.mark.parametrize("long", [20, 70_000])
 def test_columns_become_rows(catalog_uri: str, long: int) -> None:
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
     database.ensure()
     data = pa.table(
         {

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import deltalakedb
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore import files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from support.actions import add, metadata, protocol
@@ -49,7 +49,7 @@ def test_the_interface_is_documented() -> None:
 
 
 def test_functions_take_the_catalog_or_the_session_of_a_transaction(catalog_uri: str, tmp_path: Path) -> None:
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
     Bench.make(
         database,
         "t",

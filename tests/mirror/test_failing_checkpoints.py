@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import ConfigError
 from support.lake import ids
@@ -99,7 +99,7 @@ def test_it_is_tried_again_when_the_time_has_come_and_forgotten_when_it_works(
 
 def test_the_doctor_warns_of_it(catalog: Catalog, doomed: Path, catalog_uri: str) -> None:
     config: Config = catalog._database.engine.config
-    (check,) = [c for c in examine(parse_uri(catalog_uri), config) if c.title == "checkpoint"]
+    (check,) = [c for c in examine(parse_address(catalog_uri), config) if c.title == "checkpoint"]
     assert check.status == "warning"
     assert "delta.deletedFileRetentionDuration" in check.detail
     assert "deltasql checkpoint t" in (check.suggestion or "")

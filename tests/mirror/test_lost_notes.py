@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore import outbox
 from deltalakedb.metastore.database import Database, close_all
 from support.lake import ids
@@ -20,11 +20,11 @@ def test_a_lost_note_below_the_newest_is_found_by_the_next_writer(catalog_uri: s
         for number in (2, 3, 4):
             catalog.write("t", ids(number), mode="append")
         table_id = catalog.describe("t").table_id
-    with Database.open(parse_uri(catalog_uri)) as database, database.write() as session:
+    with Database.open(parse_address(catalog_uri)) as database, database.write() as session:
         session.run("UPDATE dl_outbox SET state = 'pending' WHERE version = 1")
     close_all()  # what a process remembers of its own looks goes with its database
     with Catalog(catalog_uri) as catalog:
-        assert outbox.lag(Database.open(parse_uri(catalog_uri)), table_id).versions == 1
+        assert outbox.lag(Database.open(parse_address(catalog_uri)), table_id).versions == 1
         catalog.write("t", ids(5), mode="append")
-        assert outbox.lag(Database.open(parse_uri(catalog_uri)), table_id).versions == 0
+        assert outbox.lag(Database.open(parse_address(catalog_uri)), table_id).versions == 0
         assert catalog.describe("t").published_version == 4

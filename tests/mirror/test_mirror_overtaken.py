@@ -9,7 +9,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_table
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
     DivergedWarning,
@@ -49,7 +49,7 @@ def test_nothing_is_committed_below_a_log_that_was_cleaned_up(
     assert [(f.kind, f.version) for f in catalog.mirror.verify("t").differences if f.kind == "ahead"] == [
         ("ahead", 2)
     ]
-    checks = examine(parse_uri(catalog_uri), catalog._database.engine.config)
+    checks = examine(parse_address(catalog_uri), catalog._database.engine.config)
     assert [c.status for c in checks if c.title == "writers"] == ["failed"]
     with pytest.raises(TableFrozenError, match="has version 2"):
         append(catalog, 9)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore import outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import Config
@@ -33,7 +33,7 @@ def test_overlapping_notes_of_a_long_backlog_never_block_each_other(catalog_uri:
     config = Config(publish={"mode": "off"})
     with Catalog(catalog_uri, config=config) as catalog:
         catalog.write("t", ids(), location=tmp_path / "t")
-        database = Database.open(parse_uri(catalog_uri), config)
+        database = Database.open(parse_address(catalog_uri), config)
         with database.write() as session:
             tables = {n: registry.insert(session, f"t{n}", f"/t{n}").table.table_id for n in range(1, 13)}
             rows = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
 from deltalakedb.settings import Config
@@ -46,7 +46,7 @@ def server(
     tables = {"apart": str(tmp_path / "somewhere" / "else")}
     config = Config(service=settings)
     with commit_server(
-        parse_uri(catalog_uri), Secret(TOKEN), config=config, tables=tables, port=0
+        parse_address(catalog_uri), Secret(TOKEN), config=config, tables=tables, port=0
     ) as running:
         yield running
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
@@ -117,7 +117,7 @@ def test_a_stop_waits_for_the_commit_under_way(
 
     table = root / "t"
     catalog.write("t", ids(1), location=table)
-    server = commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=0)
+    server = commit_server(parse_address(catalog_uri), Secret(TOKEN), port=0)
     begun, go_on, answers = threading.Event(), threading.Event(), []
     ratify = Ratifier.commit
 
@@ -151,7 +151,7 @@ def test_a_stop_waits_for_the_commit_under_way(
 def test_a_port_that_is_taken_is_a_clear_error(catalog: Catalog, catalog_uri: str, caller: Caller) -> None:
     taken = urlsplit(caller.url).port
     with pytest.raises(ConfigError, match="nothing can be served") as caught:
-        commit_server(parse_uri(catalog_uri), Secret(TOKEN), port=taken)
+        commit_server(parse_address(catalog_uri), Secret(TOKEN), port=taken)
     assert "another port" in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.cli.main import cli
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
@@ -38,7 +38,7 @@ POINTS = (
 
 def serve(uri: str, told: str) -> None:
     """A service that serves until it is killed; its URL comes into a file."""
-    with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
+    with commit_server(parse_address(uri), Secret(TOKEN), port=0) as server:
         Path(f"{told}.new").write_text(server.url)
         Path(f"{told}.new").rename(told)
         threading.Event().wait()

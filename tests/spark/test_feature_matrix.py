@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
@@ -153,7 +153,7 @@ def alike(spark: Any, catalog: Catalog, kind: Kind, root: Path, *, since: int = 
 def test_a_table_made_through_the_catalog_is_read_alike_at_every_version(
     spark: Any, catalog: Catalog, tmp_path: Path, kind: Kind
 ) -> None:
-    address = parse_uri(f"deltasql://sqlite/{quote(str(tmp_path))}/catalog.db")
+    address = parse_address(f"deltasql://sqlite/{quote(str(tmp_path))}/catalog.db")
     write_token(tmp_path / "token", Secret(TOKEN))
     root = tmp_path / "lake" / "t"
     with (

@@ -15,7 +15,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     ConfigError,
@@ -66,7 +66,7 @@ def token_file(tmp_path: Path) -> Path:
 def configured(spark: Any, catalog: Catalog, uri: str, token_file: Path) -> Iterator[Any]:
     """The run's session, its commits ratified by a service of this process."""
     with (
-        commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server,
+        commit_server(parse_address(uri), Secret(TOKEN), port=0) as server,
         committing(spark, server.url, token_file),
     ):
         yield spark
@@ -188,7 +188,7 @@ def test_what_stops_a_commit_is_told_in_one_line_with_what_to_do(
         save(numbers(spark, 9), table)
     assert "does not answer" in reason(caught)
     assert "deltasql serve --commits" in reason(caught)
-    with commit_server(parse_uri(uri), Secret(TOKEN), port=0, max_bytes=100) as server:
+    with commit_server(parse_address(uri), Secret(TOKEN), port=0, max_bytes=100) as server:
         with committing(spark, server.url, tmp_path / "other"), pytest.raises(Exception) as caught:
             save(numbers(spark, 9), table)
         assert "the token is missing or wrong" in reason(caught)
@@ -367,7 +367,7 @@ def test_wrong_configurations_are_refused_before_spark_starts(
     assert "deltasql serve --commits" in away
     for wrong in ("127.0.0.1:1", "http://127.0.0.1:port", "http://127.0.0.1:99999", "http://[::1"):
         assert "not the URL" in refused(InvalidArgumentError, service=wrong, token_file=token_file)
-    with commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server:
+    with commit_server(parse_address(uri), Secret(TOKEN), port=0) as server:
         (tmp_path / "other").write_text("x" * 20)
         (tmp_path / "other").chmod(0o600)
         assert "rejected the token" in refused(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import import_status, import_table, plan_import, rollback_import, verify_table
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
@@ -176,7 +176,7 @@ def test_a_killed_import_is_resumed_by_either_engine(spark: Any, catalog_uri: st
     status, *_ = import_status(uri)
     assert (status.phase, status.batches_done) == ("loading", 4)
     # as a cluster leaves it: a batch is late, one after it is there
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     with database.read() as session:
         first, last = session.row(
             "SELECT begins + (SELECT table_id FROM dl_imports WHERE phase = 'loading') * 1099511627776, "

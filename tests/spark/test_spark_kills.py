@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.redaction import Secret
 from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import write_token
@@ -155,7 +155,7 @@ def test_a_driver_that_dies_with_its_service_is_begun_again(
     assert not (root / "_delta_log" / f"{1:020}.json").exists()
     write_token(tmp_path / "token", Secret(TOKEN))
     with (
-        commit_server(parse_uri(uri), Secret(TOKEN), port=0) as server,
+        commit_server(parse_address(uri), Secret(TOKEN), port=0) as server,
         committing(spark, server.url, tmp_path / "token"),
     ):
         for number in (1, 2, 3):  # the job again, from its beginning

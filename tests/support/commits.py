@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import DeltaTable
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, TableChange
 from deltalakedb.metastore.database import Database
@@ -61,7 +61,7 @@ def hide_log(table: Any) -> None:
 def commit_actions(uri: str, actions: list[Action]) -> int:
     """Commit actions as they are; the version they became."""
     table: Any = DeltaTable(uri)
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     handle = require_handle(table)
     done = commit(database, CommitRequest([TableChange(handle.row, [actions], handle.source.snapshot)]))
     assert isinstance(done, list)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import failpoints
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogNotFoundError
 from deltalakedb.metastore.database import Database
 
@@ -97,7 +97,7 @@ class Child:
     def _end_leases(self) -> None:
         holder = f"{socket.gethostname()}:{self.pid}:%"
         for uri in self._catalogs:
-            address = parse_uri(uri)
+            address = parse_address(uri)
             database = Database.open(address.catalog)
             with suppress(CatalogNotFoundError), database.write() as session:
                 session.run("UPDATE dl_leases SET expires_at = 0 WHERE holder LIKE ?", (holder,))

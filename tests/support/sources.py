@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 
 from deltalakedb import Catalog
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.metastore.database import Database
 from support.lake import ids
 
@@ -91,7 +91,7 @@ def _remove(number: int) -> dict[str, Any]:
 
 def contents(uri: str) -> dict[str, list[Any]]:
     """Every row that a table has in the catalog, without ids and times of its own."""
-    address = parse_uri(uri)
+    address = parse_address(uri)
     database = Database.open(address)
     with Catalog(address.catalog) as catalog:
         table_id = catalog.describe(address.table or "").table_id
@@ -117,13 +117,13 @@ def _plain(value: Any) -> Any:
 
 def change(uri: str, sql: str, params: Sequence[Any] = ()) -> int:
     """Tamper with the catalog behind its back."""
-    with Database.open(parse_uri(uri)).write() as session:
+    with Database.open(parse_address(uri)).write() as session:
         return session.run(sql, params)
 
 
 def count(uri: str, table: str) -> int:
     """How many rows a table of the catalog has."""
-    with Database.open(parse_uri(uri)).read() as session:
+    with Database.open(parse_address(uri)).read() as session:
         row = session.row(f"SELECT count(*) FROM {table}")
     assert row is not None
     return int(row[0])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import (
     ClockSkewError,
     ConflictError,
@@ -28,8 +28,8 @@ from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import open_store
 from deltalakedb.table import restore as restoring
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.in_flight import WORK_FOLDER, operation_folders, work_name
 from deltalakedb.table.maintenance import vacuum as vacuum_module
+from deltalakedb.table.write_locks import WORK_FOLDER, operation_folders, work_name
 from support.feeds import FEED
 from support.lake import ids, ids_of, root_of
 
@@ -150,7 +150,7 @@ def test_an_interrupted_vacuum_is_finished_by_the_next(
         DeltaTable(uri).restore(0)
     monkeypatch.undo()
     assert len(DeltaTable(uri).vacuum(**NOW, dry_run=False)) == 1
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     (ended,) = vacuumed.ended(database, require_handle(DeltaTable(uri)).row).values()
     assert ended == DeltaTable(uri).version()
     assert ids_of(DeltaTable(uri)) == [2]
@@ -185,7 +185,7 @@ def test_files_that_an_interrupted_vacuum_deleted_are_gone_for_the_next(
 def test_a_vacuum_that_gives_up_leaves_the_record_of_another(table_uri: TableUri) -> None:
     uri = table_uri("t")
     row = require_handle(overwritten(uri)).row
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     started = []
     for number in (5, 6):
         with database.write() as session:
@@ -213,7 +213,7 @@ def test_a_vacuum_that_is_refused_lets_go_of_the_files(
 ) -> None:
     uri = table_uri("t")
     table = overwritten(uri)
-    refuse = vacuum_module.refuse_strangers
+    refuse = vacuum_module.require_no_foreign_commits
     calls: list[int] = []
 
     def second(*arguments: Any) -> None:
@@ -222,7 +222,7 @@ def test_a_vacuum_that_is_refused_lets_go_of_the_files(
             raise TableFrozenError("for a test")
         refuse(*arguments)
 
-    monkeypatch.setattr(vacuum_module, "refuse_strangers", second)
+    monkeypatch.setattr(vacuum_module, "require_no_foreign_commits", second)
     with pytest.raises(TableFrozenError):
         table.vacuum(**NOW, dry_run=False)
     monkeypatch.undo()
@@ -239,7 +239,7 @@ def test_a_commit_of_another_engine_brings_no_vacuumed_file_back(table_uri: Tabl
     table.vacuum(**NOW, dry_run=False)
     root, version = root_of(table), table.version() + 1
     data = json.dumps({"add": {**add.to_dict(), "dataChange": True}}).encode() + b"\n"
-    answer = Ratifier(Database.open(parse_uri(uri))).commit(
+    answer = Ratifier(Database.open(parse_address(uri))).commit(
         f"file:{root}/_delta_log/{version:020}.json", data
     )
     assert answer.word == "refused", answer

@@ -11,7 +11,7 @@ import pytest
 
 from deltalakedb import Catalog, import_table
 from deltalakedb.exceptions import TableMissingError
-from deltalakedb.table.in_flight import WORK_FOLDER
+from deltalakedb.table.write_locks import WORK_FOLDER
 from support.feeds import FEED
 from support.processes import Child
 

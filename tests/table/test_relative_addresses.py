@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import AddressError, CatalogNotFoundError, TableNotFoundError
 from deltalakedb.settings import get_config
@@ -67,7 +67,7 @@ def test_looking_at_a_catalog_that_is_not_there_creates_nothing(
             look()
         assert isinstance(caught.value, TableNotFoundError)
         assert "deltasql migrate" in (caught.value.suggestion or "")
-    checks = list(examine(parse_uri(catalog_uri), get_config()))
+    checks = list(examine(parse_address(catalog_uri), get_config()))
     assert isinstance(checks[-1].error, CatalogNotFoundError)
     assert sorted(tmp_path.rglob("*")) == before
     write_deltalake(uri, ROWS, mode="append")

@@ -26,9 +26,9 @@ from deltalakedb.metastore import registry
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.settings import Config, use_config
-from deltalakedb.table import in_flight as in_flight_module
+from deltalakedb.table import write_locks
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.in_flight import WORK_FOLDER, in_flight, operation_folders, work_name
+from deltalakedb.table.write_locks import WORK_FOLDER, operation_folders, work_name, write_lock
 from support.feeds import FEED, changed_table, commit_actions, hide_log, put_vector, remove_all
 from support.lake import root_of
 from support.vectors import encode_file
@@ -247,12 +247,12 @@ def test_work_folders_tell_who_is_alive(uri: str, monkeypatch: pytest.MonkeyPatc
     root = str(root_of(DeltaTable(uri)))
     (orphan,) = stray(root, "orphan.parquet")
     older(orphan, seconds=1)
-    with in_flight(root), in_flight(root):
+    with write_lock(root), write_lock(root):
         assert not (Path(root) / WORK_FOLDER).exists(), "the lock on the root is sign enough"
         assert DeltaTable(uri).vacuum(**NOW, full=True) == []
-    with monkeypatch.context() as without, in_flight(root):
-        without.setattr(in_flight_module, "_hold", lambda _: None)  # as on file systems without locks
-        with in_flight(root):
+    with monkeypatch.context() as without, write_lock(root):
+        without.setattr(write_locks, "_hold", lambda _: None)  # as on file systems without locks
+        with write_lock(root):
             (folder,) = operation_folders(root)
             assert folder.alive
             assert DeltaTable(uri).vacuum(**NOW, full=True) == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.failpoints import FailpointError
@@ -89,7 +89,7 @@ def awkward_table(root: Path) -> Path:
 
 def rows_of(uri: str) -> list[Any]:
     """Every column of every file row but its ids, and what lies beside it."""
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     with database.read_only() as session:
         files = session.query("SELECT * FROM dl_files ORDER BY path")
         found = files.drop_columns(["file_id", "table_id"]).to_pylist()
@@ -158,7 +158,7 @@ def test_a_file_that_was_written_wrongly_is_found(
 
 
 def index_count(uri: str) -> int:
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     with database.read() as session:
         row = session.row(INDEXES[database.dialect.name])
     assert row is not None
@@ -171,7 +171,7 @@ def test_indexes_are_built_after_a_large_load_whatever_happens(
 ) -> None:
     monkeypatch.setattr(imports, "_WORTHWHILE", 10)
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
-    Database.open(parse_uri(catalog_uri)).ensure()
+    Database.open(parse_address(catalog_uri)).ensure()
     all_of_them = index_count(uri)
     for then in ("resume", "undo"):
         arm("import.batch_done=error@3")
@@ -195,13 +195,13 @@ def test_indexes_are_built_after_a_large_load_whatever_happens(
     finally:
         arm("")
     assert index_count(uri) < all_of_them
-    told = [c for c in examine(parse_uri(catalog_uri), Config()) if c.title == "indexes"]
+    told = [c for c in examine(parse_address(catalog_uri), Config()) if c.title == "indexes"]
     assert [(c.status, "interrupted import of t" in c.detail) for c in told] == [("warning", True)]
-    Database.open(parse_uri(catalog_uri)).close()
+    Database.open(parse_address(catalog_uri)).close()
     assert index_count(uri) < all_of_them
     Catalog(catalog_uri).create_table("new", schema=ids(1).schema, location=str(tmp_path / "new"))
     assert index_count(uri) == all_of_them
-    told = [c for c in examine(parse_uri(catalog_uri), Config()) if c.title == "indexes"]
+    told = [c for c in examine(parse_address(catalog_uri), Config()) if c.title == "indexes"]
     assert told == []
     assert import_table(str(root), uri).action == "resumed"
     assert verify_table(uri, "full").ok

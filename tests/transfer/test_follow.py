@@ -21,7 +21,7 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.cli.main import cli
 from deltalakedb.doctor import examine
 from deltalakedb.exceptions import (
@@ -83,7 +83,7 @@ def test_a_copy_follows_and_refuses_to_be_written(tmp_path: Path, catalog_uri: s
             with pytest.raises(TableFollowedError) as caught:
                 attempt()
             assert "rollback" in (caught.value.suggestion or "")
-        assert [c.status for c in examine(parse_uri(catalog_uri), Config()) if c.title == "writers"] == [
+        assert [c.status for c in examine(parse_address(catalog_uri), Config()) if c.title == "writers"] == [
             "warning"
         ]
         catalog.gc()
@@ -201,7 +201,7 @@ def test_a_follower_keeps_its_lease_while_it_is_busy_and_looks_no_more_once_it_i
     monkeypatch.setattr(imports, "LEASE_MS", 900)
     root = tmp_path / "theirs"
     append(root, 0)
-    database = Database.open(parse_uri(catalog_uri))
+    database = Database.open(parse_address(catalog_uri))
 
     def deadline() -> int:
         with database.read() as session:

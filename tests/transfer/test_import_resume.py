@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_status, import_table, rollback_import, verify_table
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogBusyError, TableExistsError, TableMissingError
 from deltalakedb.failpoints import FailpointError
 from deltalakedb.metastore.database import Database
@@ -43,7 +43,7 @@ def test_one_import_killed_in_every_phase_and_batch_ends_like_one_that_was_not(
     rollback_import(uri)
 
     def killed(point: str, batches: int) -> None:
-        Database.open(parse_uri(catalog_uri)).close()
+        Database.open(parse_address(catalog_uri)).close()
         Child(run_import, str(source), uri, folder=tmp_path, points=f"{point}=kill@1").died()
         (status, *_) = import_status(uri)
         assert (status.batches_done, status.at_work) == (batches, False), point
@@ -56,7 +56,7 @@ def test_one_import_killed_in_every_phase_and_batch_ends_like_one_that_was_not(
         killed("import.batch_done", number + 1)
     for point in ("import.loaded", "import.verified", "import.before_finalize"):
         killed(point, BATCHES)
-    Database.open(parse_uri(catalog_uri)).close()
+    Database.open(parse_address(catalog_uri)).close()
     again = Child(run_import, str(source), uri, folder=tmp_path).result()
     assert (again["action"], again["digest"]) == ("resumed", clean.digest)
     assert again["verification"]["log_digest"] == clean.digest

@@ -9,7 +9,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, import_status, import_table, verify_table, write_deltalake
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, VerificationError
 from deltalakedb.metastore.database import Database
@@ -139,7 +139,7 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
     deltalake.DeltaTable(root).create_checkpoint()
     deltalake.write_deltalake(root, every_type(20), mode="append")
     import_table(str(root), uri, history="checkpoint")
-    database = Database.open(parse_uri(uri))
+    database = Database.open(parse_address(uri))
     table_id = Catalog(catalog_uri).describe("t").table_id
     here = FileDigest()
     here.add_rows(digest_row(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))

@@ -10,7 +10,7 @@ from deltalakedb.address.address import (
     validate_table_name,
 )
 from deltalakedb.address.options import OPTIONS, is_local
-from deltalakedb.address.parser import parse_uri
+from deltalakedb.address.parser import parse_address
 
 __all__ = ["BAD_CHARACTER", "ENGINES", "MAX_NAME", "OPTIONS", "Address", "Engine"]
-__all__ += ["is_deltasql", "is_local", "parse_uri", "validate_table_name"]
+__all__ += ["is_deltasql", "is_local", "parse_address", "validate_table_name"]

@@ -57,11 +57,11 @@ def address_error(message: str, engine: str | None = None) -> AddressError:
     return AddressError(message, suggestion=f"write {_FORMS[engine]} ({hint})")
 
 
-def parse_uri(text: str | os.PathLike[str] | Address) -> Address:
+def parse_address(text: str | os.PathLike[str] | Address) -> Address:
     """Parse an address. Errors name what is wrong and the right form, and quote nothing that may be secret.
 
     Example:
-        >>> parse_uri("deltasql://postgres/ada:s3cret@db.example.com/lake/meta/sales.orders")
+        >>> parse_address("deltasql://postgres/ada:s3cret@db.example.com/lake/meta/sales.orders")
         Address('deltasql://postgres/ada:***@db.example.com/lake/meta/sales.orders')
     """
     if isinstance(text, Address):

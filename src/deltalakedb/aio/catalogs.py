@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.aio.proxies import AsyncProxy, async_factory, async_iterator, async_method
 from deltalakedb.aio.streams import Stream
 from deltalakedb.aio.tables import DeltaTable
@@ -138,7 +138,7 @@ class Catalog(AsyncProxy[SyncCatalog]):
         create: bool = False,
     ) -> None:
         super().__init__(lambda: SyncCatalog(uri, config=config, create=create), None)
-        self._uri = parse_uri(uri).to_uri()
+        self._uri = parse_address(uri).to_uri()
 
     @property
     def uri(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltalakedb.address import Address, is_deltasql, parse_uri
+from deltalakedb.address import Address, is_deltasql, parse_address
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.output import JsonOutput, Output, TextOutput
 from deltalakedb.exceptions import CatalogNotFoundError
@@ -52,7 +52,7 @@ class Invocation:
     def catalog_address(self) -> Address:
         """The catalog of ``--catalog``, ``DELTASQL_CATALOG`` or the configuration file, in this order."""
         if self.catalog is not None:
-            address = parse_uri(self.catalog)
+            address = parse_address(self.catalog)
             if address.is_table:
                 raise click.UsageError(
                     f"--catalog needs a catalog's address, and {address.to_uri()} is a table's"
@@ -71,7 +71,7 @@ class Invocation:
             return self.catalog_address().with_table(target)
         if self.catalog is not None:
             raise click.UsageError("give the table's full address or --catalog with its name, not both")
-        address = parse_uri(target)
+        address = parse_address(target)
         if address.table is None:
             raise click.UsageError(f"{address.to_uri()} is a catalog's address: add ?table=NAME")
         return address

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.registry import NameChange
-    from deltalakedb.metastore.values import LockedTable, Table
+    from deltalakedb.metastore.rows import LockedTable, Table
 
 logger = logging.getLogger(__name__)
 
@@ -221,10 +221,10 @@ def _attempt(
 
 
 def _insert_transaction(session: Session, txn: str, changes: Sequence[TableChange]) -> None:
-    commits.insert_transaction(session, txn, len(changes), fresh=True)
+    commits.insert_transaction(session, txn, len(changes), new_id=True)
     for origin in (c.origin for c in changes):
         if isinstance(origin, Adopted) and origin.txn_uuid is not None:
-            commits.insert_transaction(session, origin.txn_uuid, 1, fresh=False)
+            commits.insert_transaction(session, origin.txn_uuid, 1, new_id=False)
 
 
 def _answer() -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.files import ConcurrentChange
-    from deltalakedb.metastore.values import LockedTable
+    from deltalakedb.metastore.rows import LockedTable
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import ConflictKind, Snapshot

@@ -13,11 +13,11 @@ from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_s
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_action, encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
-from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.features import COMMITTER_FEATURES
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.protocol.row_tracking import tracks_rows
-from deltalakedb.protocol.txn_log import Committed, Fresh
+from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,11 +62,13 @@ def try_fast_append(
         return None
     done = []
     for append, one in zip(appends, ratified, strict=True):
-        fresh = None
+        unpublished = None
         if not one.paused:
             written = (one.version, one.timestamp, append.data(one.timestamp))
-            fresh = Fresh(append.table.table_id, (written,), one.after, clear=one.clear, asked=True)
-        done.append(Committed(one.version, one.timestamp, fresh=fresh))
+            unpublished = UnpublishedCommits(
+                append.table.table_id, (written,), one.after, clear=one.clear, asked=True
+            )
+        done.append(Committed(one.version, one.timestamp, unpublished=unpublished))
     return done
 
 
@@ -95,7 +97,7 @@ def _as_blind_append(
             protocol=read.protocol,
             metadata=read.metadata,
             paths=TablePaths(table.location, database.engine.config.catalog.allow_outside_paths, table.name),
-            also=OURS,
+            also=COMMITTER_FEATURES,
         )
     except DeltaSqlError:
         return None  # whether another error comes first is seen when the head is held

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.commits import Achieved
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.values import LockedTable
+    from deltalakedb.metastore.rows import LockedTable
 
 logger = logging.getLogger(__name__)
 

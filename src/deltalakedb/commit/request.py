@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
     from deltalakedb.metastore.registry import NameChange
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Snapshot

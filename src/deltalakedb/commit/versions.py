@@ -14,12 +14,12 @@ from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
-from deltalakedb.protocol.features import DECIDED_ELSEWHERE, FENCE, OURS, writer_features
+from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
 from deltalakedb.protocol.paths import TablePaths
-from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, note_enablement
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, with_ict_enablement
 from deltalakedb.protocol.read_set import encode_reads
 from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
-from deltalakedb.protocol.txn_log import Committed, Fresh
+from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
-    from deltalakedb.metastore.values import LockedTable, Table
+    from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.protocol.actions import Action, Add, Remove
 
 
@@ -77,7 +77,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
             metadata=metadata,
             paths=paths,
             also=_handled_features(change, step, protocol),
-            made_here=not isinstance(origin, Adopted),
+            own_commit=not isinstance(origin, Adopted),
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
@@ -114,7 +114,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                 is_blind_append=change.is_blind_append,
                 origin=label,
                 published=isinstance(origin, Adopted),
-                fresh=isinstance(origin, Write) and origin.new_names,
+                new_names=isinstance(origin, Write) and origin.new_names,
                 streamed=streamed,
                 reads=None if change.is_blind_append else encode_reads(change.reads),
             ),
@@ -126,7 +126,10 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
         return result
     head = before_all.table.head
     clear = before_all.published_version == head.version
-    return replace(result, fresh=Fresh(locked.table.table_id, tuple(written), before_all.digest, clear=clear))
+    return replace(
+        result,
+        unpublished=UnpublishedCommits(locked.table.table_id, tuple(written), before_all.digest, clear=clear),
+    )
 
 
 def _handled_features(
@@ -145,8 +148,8 @@ def _handled_features(
     if isinstance(origin, Received):
         # its engine fulfils every duty but those that would let another party decide
         after = next((a for a in step if isinstance(a, Protocol)), protocol)
-        return frozenset() if after is None else writer_features(after) - DECIDED_ELSEWHERE
-    return OURS | origin.handled_features
+        return frozenset() if after is None else writer_features(after) - EXTERNALLY_MANAGED
+    return COMMITTER_FEATURES | origin.handled_features
 
 
 def _checked(
@@ -162,7 +165,7 @@ def _checked(
                 protocol=protocol,
                 metadata=metadata,
                 paths=paths,
-                made_here=False,
+                own_commit=False,
             )
             yield piece
 
@@ -193,7 +196,7 @@ def _complete(
         blind=change.is_blind_append,
     )
     if in_commit and before is not None:
-        noted = note_enablement(metadata, before, version=version, timestamp=timestamp)
+        noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
         actions = [noted if isinstance(a, Metadata) else a for a in actions]
     if tracks_rows(protocol):
         domain = concurrent_commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror.publisher import Published
     from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.protocol.actions import Action
@@ -133,7 +133,7 @@ class Coordinator:
                 every = interval(change.read, change.actions)
                 write = wanted.write and self._database.engine.config.publish.checkpoints
                 options = CheckpointOptions(write, wanted.cleanup, every)
-                followed.append(Followed(table, options, committed.fresh))
+                followed.append(Followed(table, options, committed.unpublished))
             follow_up(
                 self._database, followed, self.storage_options, group=group if len(followed) > 1 else None
             )
@@ -202,7 +202,7 @@ class Coordinator:
         if isinstance(outcome, Conflict):
             return None
         made = registry.find(self._database, table.name) if isinstance(table, NewTable) else table
-        target = Target(made, self.storage_options(made.location), outcome[0].fresh)
+        target = Target(made, self.storage_options(made.location), outcome[0].unpublished)
         return outcome[0], publish_all(self._database, [target])[0]
 
     def adopt(self, name: str, *, origin: str = "adopt") -> guard.Adoption:

@@ -11,14 +11,14 @@ from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.features import FENCE, SPARKS, with_writer_features, without_writer_feature
+from deltalakedb.protocol.features import FENCE, SPARK_FEATURES, with_writer_features, without_writer_feature
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.retry import Retries
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Protocol
 
 #: conflicting commits of other writers that may come in between
@@ -54,7 +54,7 @@ def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
         after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)
         operation = "ADD FEATURE" if fenced else "DROP FEATURE"
         info = CommitInfo(extra={"operation": operation, "operationParameters": {"name": FENCE}})
-        origin = Write(handled_features=SPARKS)
+        origin = Write(handled_features=SPARK_FEATURES)
         change = TableChange(table, [[info, after]], opened.snapshot, NOTHING, origin)
         try:
             return coordinator.commit(CommitRequest([change]))[0].version

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.txn_log import Fresh, Snapshot
+    from deltalakedb.protocol.txn_log import Snapshot, UnpublishedCommits
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Followed:
 
     table: Table
     checkpoints: CheckpointOptions
-    known: Fresh | None = None
+    known: UnpublishedCommits | None = None
 
 
 def interval(read: Snapshot | None, actions: Iterable[Action]) -> int:

@@ -9,7 +9,7 @@ from deltalakedb.mirror.folder import require_folder
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
 

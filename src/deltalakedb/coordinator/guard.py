@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.commit.committer import LogAheadCheck
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
     Options = Mapping[str, str] | None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Session, SessionSource
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
 
 #: "all" as a LIMIT
 _ALL = 2**62
@@ -220,17 +220,17 @@ def count_of_transaction(session: Session, txn_uuid: str, table_id: int) -> int:
     return sum(found == table_id for found, *_ in rows)
 
 
-def insert_transaction(session: Session, txn_uuid: str, count: int, *, fresh: bool) -> None:
+def insert_transaction(session: Session, txn_uuid: str, count: int, *, new_id: bool) -> None:
     """Record a transaction of ``count`` commits.
 
     Args:
         session: Inside the transaction that writes the commits.
         txn_uuid: Its id.
         count: Commits.
-        fresh: The id must be new; else it may be there already.
+        new_id: The id must be new; else it may be there already.
     """
     row = (txn_uuid, session.now_ms(), audit.actor(), count)
-    if fresh:
+    if new_id:
         session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
     else:
         session.run(session.sql("commits", "insert transaction"), row)

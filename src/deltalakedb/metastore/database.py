@@ -26,7 +26,7 @@ class Database:
     """Sessions on a catalog whose schema is known to fit.
 
     Example:
-        >>> with Database.open(parse_uri("deltasql://sqlite//tmp/meta.db")) as database:
+        >>> with Database.open(parse_address("deltasql://sqlite//tmp/meta.db")) as database:
         ...     with database.read() as session:
         ...         session.rows("SELECT name FROM dl_tables")
     """

@@ -11,7 +11,7 @@ from deltalakedb.exceptions import CatalogBusyError, CatalogError, TableExistsEr
 from deltalakedb.metastore import audit, commits, files, registry
 from deltalakedb.metastore.leases import Lease, extend_lease, still_held
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head, write_commits
-from deltalakedb.metastore.values import LockedTable, Table
+from deltalakedb.metastore.rows import LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
     from deltalakedb.metastore.ratify import CommitFacts, Ratification
-    from deltalakedb.metastore.values import Head
+    from deltalakedb.metastore.rows import Head
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.read_set import ReadSet
 
 #: tables whose notes surely fit into one statement

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
 from deltalakedb.metastore import audit, commits, files
+from deltalakedb.metastore.rows import Head, LockedTable
 from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.values import Head, LockedTable
 from deltalakedb.protocol.actions import (
     Action,
     Add,
@@ -105,7 +105,7 @@ class Ratification:
     origin: str = "sql"
     published: bool = False
     #: the adds have new names made for this commit: no live file can have them
-    fresh: bool = False
+    new_names: bool = False
     #: the files, if they are not among the actions
     streamed: Streamed | None = None
     #: counts of its files, if they are not among the actions, and of bytes that are not kept
@@ -135,7 +135,7 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     table, head = locked.table, locked.table.head
     adds = [a for a in commit.actions if isinstance(a, Add)]
     removes = [a for a in commit.actions if isinstance(a, Remove)]
-    named = [a.path for a in (removes if commit.fresh else (*removes, *adds))]
+    named = [a.path for a in (removes if commit.new_names else (*removes, *adds))]
     live = files.live_files(session, table.table_id, named) if named else {}
     state = apply_state(session, table.table_id, commit.version, commit.actions)
     encoder = state or files.slot_encoder(session, table.table_id, locked.shape)

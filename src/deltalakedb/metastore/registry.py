@@ -17,8 +17,8 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag
+from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.values import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CatalogError, VersionMissingError
 from deltalakedb.metastore import registry
-from deltalakedb.metastore.values import TABLE_COLUMNS, OpenTable, Table, table_from_row
+from deltalakedb.metastore.rows import TABLE_COLUMNS, OpenTable, Table, table_from_row
 from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.txn_log import Snapshot

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Remove, Txn
     from deltalakedb.protocol.txn_log import Commit, Snapshot
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from deltalakedb.metastore.engines.base import Session, SessionSource
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from deltalakedb.metastore import audit, commits, files, outbox, registry, snaps
 from deltalakedb.metastore.leases import leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import refuse_strangers
+from deltalakedb.mirror.outside import require_no_foreign_commits
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Metadata, Remove
     from deltalakedb.storage.store import Store
 
@@ -195,7 +195,7 @@ def clean(
     require_folder(database, table, store)
     rows = commits.history(database, table)
     with tending(database, table):
-        refuse_strangers(database, table, storage_options)
+        require_no_foreign_commits(database, table, storage_options)
         plan = clean_log(
             store,
             now_ms=_checked_now(database, name, store, dry_run=dry_run),

@@ -13,7 +13,7 @@ from deltalakedb.protocol.actions import CommitInfo
 if TYPE_CHECKING:
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
 CommitFileState: TypeAlias = Literal["absent", "ours", "damaged", "foreign"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.listing import Checkpoint, LogListing
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
 _COMPARED = frozenset({"add", "metaData", "protocol"})

@@ -14,7 +14,7 @@ from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

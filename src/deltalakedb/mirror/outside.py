@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
@@ -71,7 +71,7 @@ def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str
     return newest_beyond(database, table, open_store(table.location, storage_options)) is not None
 
 
-def refuse_strangers(
+def require_no_foreign_commits(
     database: Database,
     table: Table,
     storage_options: Mapping[str, str] | None = None,

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror.groups import Group, StoreOptions
-    from deltalakedb.protocol.txn_log import Fresh
+    from deltalakedb.protocol.txn_log import UnpublishedCommits
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Target:
 
     table: Table
     storage_options: Mapping[str, str] | None = None
-    known: Fresh | None = None
+    known: UnpublishedCommits | None = None
 
 
 def publish(

@@ -37,7 +37,7 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import read_foreign
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.features import SPARKS, check_readable
+from deltalakedb.protocol.features import SPARK_FEATURES, check_readable
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.properties import APPEND_ONLY, is_on
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.metastore.values import LockedTable, Table
+    from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Snapshot
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 _LEASE_MS = 2 * 60_000
 #: features that files keep which were written before; two writers may have counted to the same numbers
-_KEPT_FEATURES = SPARKS - {"identityColumns"}
+_KEPT_FEATURES = SPARK_FEATURES - {"identityColumns"}
 
 
 # ---- our commits -----------------------------------------------------------------------------------------
@@ -624,7 +624,7 @@ def _adopt(session: Session, name: str, one: _Theirs) -> None:
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
     change = TableChange(opened.table, [one.actions], opened.snapshot, origin=one.copy)
     txn = one.copy.txn_uuid or str(uuid.uuid4())
-    commits.insert_transaction(session, txn, 1, fresh=False)
+    commits.insert_transaction(session, txn, 1, new_id=False)
     write_versions(session, locked, change, txn)
 
 

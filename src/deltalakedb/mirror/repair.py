@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)

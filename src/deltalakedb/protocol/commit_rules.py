@@ -29,7 +29,7 @@ def check_commit(
     metadata: Metadata | None,
     paths: TablePaths,
     also: Collection[str] = (),
-    made_here: bool = True,
+    own_commit: bool = True,
 ) -> tuple[Protocol, Metadata]:
     """Refuse a commit that the protocol forbids.
 
@@ -40,7 +40,7 @@ def check_commit(
         metadata: The table's metadata before it, None for version 0.
         paths: Where the table's files may be, and its name.
         also: Writer features whose duties the caller fulfils itself.
-        made_here: False for a commit that another writer has made already: only its form is checked.
+        own_commit: False for a commit that another writer has made already: only its form is checked.
 
     Returns:
         Protocol and metadata as they are after the commit.
@@ -59,7 +59,7 @@ def check_commit(
         what = "version 0 must carry protocol and metaData"
         raise ProtocolError(what, table=paths.table, version=version)
     commit = _Commit(actions, version, protocol_after, metadata, paths, also)
-    for rule in _WRITE_RULES if made_here else _FORM_RULES:
+    for rule in _WRITE_RULES if own_commit else _FORM_RULES:
         rule(commit)
     return protocol_after, metadata_after
 

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
 
 __all__ = [
-    "DECIDED_ELSEWHERE",
+    "COMMITTER_FEATURES",
+    "EXTERNALLY_MANAGED",
     "FENCE",
     "MAX_READER_VERSION",
     "MAX_WRITER_VERSION",
     "NAMEABLE",
-    "OURS",
     "READABLE",
     "SCAN_DROPS",
-    "SPARKS",
+    "SPARK_FEATURES",
     "WRITABLE",
     "check_readable",
     "check_schema",
@@ -117,7 +117,9 @@ _FEATURES: Final[Mapping[str, _Feature]] = {
 #: a writer feature without duties: only a writer that knows it, and so goes through the catalog, may write
 FENCE: Final = "deltasqlManaged"
 #: features that take the decision on commits away from the catalog
-DECIDED_ELSEWHERE: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
+EXTERNALLY_MANAGED: Final = frozenset(
+    {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
+)
 
 #: reader features that are understood
 READABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.reader)
@@ -126,9 +128,11 @@ SCAN_DROPS: Final = frozenset(name for name, f in _FEATURES.items() if not f.sca
 #: features of tables that delta-rs writes
 WRITABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "delta-rs")
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
-OURS: Final = frozenset({FENCE, *(name for name, f in _FEATURES.items() if f.writer == "committer")})
+COMMITTER_FEATURES: Final = frozenset(
+    {FENCE, *(name for name, f in _FEATURES.items() if f.writer == "committer")}
+)
 #: writer features that delta-spark keeps and delta-rs does not; they ask nothing of a commit without new rows
-SPARKS: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "spark")
+SPARK_FEATURES: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "spark")
 #: features that a commit without files may name
 NAMEABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.nameable)
 #: writer version -> the features that it implies

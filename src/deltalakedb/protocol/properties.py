@@ -61,7 +61,7 @@ def enablement(metadata: Metadata) -> dict[str, str]:
     return {name: value for name in names if (value := metadata.configuration.get(name)) is not None}
 
 
-def note_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
+def with_ict_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
     """Record since when commits carry their own time, which readers of older versions need.
 
     Args:

@@ -80,7 +80,7 @@ class Commit(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class UnpublishedCommits:
     """What was just ratified of a table, for a publisher that need not ask the database for it.
 
     Attributes:
@@ -107,7 +107,7 @@ class Committed:
     #: True if an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
     #: what the log still lacks of it; None if the database has to be asked
-    fresh: Fresh | None = field(default=None, compare=False, repr=False)
+    unpublished: UnpublishedCommits | None = field(default=None, compare=False, repr=False)
 
 
 ConflictKind: TypeAlias = Literal[

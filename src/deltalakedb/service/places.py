@@ -11,13 +11,13 @@ from deltalakedb.address import BAD_CHARACTER, validate_table_name
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.metastore import registry
-from deltalakedb.table.places import ROOT_SETTING, is_local, normal_location
+from deltalakedb.table.locations import ROOT_SETTING, is_local, normal_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
 
 #: the suffix of a database's folder in Spark's warehouse
 _DATABASE_FOLDER: Final = ".db"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
 
 logger = logging.getLogger(__name__)
 

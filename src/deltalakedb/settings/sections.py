@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, SecretStr, model_validator
 
-from deltalakedb.address import Address, parse_uri
+from deltalakedb.address import Address, parse_address
 
 
 def _as_option(value: Any) -> Any:
@@ -18,7 +18,7 @@ def _as_option(value: Any) -> Any:
 def _as_address(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    address = parse_uri(value)
+    address = parse_address(value)
     if address.is_table:
         raise ValueError("is a catalog's address: leave the table out")
     return address

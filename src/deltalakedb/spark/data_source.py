@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol.actions import CommitInfo, Txn
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.features import COMMITTER_FEATURES
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.spark.file_tasks import read_partition, require_folder, split_files
 from deltalakedb.spark.scratch import not_shared_error
@@ -41,10 +41,10 @@ from deltalakedb.spark.sinks import other_query, query_id
 from deltalakedb.spark.stream import OPTIONS, StreamReader
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle
+from deltalakedb.table.intent import WriteIntent, warn_nothing_written
 from deltalakedb.table.read.scan import arrow_schema, known
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.scratch import in_partitions_of, removes
-from deltalakedb.table.work import Work, tell_nothing_written
 from deltalakedb.table.write.parquet import not_direct, write_files
 from deltalakedb.table.write.plan import eligible
 
@@ -224,7 +224,7 @@ class Writer(DataSourceArrowWriter):
         """
         table = TableHandle.open(options["path"])
         snapshot, root = table.source.snapshot, table.root
-        reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=OURS)
+        reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=COMMITTER_FEATURES)
         if reason is not None:
             raise not_direct(reason)
         table.require_folder()
@@ -244,7 +244,9 @@ class Writer(DataSourceArrowWriter):
         require_folder(self.location)
         data = pa.RecordBatchReader.from_batches(first.schema, batches())
         root = root_at(self.location, self.storage_options)
-        return Written(write_files(data, root=root, snapshot=self.snapshot, fsync=self.fsync, also=OURS))
+        return Written(
+            write_files(data, root=root, snapshot=self.snapshot, fsync=self.fsync, also=COMMITTER_FEATURES)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the files of all tasks, on the driver."""
@@ -284,7 +286,7 @@ class Writer(DataSourceArrowWriter):
             if mine is None or mine < version or (own is None and mine > version):
                 raise other_query(app_id, version, recorded, table=table.name)
             if own is None:
-                tell_nothing_written(
+                warn_nothing_written(
                     table.name,
                     f"batch {version} of application {app_id!r} was committed before; if the query has a new "
                     "checkpoint location, it needs a new appId",
@@ -312,7 +314,9 @@ class Writer(DataSourceArrowWriter):
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
-        table.submit(Work(table.row, actions, self.snapshot, reads, files, fresh=True, root=table.root))
+        table.submit(
+            WriteIntent(table.row, actions, self.snapshot, reads, files, new_names=True, root=table.root)
+        )
 
     def _replaced(self, table: TableHandle, adds: list[Add]) -> list[Action]:
         """Removes of the files that the new ones replace: none, all, or those of the same partitions."""

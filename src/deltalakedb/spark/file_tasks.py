@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from deltalakedb.exceptions import StorageMissingError
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.spark.scratch import not_shared_error
-from deltalakedb.table.places import is_local
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.read.change_feed import read_changes
 from deltalakedb.table.read.scan import arrow_schema, conformed, raw_table
 from deltalakedb.table.restore import missing_files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
 from deltalakedb.delta_log.checkpoint_writer import (
     SIDECAR_ROWS,
@@ -26,7 +26,7 @@ from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import refuse_strangers
+from deltalakedb.mirror.outside import require_no_foreign_commits
 from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.settings import get_config, use_config
@@ -36,7 +36,6 @@ from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks
 from deltalakedb.spark.scratch import open_for_write, run_on_scratch, runs_here
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.in_flight import oldest_pending_write
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     data_files,
@@ -48,6 +47,7 @@ from deltalakedb.table.maintenance.live_files import (
 from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
 from deltalakedb.table.restore import restored
+from deltalakedb.table.write_locks import oldest_pending_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.address import Address
     from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
     from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, CheckpointKind
-    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
     from deltalakedb.storage.store import Store
 
@@ -267,7 +267,7 @@ def vacuum_list(
             table=table.name,
             suggestion=f"change its property {DELETED_FILE_RETENTION} first",
         )
-    refuse_strangers(table.database, table.row, root.options)
+    require_no_foreign_commits(table.database, table.row, root.options)
     clock = checked_clock(table.database, table.name, root.store, dry_run=True)
     cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
     # before anything is read: a write in progress may be committed the next moment
@@ -402,7 +402,7 @@ def checkpoint(
         >>> checkpoint(spark, "deltasql://postgres/lake/main/web.clicks").num_add_files
         10000000
     """
-    address = parse_uri(uri)
+    address = parse_address(uri)
     name = address.require_table()
     if rows_per_part < 1:
         raise InvalidArgumentError(f"rows_per_part must be 1 or more, not {rows_per_part}")

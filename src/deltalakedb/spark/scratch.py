@@ -28,17 +28,23 @@ from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import Add, CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import FENCE, OURS, SPARKS, check_writable, without_features
+from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
+    FENCE,
+    SPARK_FEATURES,
+    check_writable,
+    without_features,
+)
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.in_flight import WORK_FOLDER, work_name
-from deltalakedb.table.places import is_local
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.roots.local import LENT, Absolute
 from deltalakedb.table.scratch import ErrorContext, Harvest, Scratch, submit, translate_errors
+from deltalakedb.table.write_locks import WORK_FOLDER, work_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -332,7 +338,7 @@ def run_on_scratch(
         OperationError: delta-spark refused it, for example because of a row that violates a constraint.
     """
     snapshot = table.source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
     with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(files)):
@@ -344,7 +350,7 @@ def run_on_scratch(
         infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
         if not removes and len(infos) == len(harvest.actions):
             return None
-        committed = submit(table, scratch, harvest, reads, removes, kept=SPARKS)
+        committed = submit(table, scratch, harvest, reads, removes, handled_features=SPARK_FEATURES)
     return ScratchRun(infos[0].extra.get("operationMetrics") or {} if infos else {}, committed)
 
 

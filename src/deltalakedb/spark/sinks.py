@@ -13,7 +13,7 @@ from deltalakedb.metastore.outbox import group
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.work import tell_nothing_written
+from deltalakedb.table.intent import warn_nothing_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,7 +180,7 @@ def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
         later = by_transaction(session, _transaction_id(app_id, None, batch_id + 1))
     if later is not None:
         raise other_query(app_id, batch_id, batch_id + 1)
-    tell_nothing_written(
+    warn_nothing_written(
         ", ".join(m.table for m in group(database, tx.uuid)),
         f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
         "location, it needs a new app_id",

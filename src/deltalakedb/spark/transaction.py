@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import TableMissingError
-from deltalakedb.protocol.features import SPARKS
+from deltalakedb.protocol.features import SPARK_FEATURES
 from deltalakedb.spark import dml, maintenance
 from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.scratch import read_files
@@ -90,7 +90,7 @@ class SparkTransaction:
                 name,
                 location,
                 lambda folder: request.create(folder, configuration or {}, table=name),
-                create_options=CreateOptions(kept=SPARKS),
+                create_options=CreateOptions(handled_features=SPARK_FEATURES),
             )
         else:
             table.refresh()

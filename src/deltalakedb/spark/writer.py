@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from deltalakedb.address import Address, parse_uri
+from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.features import SPARKS
+from deltalakedb.protocol.features import SPARK_FEATURES
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
 from deltalakedb.spark.expressions import check_frame, condition_of
 from deltalakedb.spark.scratch import require_shared_path, run_on_scratch, translate_delta_errors
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.table.places import place_for
+from deltalakedb.table.intent import warn_nothing_written
+from deltalakedb.table.locations import place_for
 from deltalakedb.table.scratch import ErrorContext, in_partitions_of, removes
-from deltalakedb.table.work import tell_nothing_written
 from deltalakedb.table.write.create import CreateOptions, create_with, exists, known_mode, open_existing
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def write(
         options=options,
     )
     request.check()
-    address = uri if isinstance(uri, Address) else parse_uri(str(uri))
+    address = uri if isinstance(uri, Address) else parse_address(str(uri))
     table = open_existing(address, storage_options)
     if table is None:
         _create(address, request, configuration or {}, storage_options)
@@ -193,7 +193,7 @@ class WriteRequest:
         if self.mode == "error":
             raise exists(table)
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
-            tell_nothing_written(table.name)
+            warn_nothing_written(table.name)
             return None
         spark, source = self.df.sparkSession, table.source
         options: dict[str, str] = {}
@@ -310,7 +310,7 @@ def _create(
         place,
         lambda folder: request.create(folder, configuration, table=name),
         storage_options=storage_options,
-        create_options=CreateOptions(kept=SPARKS),
+        create_options=CreateOptions(handled_features=SPARK_FEATURES),
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
     MAX_WRITER_VERSION,
-    OURS,
     features_named,
     used_features,
     with_features,
@@ -76,7 +76,7 @@ def set_properties(
         hooks: What is to follow the commit.
     """
     check_properties(properties, table=table.name)
-    features = features_named(properties, also=OURS, table=table.name)
+    features = features_named(properties, also=COMMITTER_FEATURES, table=table.name)
     properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.coordinator.follow_up import after_commit
 from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.coordinator.guard import look_at_open
@@ -19,12 +19,12 @@ from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.table.filters import predicate_of
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.intent import AutoCommit
+from deltalakedb.table.locations import normal_location
 from deltalakedb.table.read.scan import check_files, published_table, raw_table
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
 from deltalakedb.table.unreadable import reading
-from deltalakedb.table.work import AutoCommit
 
 if TYPE_CHECKING:
     import os
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from deltalake._internal import RawDeltaTable
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.values import Table as TableRow
+    from deltalakedb.metastore.rows import Table as TableRow
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
+    from deltalakedb.table.intent import CommitTarget, WriteIntent
     from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
-    from deltalakedb.table.work import Sink, Work
 
 
 class TableHandle:
@@ -64,7 +64,7 @@ class TableHandle:
         database: Database,
         row: TableRow,
         source: Source,
-        target: Sink,
+        target: CommitTarget,
         *,
         storage_options: Mapping[str, str] | None = None,
         root: Root | None = None,
@@ -100,7 +100,7 @@ class TableHandle:
             version: The version to open; by default the newest.
             storage_options: Options for the object store.
         """
-        address = parse_uri(table_uri).absolute()
+        address = parse_address(table_uri).absolute()
         name = address.require_table()
         database = Database.open(address)
         row, source = _opened(database, name, version, storage_options)
@@ -152,7 +152,7 @@ class TableHandle:
         return self._source
 
     @property
-    def target(self) -> Sink:
+    def target(self) -> CommitTarget:
         """Where changes go: a commit of their own, or a transaction."""
         self._follow()
         return self._target
@@ -266,7 +266,7 @@ class TableHandle:
 
     # ---- changing --------------------------------------------------------------------------------------
 
-    def submit(self, work: Work) -> Committed | None:
+    def submit(self, work: WriteIntent) -> Committed | None:
         """Commit a change of this table, or add it to the transaction; then show the result."""
         outcome = self.target.submit(work)
         self.appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome

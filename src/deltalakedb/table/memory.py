@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.rows import OpenTable
 
 #: tables that are remembered at the most, over all catalogs of the process
 _MOST = 256

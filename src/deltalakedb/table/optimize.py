@@ -24,9 +24,9 @@ from deltalakedb.protocol.schema import (
 )
 from deltalakedb.protocol.stats import column_names
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.in_flight import WORK_FOLDER
 from deltalakedb.table.scratch import ErrorContext, Stage, add_to_metrics, call, refuse_row_ids, with_metrics
 from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -9,7 +9,7 @@ from deltalakedb.commit.fold import fold
 from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, TableMissingError
 from deltalakedb.metastore.registry import NameChange
-from deltalakedb.metastore.values import Head, Table
+from deltalakedb.metastore.rows import Head, Table
 from deltalakedb.protocol.read_set import NOTHING, ReadSet
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.intent import WriteIntent
     from deltalakedb.table.roots import PlacedFile
     from deltalakedb.table.sources import Overlay
-    from deltalakedb.table.work import Work
 
 
 @dataclass(slots=True)
@@ -46,22 +46,22 @@ class Participant:
     operations: list[Sequence[Action]] = field(default_factory=list)
     files: list[PlacedFile] = field(default_factory=list)
     reads: ReadSet = NOTHING
-    fresh: bool = True
+    new_names: bool = True
     hooks: list[Hooks] = field(default_factory=list)
-    kept: frozenset[str] = frozenset()
+    handled_features: frozenset[str] = frozenset()
     forced: bool = False
 
-    def take(self, work: Work) -> None:
+    def take(self, work: WriteIntent) -> None:
         """Put an operation on top."""
         self.files += work.files
         for step in work.steps:
             self.operations.append(step)
             self.overlay.apply(step)
         self.reads |= work.reads
-        self.fresh = self.fresh and work.fresh
+        self.new_names = self.new_names and work.new_names
         self.hooks.append(work.hooks)
         # every operation has looked at the table's features itself before it began
-        self.kept |= work.kept
+        self.handled_features |= work.handled_features
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
@@ -71,7 +71,7 @@ class Participant:
         reads = NOTHING if self.read is None else self.reads | self.overlay.reads
         if not folded.versions and not reads:
             return None, vanished
-        origin = Write(new_names=self.fresh, handled_features=self.kept)
+        origin = Write(new_names=self.new_names, handled_features=self.handled_features)
         return TableChange(self.table, folded.versions, self.read, reads, origin, isolation), vanished
 
 

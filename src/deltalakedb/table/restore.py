@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
 from deltalakedb.metastore import files, snapshots, vacuumed
-from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
+from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
-from deltalakedb.protocol.features import OURS, SPARKS, check_writable, union_of
+from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of
 from deltalakedb.protocol.paths import encode_path, file_below, relative_to
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
@@ -18,9 +18,9 @@ from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
 from deltalakedb.table.commit_info import commit_info
 from deltalakedb.table.hooks import DEFAULT
+from deltalakedb.table.intent import WriteIntent
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import SqlSource, from_log
-from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,8 +103,8 @@ def restored(
     """The same, telling all about the files."""
     now = table.source.snapshot
     # numbers that were given once must not be given again, so the columns that count stay refused
-    kept = SPARKS - {"identityColumns"}
-    check_writable(now.protocol, table=table.name, also=OURS | kept)
+    kept = SPARK_FEATURES - {"identityColumns"}
+    check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | kept)
     version, parameters = _asked(table, target)
     if version >= now.version:
         raise InvalidArgumentError(
@@ -123,7 +123,9 @@ def restored(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit(Work(table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, kept=kept))
+    table.submit(
+        WriteIntent(table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, handled_features=kept)
+    )
     return done
 
 
@@ -237,7 +239,7 @@ def repair(
     """
     snapshot = table.source.snapshot
     if not dry_run:
-        check_writable(snapshot.protocol, table=table.name, also=OURS)
+        check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     # other writers may add or remove files meanwhile: only the missing ones are touched
     with table.source.without_tracking():
         paths = table.source.scan(("path",)).column("path").to_pylist()
@@ -245,11 +247,11 @@ def repair(
         lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
     if gone and table.row.settings.get(POLICY) != ADOPT:
         danger = "the missing files may no longer be part of the table"
-        refuse_strangers(table.database, table.row, table.root.options, danger=danger)
+        require_no_foreign_commits(table.database, table.row, table.root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
-        table.submit(Work(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
+        table.submit(WriteIntent(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
     return metrics
 
 

@@ -33,7 +33,12 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import OURS, check_writable, with_writer_features, without_features
+from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
+    check_writable,
+    with_writer_features,
+    without_features,
+)
 from deltalakedb.protocol.partition import equal_key
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import is_on
@@ -43,11 +48,11 @@ from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.places import url_of
+from deltalakedb.table.intent import WriteIntent
+from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.roots.local import LENT
 from deltalakedb.table.unreadable import unreadable
-from deltalakedb.table.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -189,7 +194,7 @@ class Harvest:
 
     steps: tuple[tuple[Action, ...], ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
-    fresh: bool  # every added file is a new one
+    new_names: bool  # every added file is a new one
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -213,7 +218,7 @@ class Harvest:
             path = decode_path(action.path)
             return replace(action, path=encode_path(names.get(path, path)))
 
-        return replace(self.each(named), new_files=(), fresh=False)
+        return replace(self.each(named), new_files=(), new_names=False)
 
 
 class Scratch:
@@ -265,7 +270,7 @@ class Scratch:
             adds: The files that delta-rs is to see, in this order.
             unlent: Paths of entries that stand for no file.
         """
-        protocol = without_features(snapshot.protocol, OURS)
+        protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
         path = self.folder / commit_path(snapshot.version)
         try:
@@ -298,8 +303,8 @@ class Scratch:
             a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(LENT)
         )
         real = tuple(tuple(map(self._real, step)) for step in steps)
-        fresh = all(a.path in new for a in actions if isinstance(a, Add))
-        return Harvest(real, tuple(decode_path(p) for p in new), fresh)
+        new_names = all(a.path in new for a in actions if isinstance(a, Add))
+        return Harvest(real, tuple(decode_path(p) for p in new), new_names)
 
     def place(self, files: Sequence[str], *, fsync: bool) -> Sequence[PlacedFile]:
         """Bring new files under the table's root; what was brought, so that it can be undone."""
@@ -361,11 +366,11 @@ def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
     """The protocol with the features that were hidden from delta-rs."""
 
     def restored(now: tuple[str, ...] | None, before: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        lost = [f for f in before or () if f in OURS and f not in (now or ())]
+        lost = [f for f in before or () if f in COMMITTER_FEATURES and f not in (now or ())]
         return (*(now or ()), *lost) if lost else now
 
     readers = restored(protocol.reader_features, hidden.reader_features)
-    lost = [f for f in hidden.writer_features or () if f in OURS]
+    lost = [f for f in hidden.writer_features or () if f in COMMITTER_FEATURES]
     # a protocol of before features had names must name all of them now
     whole = with_writer_features(protocol, lost) if lost else protocol
     return replace(whole, reader_features=readers)
@@ -407,7 +412,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
 def refuse_row_ids(table: TableHandle) -> None:
     """Refuse to rewrite rows whose ids have to stay what they are."""
     snapshot = table.source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
         raise UnsupportedFeatureError(
             "rows of a table with row tracking cannot be rewritten here: their ids would change",
@@ -438,7 +443,7 @@ class Stage:
         shown: Snapshot | None = None,
     ) -> None:
         snapshot = table.source.snapshot
-        check_writable(snapshot.protocol, table=table.name, also=OURS)
+        check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
         self._table = table
         self._snapshot = snapshot
         self._reads = reads
@@ -478,7 +483,7 @@ def submit(
     more: Iterable[Action] = (),
     *,
     hooks: Hooks = DEFAULT,
-    kept: frozenset[str] = frozenset(),
+    handled_features: frozenset[str] = frozenset(),
 ) -> Committed | None:
     """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
     more = tuple(more)
@@ -492,8 +497,17 @@ def submit(
     failpoint("data.after")
     read, root = table.source.snapshot, table.root
     first, *then = steps
-    work = Work(
-        table.row, first, read, reads, moved, harvest.fresh, root=root, hooks=hooks, then=then, kept=kept
+    work = WriteIntent(
+        table.row,
+        first,
+        read,
+        reads,
+        moved,
+        harvest.new_names,
+        root=root,
+        hooks=hooks,
+        then=then,
+        handled_features=handled_features,
     )
     return table.submit(work)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Commit

@@ -33,14 +33,14 @@ from deltalakedb.table import memory
 from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import Hooks
-from deltalakedb.table.in_flight import InFlight
+from deltalakedb.table.intent import ReadOnly, checkpoints_of, options_of, warn_nothing_written
+from deltalakedb.table.locations import normal_location
 from deltalakedb.table.participants import Participant, Participants, placeholder_row
-from deltalakedb.table.places import normal_location
 from deltalakedb.table.roots import undo
 from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
-from deltalakedb.table.work import ReadOnly, checkpoints_of, options_of, tell_nothing_written
 from deltalakedb.table.write.create import NO_OPTIONS, create_with, known_mode, split_options, without_hooks
 from deltalakedb.table.write.write import write_to
+from deltalakedb.table.write_locks import WriteLocks
 
 if TYPE_CHECKING:
     import os
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from deltalakedb.address import Address
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
+    from deltalakedb.table.intent import WriteIntent
     from deltalakedb.table.roots import PlacedFile, Root
-    from deltalakedb.table.work import Work
     from deltalakedb.table.write.create import CreateOptions
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
@@ -128,7 +128,7 @@ class Transaction:
         self._read_only = read_only
         self._files: list[PlacedFile] = []
         self._roots: dict[str, Root] = {}
-        self._in_flight = InFlight()
+        self._write_locks = WriteLocks()
         #: the first call with the same id did everything
         self._repeats = False
         self._own: list[Callable[[Session], object]] = []
@@ -294,7 +294,7 @@ class Transaction:
         """Refuse an operation that could not be taken."""
         self._writable()
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: WriteIntent) -> None:
         """Take an operation's work; it is committed with everything else."""
         try:
             participant = self._taking(work)
@@ -302,13 +302,13 @@ class Transaction:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
         if work.files:
-            self._in_flight.at(work.table.location)
+            self._write_locks.at(work.table.location)
         self._files += work.files
         if work.root is not None:
             self._roots[work.root.location] = work.root
         participant.take(work)
 
-    def _taking(self, work: Work) -> Participant:
+    def _taking(self, work: WriteIntent) -> Participant:
         self._writable()
         table = work.table
         if isinstance(table, NewTable):
@@ -335,7 +335,7 @@ class Transaction:
         if not self._own and not names and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
-            with self._in_flight:
+            with self._write_locks:
                 undo(vanished)
             self.result = TransactionResult(
                 self.uuid, self._recorded() if self._repeats else {}, self._repeats
@@ -344,7 +344,7 @@ class Transaction:
             return self.commits
         request = CommitRequest([c for _, c in changes], names, self._own, self.uuid, self._given_uuid)
         coordinator = Coordinator(self._database, options_of(self._roots.values()))
-        with self._in_flight:
+        with self._write_locks:
             self._flush()
             outcome = coordinator.ratify(request, delete_files=lambda: undo(self._files))
         self._state = "committed"
@@ -371,10 +371,10 @@ class Transaction:
             checkpoints={p.table.location: checkpoints_of(Hooks.all_of(p.hooks)) for p in self._tables},
         )
         if by_application:
-            tell_nothing_written(", ".join(done))
+            warn_nothing_written(", ".join(done))
         if unknown:
             why = f"the transaction {self.uuid} was committed before, without a change of it"
-            tell_nothing_written(", ".join(unknown), why)
+            warn_nothing_written(", ".join(unknown), why)
         return self.commits
 
     def _recorded(self) -> dict[str, Committed]:
@@ -395,7 +395,7 @@ class Transaction:
         if self._state == "active":
             self._end("rolled back")
             self.flushes.forget()
-            with self._in_flight:
+            with self._write_locks:
                 undo(self._files)
 
     # ---- inside ----------------------------------------------------------------------------------------

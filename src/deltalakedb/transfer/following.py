@@ -31,7 +31,7 @@ from deltalakedb.transfer.resources import location_lease
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.transfer.importing.engines import EngineName
     from deltalakedb.transfer.importing.options import History
     from deltalakedb.transfer.importing.report import ImportProgress

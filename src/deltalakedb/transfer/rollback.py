@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
     InvalidArgumentError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.transfer.verifying.report import Level, VerifyReport
 
 
@@ -100,7 +100,7 @@ def rollback_import(
     """
     began = time.perf_counter()
     check_level(verify, FILE_LEVELS)
-    address = parse_uri(uri)
+    address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.cli.output import Screen
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.outbox import Lag
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
 
 
 _TIMES = ("created_at", "updated_at", "committed_at")

@@ -9,8 +9,8 @@ from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore.files import slots
 from deltalakedb.metastore.files.pruning import plan_added
 from deltalakedb.metastore.files.rows import FILE_ID_BITS, FileRows, path_hash
+from deltalakedb.metastore.rows import Head
 from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.values import Head
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import canonical_path, encode_path

@@ -12,7 +12,7 @@ from deltalakedb.metastore.engines.base import arrow_array
 from deltalakedb.metastore.files import slots
 from deltalakedb.metastore.files.pruning import Plan, plan_files, plan_new, plan_page
 from deltalakedb.metastore.files.rows import FILE_ID_BITS
-from deltalakedb.metastore.values import File
+from deltalakedb.metastore.rows import File
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.predicate import to_physical
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.metastore.engines.base import Session, SessionSource
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import StructType
 

@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from deltalakedb.address import Address, parse_uri
+from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import (
     ConfigError,
     InvalidArgumentError,
@@ -103,7 +103,7 @@ def configure(
         url, file = service.rstrip("/"), _file_for(token_file)
         _check_service(url, file)
     else:
-        url, file = _in_process(parse_uri(catalog or ""), tables or {})
+        url, file = _in_process(parse_address(catalog or ""), tables or {})
     settings = delta_settings(chosen)
     settings["spark.jars"] = with_items(settings.get("spark.jars"), str(JAR))
     settings |= {f"{_LOG_STORE}class": CLASS, _SERVICE: url, _PATIENCE: f"{patience:.0f}"}

@@ -10,12 +10,11 @@ import deltalake
 import deltalake.transaction
 from deltalake._util import deprecate_positional_commit_args
 
-from deltalakedb.address import is_deltasql, parse_uri
+from deltalakedb.address import is_deltasql, parse_address
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
-from deltalakedb.table.in_flight import WORK_FOLDER
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.write.create import (
     create_or_replace,
@@ -24,6 +23,7 @@ from deltalakedb.table.write.create import (
     open_existing,
     split_options,
 )
+from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ def convert_to_deltalake(
         "commit_properties": commit_properties,
     }
     if is_deltasql(uri):
-        convert(parse_uri(str(uri)), mode, options)
+        convert(parse_address(str(uri)), mode, options)
         return
     deltalake.convert_to_deltalake(
         uri, mode, post_commithook_properties=post_commithook_properties, **options

@@ -14,7 +14,7 @@ import deltalake
 import deltalake.table
 from deltalake._util import deprecate_positional_commit_args
 
-from deltalakedb.address import is_deltasql, parse_uri
+from deltalakedb.address import is_deltasql, parse_address
 from deltalakedb.table.arguments import instant_ms, whole_number
 from deltalakedb.table.drop_in.raw_table import RawSqlTable, rows
 from deltalakedb.table.handle import TableHandle, handle_of
@@ -77,9 +77,9 @@ class DeltaTable(deltalake.DeltaTable):
         if not is_deltasql(table_uri):
             return deltalake.DeltaTable.is_deltatable(table_uri, storage_options)
         from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
-        from deltalakedb.table.places import normal_location
+        from deltalakedb.table.locations import normal_location
 
-        address = parse_uri(table_uri).absolute()
+        address = parse_address(table_uri).absolute()
         try:
             found = TableHandle.open(replace(address, location=None), storage_options=storage_options)
         except (TableNotFoundError, CatalogNotFoundError):

@@ -26,9 +26,9 @@ from deltalakedb.table.dml import MergePlan
 from deltalakedb.table.filters import names_of, sql_text
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import QUIET, Hooks
+from deltalakedb.table.locations import url_of
 from deltalakedb.table.maintenance import log_files
 from deltalakedb.table.maintenance.vacuum import vacuum
-from deltalakedb.table.places import url_of
 from deltalakedb.table.read import add_actions, change_feed, scan
 from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
 from deltalakedb.table.scratch import rewrite

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.delta_log.cleanup import sweep
 from deltalakedb.metastore import commits, snapshots
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import refuse_strangers
+from deltalakedb.mirror.outside import require_no_foreign_commits
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.in_flight import oldest_pending_write, operation_folders, remove_folder
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import Deletable, orphans, referenced_files
-from deltalakedb.table.places import is_local
+from deltalakedb.table.write_locks import oldest_pending_write, operation_folders, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ def collect(
     opened = snapshots.open_table(database, name)
     table = opened.table
     store = open_store(table.location, storage_options)
-    refuse_strangers(database, table, storage_options)
+    require_no_foreign_commits(database, table, storage_options)
     clock = checked_clock(database, name, store, dry_run=dry_run)
     # before anything is read: what is in flight now may be committed in the next moment
     oldest = oldest_pending_write(table.location)
@@ -114,7 +114,7 @@ def collect(
     strangers = [meta for meta in strangers if meta.path in allowed]
     if not dry_run:
         again = snapshots.open_table(database, name)
-        refuse_strangers(database, again.table, storage_options)
+        require_no_foreign_commits(database, again.table, storage_options)
         live = referenced_files(database, again, cutoff=0, with_changes=True).known
         strangers = [meta for meta in strangers if meta.path not in live]
         for meta in strangers:

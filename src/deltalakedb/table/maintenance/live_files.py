@@ -16,14 +16,14 @@ from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
 from deltalakedb.storage.store import ObjectMeta, RealPlaces, open_store
-from deltalakedb.table.places import is_local
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.table.sources import Source
 
 #: from so many folders on, an object store is listed once instead of being asked about each

@@ -18,15 +18,15 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import ADOPT, POLICY, refuse_strangers
+from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.features import OURS, SPARKS, check_writable
+from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.commit_info import app_transactions
-from deltalakedb.table.in_flight import oldest_pending_write
+from deltalakedb.table.intent import WriteIntent
 from deltalakedb.table.maintenance.live_files import (
     Deletable,
     file_names,
@@ -37,7 +37,7 @@ from deltalakedb.table.maintenance.live_files import (
 )
 from deltalakedb.table.restore import missing_files
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.work import Work
+from deltalakedb.table.write_locks import oldest_pending_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.commit.request import UserStatement
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
     from deltalakedb.table.handle import TableHandle
 
@@ -116,11 +116,11 @@ def vacuum(
     table.update()
     registry.refuse_followed(table.row)
     table.require_folder()
-    check_writable(table.source.snapshot.protocol, table=table.name, also=OURS | SPARKS)
+    check_writable(table.source.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     if table.row.settings.get(POLICY) == ADOPT:
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
-    refuse_strangers(table.database, table.row, table.root.options)
+    require_no_foreign_commits(table.database, table.row, table.root.options)
     found = plan(
         table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions, dry_run=dry_run
     )
@@ -309,7 +309,7 @@ def _looked_at(table: TableHandle) -> OpenTable:
             table=table.name,
             suggestion="run vacuum again",
         )
-    refuse_strangers(table.database, now.table, table.root.options)
+    require_no_foreign_commits(table.database, now.table, table.root.options)
     return now
 
 
@@ -318,7 +318,17 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
     for attempt in range(_RETRIES + 1):
         try:
             snapshot, root = table.source.snapshot, table.root
-            table.submit(Work(table.row, actions, snapshot, NOTHING, root=root, kept=SPARKS, own=(own,)))
+            table.submit(
+                WriteIntent(
+                    table.row,
+                    actions,
+                    snapshot,
+                    NOTHING,
+                    root=root,
+                    handled_features=SPARK_FEATURES,
+                    own=(own,),
+                )
+            )
         except ConflictError:
             if attempt == _RETRIES:
                 raise

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action, DeletionVector
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import StorageError
 from deltalakedb.settings import Config, get_config
-from deltalakedb.table.places import is_local
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.roots.local import BesideFiles, LocalFile, LocalFiles, LocalRoot, Temporary
 from deltalakedb.table.roots.remote import (
     Fetched,

@@ -18,7 +18,7 @@ from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.paths import TablePaths, encode_path, is_absolute, is_url
 from deltalakedb.storage.durable import Translated, flush_folder
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.in_flight import WORK_FOLDER, make_folder, remove_folder, work_name
+from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import deltalake
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
@@ -23,8 +23,8 @@ from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
     FENCE,
-    OURS,
     check_writable,
     features_named,
     reader_features,
@@ -44,17 +44,17 @@ from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.hooks import DEFAULT, QUIET, Hooks
-from deltalakedb.table.places import is_local, place_for
+from deltalakedb.table.intent import AutoCommit, WriteIntent
+from deltalakedb.table.locations import is_local, place_for
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.scratch import ErrorContext, Scratch, call, removes, submit
-from deltalakedb.table.work import AutoCommit, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.settings import Config
-    from deltalakedb.table.work import Sink
+    from deltalakedb.table.intent import CommitTarget
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 _MODES = ("error", "append", "overwrite", "ignore")
@@ -74,7 +74,7 @@ class CreateOptions:
         features: Features that were asked for by name, or by a property that delta-rs does not act on.
         hooks: What is to follow the commit.
         hint: What to do where delta-rs refuses the rest.
-        kept: Writer features that the engine which makes the table sees to.
+        handled_features: Writer features that the engine which makes the table sees to.
     """
 
     in_commit_timestamps: bool | None = None
@@ -82,7 +82,7 @@ class CreateOptions:
     features: tuple[str, ...] = ()
     hooks: Hooks = DEFAULT
     hint: str | None = None
-    kept: frozenset[str] = frozenset()
+    handled_features: frozenset[str] = frozenset()
 
 
 _HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
@@ -103,7 +103,7 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
     if not given or not isinstance(given, Mapping):
         return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
     check_properties(given, table=table)
-    features = features_named(given, also=OURS, table=table)
+    features = features_named(given, also=COMMITTER_FEATURES, table=table)
     rest = without_feature_names(given)
     timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
     options["configuration"] = rest or None
@@ -264,7 +264,7 @@ def create_or_replace(
         create_options: What is wanted of us rather than of delta-rs.
     """
     mode = known_mode(mode)
-    address = parse_uri(table_uri)
+    address = parse_address(table_uri)
     table = open_existing(address, storage_options)
     if table is None:
         create_with(
@@ -313,7 +313,7 @@ def create_with(
     names: Callable[[], Mapping[str, str]] | None = None,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
-    sink: Sink | None = None,
+    sink: CommitTarget | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
     create_options: CreateOptions = NO_OPTIONS,
@@ -342,16 +342,16 @@ def create_with(
         failpoint("data.after")
         new = NewTable(name, place, comment=comment, tags=tags or {})
         actions = apply_options(harvest.actions, create_options, database.engine.config, place)
-        work = Work(
+        work = WriteIntent(
             new,
             actions,
             None,
             NOTHING,
             moved,
-            harvest.fresh,
+            harvest.new_names,
             root=root,
             hooks=create_options.hooks,
-            kept=create_options.kept,
+            handled_features=create_options.handled_features,
         )
         (sink or AutoCommit(database)).submit(work)
 
@@ -369,7 +369,7 @@ def replace_or_append(
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
     snapshot = table.source.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=OURS)
+    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     failpoint("data.before")
     with Scratch.for_writing(table.root, table=table.name) as scratch:
         scratch.lay(snapshot)

@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 from deltalake import Transaction
 
-from deltalakedb.address import is_deltasql, parse_uri
+from deltalakedb.address import is_deltasql, parse_address
 from deltalakedb.exceptions import (
     ConflictError,
     SchemaError,
@@ -22,19 +22,18 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.features import OURS
+from deltalakedb.protocol.features import COMMITTER_FEATURES
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table import memory
 from deltalakedb.table.commit_info import app_transactions
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.in_flight import in_flight
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.intent import AutoCommit, WriteIntent
+from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import undo
 from deltalakedb.table.scratch import rewrite
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.work import AutoCommit, Work
 from deltalakedb.table.write.create import (
     CreateOptions,
     Mode,
@@ -48,6 +47,7 @@ from deltalakedb.table.write.create import (
 )
 from deltalakedb.table.write.parquet import arrow_source, write_files
 from deltalakedb.table.write.plan import eligible
+from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.values import OpenTable
+    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action, Add
     from deltalakedb.table.hooks import Hooks
 
@@ -133,7 +133,7 @@ def write_deltalake(
         if mode != "ignore":
             write_to(handle, arrow_source(data), mode=mode, predicate=predicate, **options, **hooks)
         return
-    address = parse_uri(str(table_or_uri))
+    address = parse_address(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
         table.check_location(address.location)
         return  # as in stock, the data is not looked at
@@ -202,7 +202,7 @@ def _append_remembered(
 def _remember(table: TableHandle, opened: OpenTable) -> None:
     """Remember a table that was just appended to, unless more than its files has changed."""
     done = table.appended
-    if done is not None and done.fresh is not None:
+    if done is not None and done.unpublished is not None:
         memory.move_on(table.database, table.name, opened, done.version, done.timestamp)
     else:
         memory.forget(table.database, table.name)
@@ -268,12 +268,12 @@ def append(
     if properties is not None and not _only_transactions(properties):
         return source
     snapshot = table.source.snapshot
-    if eligible(snapshot, source.schema, options, also=OURS) is not None:
+    if eligible(snapshot, source.schema, options, also=COMMITTER_FEATURES) is not None:
         return source
     root = table.root
     begun = time.monotonic()
     failpoint("data.before")
-    with in_flight(root.location), ExitStack() as stack:
+    with write_lock(root.location), ExitStack() as stack:
         checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
         adds = write_files(
             source,
@@ -282,7 +282,7 @@ def append(
             target_file_size=options.get("target_file_size"),
             writer_properties=options.get("writer_properties"),
             fsync=table.database.engine.config.publish.fsync,
-            also=OURS,
+            also=COMMITTER_FEATURES,
             flushes=table.target.flushes,
         )
         failpoint("data.after")
@@ -293,13 +293,13 @@ def append(
             undo(files)
             raise failure
         table.submit(
-            Work(
+            WriteIntent(
                 table.row,
                 actions,
                 snapshot,
                 NOTHING,
                 files,
-                fresh=True,
+                new_names=True,
                 root=root,
                 hooks=hooks,
             )

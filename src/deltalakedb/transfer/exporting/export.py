@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
@@ -22,7 +22,7 @@ from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import local_path, open_store, real_location
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.locations import normal_location
 from deltalakedb.transfer.exporting.copying import Copied, LogToCopy, copy_files, count_files, top_level
 from deltalakedb.transfer.resources import location_lease
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
@@ -32,7 +32,7 @@ from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded, veri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.storage.store import Store
     from deltalakedb.transfer.exporting.copying import DataMode
     from deltalakedb.transfer.verifying.report import Level, VerifyReport
@@ -125,7 +125,7 @@ def export_table(
     ):
         if value not in allowed:
             raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
-    address = parse_uri(uri)
+    address = parse_address(uri)
     table_name = address.require_table()
     database = Database.open(address)
     table = registry.find(database, table_name)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from deltalakedb.address import parse_uri, validate_table_name
+from deltalakedb.address import parse_address, validate_table_name
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import (
     AddressError,
@@ -28,7 +28,7 @@ from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import RealPlaces, local_path, open_store
-from deltalakedb.table.places import SAFE_IN_URLS, normal_location
+from deltalakedb.table.locations import SAFE_IN_URLS, normal_location
 from deltalakedb.transfer.importing.api import import_with
 from deltalakedb.transfer.importing.engines import EngineOptions, active_session
 from deltalakedb.transfer.importing.options import ImportOptions
@@ -167,7 +167,7 @@ def import_tables(
         True
     """
     began = time.perf_counter()
-    address = parse_uri(uri)
+    address = parse_address(uri)
     if address.table is not None:
         raise InvalidArgumentError(
             f"{address.to_uri()} is a table's address, not a catalog's", suggestion="leave the table out"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.settings import get_config
-from deltalakedb.table.places import normal_location
+from deltalakedb.table.locations import normal_location
 from deltalakedb.transfer.importing.engines import EngineOptions
 from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
 
@@ -63,7 +63,7 @@ class ImportOptions:
 
 def import_target(path: str, uri: str) -> tuple[Address, str]:
     """The address that an import goes to, and the location it comes from, both checked."""
-    address = parse_uri(uri)
+    address = parse_address(uri)
     address.require_table()
     location = normal_location(path)
     if address.location and normal_location(address.location) != location:

@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, imports, registry
-from deltalakedb.metastore.values import Head
+from deltalakedb.metastore.rows import Head
 from deltalakedb.transfer.importing.engines import Choice, LoadTask, TornCheckpointError
 from deltalakedb.transfer.importing.loader import LocalEngine
 from deltalakedb.transfer.importing.plan import ImportPlan, base_checkpoint, make_plan, stamps_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import TableMissingError
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
@@ -157,7 +157,7 @@ def import_status(uri: str) -> list[ImportStatus]:
         >>> [s.phase for s in import_status("deltasql://sqlite//lake/meta.db")]
         ['finalized']
     """
-    address = parse_uri(uri)
+    address = parse_address(uri)
     database = Database.open(address)
     rows = imports.list_imports(database, address.table)
     return [_status(database, row) for row in rows]

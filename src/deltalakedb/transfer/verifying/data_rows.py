@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from deltalakedb.exceptions import VerificationError
 from deltalakedb.metastore.files import digests
-from deltalakedb.metastore.values import Head, OpenTable, Table
+from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.address import parse_uri
+from deltalakedb.address import parse_address
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry
@@ -29,7 +29,7 @@ from deltalakedb.transfer.verifying.small_state import catalog_states, small_sta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.importing.engines import EngineName, EngineOptions, LoadEngine
     from deltalakedb.transfer.verifying.report import Level
@@ -107,7 +107,7 @@ def verify_table(
 
     check_level(level)
     options = EngineOptions(engine, spark, master, remote)
-    address = parse_uri(uri)
+    address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
     table = registry.find(database, name)

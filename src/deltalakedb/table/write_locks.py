@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.places import is_local
+from deltalakedb.table.locations import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def in_flight(root: str) -> Iterator[None]:
+def write_lock(root: str) -> Iterator[None]:
     """New files under a root belong to an operation that is not committed yet; a store shows no such sign."""
     if not is_local(root):
         yield
@@ -104,7 +104,7 @@ def in_flight(root: str) -> Iterator[None]:
         remove_folder(folder)
 
 
-class InFlight:
+class WriteLocks:
     """Signs under any number of roots that new files there are in flight, until the block ends."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class InFlight:
     def at(self, root: str) -> None:
         """New files are, or are about to be, under this root."""
         if root not in self._roots:
-            self._stack.enter_context(in_flight(root))
+            self._stack.enter_context(write_lock(root))
             self._roots.add(root)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.commit.request import NewTable, UserStatement
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.values import Table
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.durable import Flushes
@@ -32,7 +32,7 @@ _INSIDE = ("deltalakedb", "deltalake")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WriteIntent:
     """What one operation does to one table.
 
     Attributes:
@@ -41,11 +41,11 @@ class Work:
         read: The snapshot it worked from.
         reads: What its result depends on.
         files: New files that are below the table's root already.
-        fresh: Every added file is one of these.
+        new_names: Every added file is one of these.
         root: The table's root, with the storage options that the caller gave.
         hooks: What is to follow the commit.
         then: Actions of further versions, if the operation made several.
-        kept: Writer features whose duties the engine that wrote the files has fulfilled.
+        handled_features: Writer features whose duties the engine that wrote the files has fulfilled.
         own: Done in the same database transaction, after the rows of the commit are written.
     """
 
@@ -54,11 +54,11 @@ class Work:
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
     files: Sequence[PlacedFile] = field(default=())
-    fresh: bool = False
+    new_names: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
     then: Sequence[Sequence[Action]] = field(default=())
-    kept: frozenset[str] = frozenset()
+    handled_features: frozenset[str] = frozenset()
     own: Sequence[UserStatement] = field(default=())
 
     @property
@@ -67,7 +67,7 @@ class Work:
         return [s for s in (self.actions, *self.then) if s]
 
 
-class Sink(Protocol):
+class CommitTarget(Protocol):
     """Where work goes."""
 
     @property
@@ -79,7 +79,7 @@ class Sink(Protocol):
         """Called before an operation: refuse early what could not be taken."""
         ...
 
-    def submit(self, work: Work) -> Committed | None:
+    def submit(self, work: WriteIntent) -> Committed | None:
         """Take the work; the commit it became, or None if that is still to come or there was nothing."""
         ...
 
@@ -97,11 +97,11 @@ class AutoCommit:
     def ready(self) -> None:
         """Every operation can be taken."""
 
-    def submit(self, work: Work) -> Committed | None:
+    def submit(self, work: WriteIntent) -> Committed | None:
         """Commit the work and publish it; ConflictError if another writer was first."""
         if not work.actions:
             return None
-        origin = Write(new_names=work.fresh, handled_features=work.kept)
+        origin = Write(new_names=work.new_names, handled_features=work.handled_features)
         change = TableChange(work.table, work.steps, work.read, work.reads, origin)
         (done,) = Coordinator(self.database, options_of(() if work.root is None else (work.root,))).commit(
             CommitRequest([change], statements=work.own),
@@ -109,7 +109,7 @@ class AutoCommit:
             checkpoints={work.table.location: checkpoints_of(work.hooks)},
         )
         if done.replayed:
-            tell_nothing_written(work.table.name)
+            warn_nothing_written(work.table.name)
         return done
 
 
@@ -133,7 +133,7 @@ class ReadOnly:
             suggestion="leave the version out to change the table",
         )
 
-    def submit(self, work: Work) -> Committed | None:
+    def submit(self, work: WriteIntent) -> Committed | None:
         """Refuse; files that were written already are deleted."""
         undo(work.files)
         self.ready()
@@ -149,7 +149,7 @@ def checkpoints_of(hooks: Hooks) -> CheckpointOptions:
     return CheckpointOptions(hooks.create_checkpoint, hooks.cleanup_expired_logs)
 
 
-def tell_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
+def warn_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
     """Warn a caller whose write was done before, as far as it can be known, at the caller's own line."""
     frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
