@@ -17,7 +17,6 @@ from support.commits import Bench
 _ALLOWED = {
     "metastore/sql/files.sql",
     "metastore/sql/duckdb/files.sql",
-    "metastore/sql/postgres/files.sql",
     "metastore/sql/appends.sql",
     "metastore/sql/migrations/0001_catalog.sql",
     "metastore/engines/postgres.py",  # ANALYZE after a load

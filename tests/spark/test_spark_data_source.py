@@ -14,6 +14,7 @@ from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import InvalidArgumentError, TableExistsError, UnsupportedOperationError
 from deltalakedb.spark.data_source import DeltaSqlSource
 from deltalakedb.spark.writer import WriteRequest
+from deltalakedb.table.handle import require_handle
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_a_column_is_named_once(uri: str) -> None:
 
 
 def test_errorifexists_is_error(uri: str) -> None:
-    table: Any = DeltaTable(uri)
+    table = require_handle(DeltaTable(uri))
     frame: Any = None
     with pytest.raises(TableExistsError):
         WriteRequest.of(frame, "errorifexists").apply(table)
