@@ -42,9 +42,9 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
     """Write every version of a change; nothing for a table that was only read.
 
     Args:
-        session: Inside the transaction that holds the head.
-        locked: The table.
-        change: What it is to become.
+        session: A session in the transaction that locks the head.
+        locked: The table, as it was when its head was locked.
+        change: The change to write.
         txn: The transaction's id.
     """
     origin = change.origin
@@ -98,7 +98,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                 actions = _complete(
                     session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit
                 )
-                # the next version was made before it was known what this one says of its time
+                # the next version copies the in-commit timestamp enablement from the completed metadata
                 metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
                 data = encode_commit(actions)
         locked = ratify(
@@ -146,7 +146,7 @@ def _handled_features(
     if isinstance(origin, Adopted):
         return {FENCE}
     if isinstance(origin, Received):
-        # its engine fulfils every duty but those that would let another party decide
+        # the engine handles all features, except those that take commit decisions away from the catalog
         after = next((a for a in step if isinstance(a, Protocol)), protocol)
         return frozenset() if after is None else writer_features(after) - EXTERNALLY_MANAGED
     return COMMITTER_FEATURES | origin.handled_features
@@ -155,7 +155,7 @@ def _handled_features(
 def _checked(
     streamed: Streamed, paths: TablePaths, version: int, protocol: Protocol, metadata: Metadata
 ) -> Streamed:
-    """The same files, each piece checked for its form before it is written."""
+    """Return the same files, with every piece validated before it is written."""
 
     def pieces(kind: type[Add | Remove]) -> Iterator[Sequence[Add | Remove]]:
         for piece in streamed.pieces(kind):

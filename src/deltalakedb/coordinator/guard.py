@@ -1,4 +1,4 @@
-"""The guard: foreign commits, found before a commit of ours collides with them, and adopted or refused."""
+"""Detect commits of other writers in the log, and adopt them or freeze the table."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ logger = logging.getLogger(__name__)
 
 
 def check_under_lock(database: Database) -> LogAheadCheck | None:
-    """What the committer asks while it holds a head; None if the settings forbid looking."""
+    """Return the check that a committer runs while it locks a head; None if it is disabled."""
     return None if database.engine.config.publish.look_ahead == "off" else has_next
 
 
 def look_ahead(database: Database, changes: Sequence[TableChange], options: Callable[[str], Options]) -> None:
     """Before a commit: handle foreign commits on object stores, if the settings say so.
 
-    An object store is not asked while a head is held, since it may take long to answer.
+    Object stores respond slowly, so they are not queried while a head is locked.
 
     Raises:
         TableFrozenError: The log is ahead and the policy is to freeze.
@@ -81,7 +81,7 @@ def look_ahead(database: Database, changes: Sequence[TableChange], options: Call
 def look_at_open(database: Database, table: Table) -> bool:
     """When a table is opened: adopt foreign commits or freeze the table, as its policy says.
 
-    Reading goes on in every case: a reader without rights, or of a frozen table, gets a warning.
+    Errors become warnings, so the table can be read even without permission to write, or if it is frozen.
 
     Returns:
         Whether versions were adopted.
@@ -95,8 +95,8 @@ def look_at_open(database: Database, table: Table) -> bool:
 
 
 def has_next(table: Table, version: int) -> bool:
-    """Whether a log on local disk holds the version after another."""
-    # trouble with the log never stops a commit; a foreign commit there is found when ours is published
+    """Whether a log on local disk goes on after a version; False for an object store."""
+    # an unreadable log does not block a commit; publishing finds a foreign commit later
     root = local_path(table.location)
     if root is None:
         return False
@@ -118,9 +118,9 @@ def _continues_after(root: str, version: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _last_checkpoint(root: str, _stat: tuple[int, ...]) -> int | None:
-    """The checkpoint that a log's hint names, by the state of the hint's file.
+    """Return the version that ``_last_checkpoint`` names, cached by the stat fields of that file.
 
-    A head is held while this is asked, and most commits write no hint: it is read only when it changed.
+    It is called while a head is locked, and few commits change the file: it is read only after a change.
     """
     return last_checkpoint(open_store(root))
 
@@ -139,7 +139,7 @@ def handle_foreign_commits(database: Database, table: Table, storage_options: Op
     """Adopt foreign commits beyond the head, or freeze the table, as its policy says.
 
     Returns:
-        Whether versions were adopted, so that the writer's snapshot is older than it thought.
+        Whether versions were adopted; the writer's snapshot is then out of date.
 
     Raises:
         TableFrozenError: The log is ahead and the policy is to freeze.
@@ -151,7 +151,7 @@ def handle_foreign_commits(database: Database, table: Table, storage_options: Op
         if (newest := newest_beyond(database, table, store)) is None:
             return False
     except StorageError as error:
-        # trouble with the log never stops a commit; a foreign commit there is found when ours is published
+        # an unreadable log does not block a commit; publishing finds a foreign commit later
         logger.warning("the log of %s could not be checked: %s", table.name, error.message)
         return False
     if table.settings.get(POLICY, FREEZE) == ADOPT:
@@ -175,12 +175,12 @@ def adopt(
         database: The catalog.
         name: The table.
         storage_options: Options for the object store.
-        origin: What copies them, for the history.
+        origin: The operation that copies them, for the history.
 
     Raises:
-        LogGapError: The log goes on beyond versions that were cleaned up before the catalog had them.
-        LogCorruptError: It is another log than the catalog knows.
-        UnsupportedFeatureError: A commit makes the table one that cannot be read here.
+        LogGapError: Versions were cleaned up before the catalog had copied them.
+        LogCorruptError: The log was rewritten, and does not continue the catalog's versions.
+        UnsupportedFeatureError: A commit enables a feature that cannot be read here.
     """
     table = registry.find(database, name)
     reader = FileTxnLogReader(table.location, storage_options)
@@ -214,7 +214,7 @@ def adopt(
 def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
     """Copy one commit; False if another process did so a moment ago."""
     opened = snapshots.open_table(database, name)
-    # a copy is committed on top of what was opened: on anything else it would become another version
+    # commit a copy only on top of its predecessor: otherwise it would get another version number
     if opened.snapshot.version == version - 1:
         actions, copy = read_foreign(reader, version, origin)
         if opened.table.state == registry.FOLLOWING:
@@ -240,7 +240,7 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
     """Catch up with a log that is ahead of the catalog, after the database came back from an older backup.
 
     Raises:
-        TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
+        TableFolderMissingError: The location has neither log nor data, for example an unmounted share.
         TableFrozenError: Both sides have a version that the other does not have.
     """
     table = registry.find(database, name)
@@ -257,7 +257,7 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
 
 
 def _acknowledge(database: Database, table: Table, store: Store) -> None:
-    """Note commits as published that are in the log already: an older backup believes that they wait."""
+    """Mark commits that are in the log as published: in an older backup they are still waiting."""
     known: list[int] = []
     for version in outbox.waiting_versions(database, table.table_id):
         state = commit_file_state(database, table, store, version)
@@ -269,7 +269,7 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
                     version=version,
                     suggestion="move the later ones away, then recover again: ours are published then",
                 )
-            break  # it only waits
+            break  # it is only waiting to be published
         if state != "ours":
             raise _both_sides(table, version)
         known.append(version)

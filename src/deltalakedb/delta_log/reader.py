@@ -125,7 +125,7 @@ class FileTxnLogReader:
         return self._time(listing, version, self._enablement(listing))
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time; VersionMissingError where there is none."""
+        """The newest version committed at or before a time; VersionMissingError if there is none."""
         listing = self._current()
         since = self._enablement(listing)
         versions = listing.versions
@@ -146,7 +146,7 @@ class FileTxnLogReader:
     # ---- state ----
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version (default: the newest); VersionMissingError where it cannot be rebuilt."""
+        """The table at a version (default: the newest); VersionMissingError if it cannot be rebuilt."""
         with self._lock:
             state, version = self._state(version, files=False)
             protocol, metadata = state.require()
@@ -188,7 +188,7 @@ class FileTxnLogReader:
         return commits
 
     def commit_bytes(self, version: int) -> bytes:
-        """The exact bytes of a commit; VersionMissingError where its file is not there."""
+        """The exact bytes of a commit; VersionMissingError if its file does not exist."""
         try:
             if version >= 0:
                 return self._store.get(commit_path(version))
@@ -205,7 +205,7 @@ class FileTxnLogReader:
     # ---- inside ----
 
     def _current(self) -> LogListing:
-        """The listing, with commits that came since; LogMissingError where there is no log."""
+        """The listing, updated with newer commits; LogMissingError if there is no log."""
         with self._lock:
             old = self._listing
             if old is None or old.empty:
@@ -361,9 +361,9 @@ class _Built:
 
 
 class StateBuilder:
-    """Rebuilds states, and goes on from the last one if that is on the way.
+    """Rebuilds the state of a version, starting from the last state if possible.
 
-    The state that it returns is its own and changes with the next call: copy what is needed.
+    The returned state is cached, and the next call may modify it: copy what is needed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -433,7 +433,7 @@ class StateBuilder:
             if files:
                 goal.state.commit(list(iter_actions(self._store, meta.path, size=meta.size)))
                 continue
-            large = is_large(meta)  # of those, a torn line about a file shows when files are asked for
+            large = is_large(meta)  # a torn file action in a large commit is found only by a read with files
             found = (
                 iter_state(self._store, meta.path)
                 if large

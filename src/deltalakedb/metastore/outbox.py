@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.read_set import ReadSet
 
-#: tables whose notes surely fit into one statement
-_TOGETHER: Final = 8
-#: commits are held in memory up to so many bytes, and one more
+#: the most tables whose updates are certain to fit into one statement
+_MAX_TABLES_PER_STATEMENT: Final = 8
+#: limit for commits held in memory, in bytes; the commit that exceeds it is still loaded
 HELD_BYTES: Final = 16 << 20
 #: settings of the catalog: the pause of all publishing, and why a checkpoint of a table or a manifest of a
 #: transaction could not be written
@@ -118,7 +118,7 @@ def group(db: SessionSource, txn_uuid: str) -> list[Member]:
 
 
 def reads_of(db: SessionSource, table_id: int, version: int) -> ReadSet:
-    """What an unpublished commit that is no blind append depends on."""
+    """Return the read set of an unpublished commit that is not a blind append."""
     row = db.row(db.sql("outbox", "reads"), (table_id, version))
     return decode_reads(None if row is None else row[0])
 
@@ -143,9 +143,9 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
             for name in ("published of tables", "advance tables"):
                 session.run(session.sql("outbox", name).rows(len(ranges), 4), values)
             return
-        # Publishers of the same tables must not wait for each other. Notes that are sent as one statement are
-        # worked off from its end, so tables are locked from the highest id down, each by its watermark first.
-        if len(ranges) > _TOGETHER:
+        # Publishers of the same tables must not deadlock. The parts of a batch that is sent as one statement
+        # run in reverse order, so tables are locked by descending id, the watermark of each table first.
+        if len(ranges) > _MAX_TABLES_PER_STATEMENT:
             lock = session.sql("outbox", "lock").expand(len(ranges))
             session.rows(lock.then(session.dialect.lock_rows), list(ranges))
         with session.batch(2 * len(ranges)):
@@ -228,7 +228,7 @@ def _manifest(name: str, value: str, now_ms: int) -> MissingManifest:
 
 
 def paused(db: SessionSource, table_ids: Sequence[int]) -> set[int]:
-    """Those of some tables whose publishing is paused, by themselves or with the whole catalog."""
+    """Return which of the tables are paused, individually or with the whole catalog."""
     rows = db.rows(db.sql("outbox", "paused").expand(len(table_ids)), table_ids)
     return {table_id for (table_id,) in rows}
 

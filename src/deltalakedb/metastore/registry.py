@@ -155,7 +155,7 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
         location: The location.
         free: The name will be free by the time it is used, so only the location is checked.
     """
-    # a location is kept as it was spelled, and a link leads two spellings to one folder
+    # locations are stored as given, and a symbolic link may make two of them the same folder
     real = RealPlaces()
     mine = real.of(location)
     for other, place in db.rows(db.sql("tables", "places")):
@@ -182,7 +182,7 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
 
 
 def refuse_elsewhere(table: Table, location: str) -> None:
-    """Refuse a location that is not the table's own, by whichever link it is reached."""
+    """Raise TableExistsError if a location, with links resolved, is not the table's own."""
     if real_location(table.location) != real_location(location):
         raise TableExistsError(
             f"the name {table.name!r} is taken by the table at {table.location}",
@@ -239,7 +239,7 @@ def _locked(session: Session, name: str) -> Table:
 
 
 def freeze(db: SessionSource, table: Table, reason: str, *, version: int | None = None) -> None:
-    """Refuse writes to a table until a user decides what is right."""
+    """Block writes to a table until a user resolves the problem."""
     with db.write() as session:
         now = set_state(session, table.table_id, "frozen", reason)
         audit.record(
@@ -370,19 +370,19 @@ def _rename(session: Session, table: Table, new_name: str) -> None:
 
 
 def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
-    """A locked table, if it is still the one that was read.
+    """Return the locked table; raise TableMissingError if it is no longer the one that was read.
 
-    An operation on a name means the table that has the name: if another table took its place meanwhile, a
-    commit to the one that was read would go unnoticed.
+    An operation addresses a table by name: if another table has taken the name meanwhile, readers of that
+    name would not see a commit to the table that was read.
 
     Args:
         held: Tables as they are now, by id.
         table: The table as it was read.
-        named: It must have its name still.
+        named: Whether the table must still have the same name.
     """
     found = held.get(table.table_id)
     if found is not None and found.table.location != table.location:
-        found = None  # ids start again in a database that replaced another
+        found = None  # the database was replaced, and the new one uses the same ids
     if found is None or (named and found.table.name != table.name):
         how = "dropped" if found is None else f"renamed to {found.table.name!r}"
         raise TableMissingError(

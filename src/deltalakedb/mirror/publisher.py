@@ -1,15 +1,15 @@
-"""The publisher: copies ratified bytes to `_delta_log`, strictly in order, never over anything.
+"""The publisher: copies ratified commits to `_delta_log`, strictly in order, and overwrites nothing.
 
 Contract:
 
-- A version is put only after the one before it is there. If commit files were deleted, they are put back
+- A version is written only after the previous one exists. If commit files were deleted, they are restored
   first, from the bytes in the catalog.
 - A file is created, never replaced. A foreign commit in the place of ours freezes the table.
 - The manifest of a transaction over several tables is written after the commit files of all its tables, and
-  before they are noted as published: a publisher that dies in between is followed by one that finds them
-  unnoted and writes the manifest.
-- The note may be lost: publishing again finds the files there.
-- Failures are noted in the outbox and returned, never raised: the commits stand whatever happens here.
+  before they are recorded as published: if a publisher dies in between, the next one finds them without
+  that record and writes the manifest.
+- The record may be lost: the next run finds that the files exist.
+- Failures are recorded in the outbox and returned, never raised: the commits are valid in any case.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: commit files that a publisher puts back; if more are gone, a checkpoint stands for them
+#: the most commit files that a publisher restores; if more are missing, it writes a checkpoint instead
 _MOST_BACK = 1_000
-#: stores are slow to answer and disks to flush: several tables are published side by side
+#: tables are published in parallel, because object stores respond slowly and disks flush slowly
 _THREADS = 8
 
 
@@ -70,10 +70,10 @@ class Published:
     """What one run of the publisher achieved for a table.
 
     Attributes:
-        versions: What is in the log now and was not noted before.
+        versions: Versions that are in the log now and were not recorded as published before.
         error: Why it stopped.
         diverged: Whether it froze the table.
-        more: Whether it published all that it asked for, and more may wait.
+        more: Whether it published as many commits as its limit allows, and more may wait.
     """
 
     versions: tuple[int, ...] = ()
@@ -89,8 +89,8 @@ class Target:
     Attributes:
         table: The table.
         storage_options: Options for its store.
-        known: Its new commits, if this process has just ratified them. If nothing else waits, the database is
-            not asked for what waits.
+        known: Its new commits, if this process has just ratified them. If no older commits wait, the outbox
+            is not queried.
     """
 
     table: Table
@@ -117,30 +117,30 @@ def publish_all(
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
-    """Publish waiting commits of tables, oldest first, and note all of them together.
+    """Publish waiting commits of tables, oldest first, and record all of them in one transaction.
 
     Args:
         database: The catalog.
         targets: The tables.
         group: The transaction that made the known commits, if it changed several tables.
-        limit: Commits of each table at most.
-        seconds: Time after which the rest is left to others.
+        limit: The maximum number of commits per table.
+        seconds: Stop after this time; the reconciler publishes the rest.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     options = {t.table.location: t.storage_options for t in targets}
     try:
-        with ExitStack() as turns:
+        with ExitStack() as locks:
             for table_id in sorted(t.table.table_id for t in targets):
-                turns.enter_context(_turn(database, table_id))
+                locks.enter_context(_table_lock(database, table_id))
             runs = _run_all(database, targets, limit, deadline)
             _note(database, runs, group, options)
     except DeltaSqlError as failure:
-        # the database itself: commit files that were put are found by the next publisher
+        # the database failed: the next publisher finds the commit files that were written
         names = ", ".join(t.table.name for t in targets)
         logger.warning("publishing %s must wait: %s", names, failure.message)
         return [Published(error=failure)] * len(targets)
     return [
-        Published(tuple(run.done), run.error, run.diverged, more=run.asked_all and not run.left)
+        Published(tuple(run.done), run.error, run.diverged, more=run.hit_limit and not run.left)
         for run in runs
     ]
 
@@ -183,22 +183,22 @@ def _note(database: Database, runs: Sequence[_Run], group: Group | None, options
             logger.warning("publishing %s must wait: %s", run.table.name, run.error.message)
 
 
-#: threads of one process publish a table one after the other: the later one finds nothing left to do
-_turns: dict[tuple[Database, int], threading.Lock] = {}
-_turns_lock = threading.Lock()
-#: tables on object stores whose newest file this process has seen: looking again costs a request
+#: only one thread of a process publishes a table at a time; the next one then finds nothing left to do
+_table_locks: dict[tuple[Database, int], threading.Lock] = {}
+_table_locks_guard = threading.Lock()
+#: tables on object stores whose newest file this process has seen: another check would cost a request
 _seen: set[tuple[Database, int]] = set()
 
 
-def _turn(database: Database, table_id: int) -> threading.Lock:
-    with _turns_lock:
-        return _turns.setdefault((database, table_id), threading.Lock())
+def _table_lock(database: Database, table_id: int) -> threading.Lock:
+    with _table_locks_guard:
+        return _table_locks.setdefault((database, table_id), threading.Lock())
 
 
 def _after_fork() -> None:
-    global _turns_lock
-    _turns_lock = threading.Lock()
-    _turns.clear()
+    global _table_locks_guard
+    _table_locks_guard = threading.Lock()
+    _table_locks.clear()
     _seen.clear()
 
 
@@ -207,7 +207,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @dataclass(slots=True)
 class _Run:
-    """The publishing of one table: its waiting commits are put until something stops it."""
+    """One run of the publisher on one table."""
 
     database: Database
     target: Target
@@ -230,28 +230,28 @@ class _Run:
 
     @property
     def left(self) -> list[Unpublished]:
-        """Commits that are not."""
+        """Commits that are not in the log yet."""
         return self.waiting[len(self.done) :]
 
     @property
-    def asked_all(self) -> bool:
-        """Whether more commits may wait than were asked for."""
+    def hit_limit(self) -> bool:
+        """Whether the commits reach the limit of one run, so that more may wait."""
         held = sum(len(c.data) for c in self.waiting)
         return len(self.waiting) == self.limit or held >= outbox.HELD_BYTES
 
     def put_all(self) -> None:
-        """Put commits until none is left, the time is over, or one of them cannot be put."""
-        known = self._at_hand()
+        """Write commits until none is left, the deadline has passed, or one of them cannot be written."""
+        known = self._known_commits()
         if known:
             self._put_in_order(known)
             if self.error is None and (self.done or self.diverged):
                 return
-            # what is missing in the log, or went wrong, is looked at with what the database has
+            # the previous version is missing, or writing failed: start again from the outbox
             self.error, self.done = None, []
         self._put_in_order([])
 
     def _put_in_order(self, known: list[Unpublished]) -> None:
-        """Put the commits at hand, or what the database says is waiting."""
+        """Write the known commits, or those that wait in the outbox if none are known."""
         database, table = self.database, self.table
         durable = database.engine.config.publish.fsync
         try:
@@ -267,8 +267,8 @@ class _Run:
                 if asked and self.done and outbox.paused(database, [table.table_id]):
                     return
                 if not _put(store, commit):
-                    # if the catalog has another commit there by now, a divergence was resolved meanwhile,
-                    # and what waits now is for the next publisher
+                    # if the catalog now has another commit for this version, a divergence was resolved
+                    # meanwhile: leave the new commits to the next publisher
                     if is_ratified(database, table, commit.version, commit.data):
                         self._freeze(commit.version)
                     return
@@ -281,15 +281,15 @@ class _Run:
         except DeltaSqlError as failure:
             self.error = failure
 
-    def _at_hand(self) -> list[Unpublished]:
-        """The commits at hand, if nothing else waits before them."""
+    def _known_commits(self) -> list[Unpublished]:
+        """The commits that this process has just ratified, if no older ones wait."""
         known = self.target.known
         if known is None or not known.clear or self.paused:
             return []
         return [Unpublished(*commit, attempts=0) for commit in known.commits]
 
     def _continues(self, store: Store, version: int) -> bool:
-        """Whether the version before is in the log; on local disk, whether it is still ours."""
+        """Whether the previous version is in the log; on local disk, also whether its bytes are ours."""
         known = self.target.known
         if known is None or version == 0:
             return True
@@ -305,7 +305,7 @@ class _Run:
         return True
 
     def _check_predecessor(self, store: Store, version: int) -> bool:
-        """See that the version before is there; False if a foreign commit has its place."""
+        """Restore the previous version if it is missing; False if a foreign commit is in its place."""
         put_back_missing(self.database, self.table, store, version)
         if version == 0 or not isinstance(store, LocalStore):
             return True
@@ -343,12 +343,12 @@ class _Run:
 
 
 def _put(store: Store, commit: Unpublished) -> bool:
-    """Put one commit; False if other bytes have its place."""
+    """Create the file of one commit; False if the file exists with other bytes."""
     name = commit_path(commit.version)
     failpoint("publish.before_put")
     if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
         return True
-    # there already: our own, by a lost answer or another publisher, or a foreign one
+    # the file exists: it is ours (after a lost response, or by another publisher) or foreign
     return store.get(name) == commit.data
 
 
@@ -373,17 +373,17 @@ def _note_failure(database: Database, table: Table, commit: Unpublished, error: 
 
 
 def put_back_missing(database: Database, table: Table, store: Store, version: int) -> None:
-    """Before a version is put: see that the one before it is there, else put back what was deleted.
+    """Before a version is written: check that the previous one exists, else restore deleted commit files.
 
-    The bytes come from the catalog, by the same create-if-absent as any publishing, so no lease is needed. A
-    checkpoint stands for versions whose bytes the catalog does not have. Files below the newest checkpoint
-    stay away: every engine may clean up there.
+    The bytes come from the catalog, and files are created only if absent, so no lease is needed. A checkpoint
+    replaces versions whose bytes the catalog does not have. Files older than the newest checkpoint are not
+    restored: any engine may clean them up.
 
     Args:
         database: The catalog.
         table: The table.
         store: Its root.
-        version: The version that is about to be put.
+        version: The version that is about to be written.
 
     Raises:
         LogGapError: Another writer cleaned them up, and went on beyond the head.

@@ -82,7 +82,7 @@ _FIRST: Final = commit_path(0)
 _shared: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
 #: how Spark and Java report a missing file
 _FILE_MISSING: Final = ("FileNotFoundException", "FILE_NOT_EXIST", "NoSuchFileException", "does not exist")
-#: Spark's message if it looks for an error class of Delta's among its own
+#: Spark's message if it does not know an error class of Delta
 _UNKNOWN_CLASS: Final = "Cannot find main error class"
 #: violated constraints, as Spark Connect's client reports them
 _CONSTRAINTS: Final = (
@@ -109,8 +109,8 @@ def require_shared_path(spark: SparkSession, location: str, probe: str | None, *
     Args:
         spark: The session.
         location: The table's root.
-        probe: A file below it that has a line, or a folder in which one can be created. None before a write,
-            which needs the root on a shared disk: its new files pass through a folder of the driver.
+        probe: A non-empty text file below the root, or a folder in which to create one. None before a write:
+            then only check that the root is a mounted path: new files pass through a folder of the driver.
         table: The table's name, for the message.
 
     Raises:
@@ -240,7 +240,7 @@ def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
 
 
 def _for_spark(add: Add, options: Mapping[str, str] | None) -> Add:
-    """Paths as Hadoop spells them: those of local files have one slash."""
+    """Convert paths to Hadoop URLs; those of local files are ``file:/`` with one slash."""
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "p":
         vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv, options))
@@ -368,7 +368,7 @@ class SparkScratch(Scratch):
         """
         require_shared_path(spark, root.location, None, table=table)
         made = cls.for_writing(root, table=table)
-        assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing makes what it is called on
+        assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing returns an instance of cls
         try:
             require_shared_path(spark, root.location, str(made.folder), table=table)
         except BaseException:
@@ -463,7 +463,7 @@ def _leave(spark: SparkSession, key: str, wanted: int) -> None:
 
 
 def _session_id(spark: SparkSession) -> str:
-    """The id of a session, of which there may be several objects."""
+    """Return the id of a session, which several Python objects may share."""
     found = getattr(spark, "_jsparkSession", None)
     return str(spark.session_id if found is None else found.sessionUUID())  # type: ignore[attr-defined]
 

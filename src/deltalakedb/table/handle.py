@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 
 class TableHandle:
-    """An open table: where its answers come from, where its files are, and where its changes go.
+    """An open table: the source of its metadata, the root of its files, and the target of its commits.
 
-    A handle that a transaction made shows the transaction's own work until the transaction ends; then it
-    becomes an ordinary handle at the version that was committed, or refuses every use.
+    A handle that belongs to a transaction sees the transaction's own changes until the transaction ends. Then
+    it becomes an ordinary handle at the committed version, or every use raises an error.
 
     Attributes:
         address: The table's address.
         database: Its catalog's database.
-        pinned: The user chose a version, so operations do not move to the newest one first.
-        one_shot: The handle serves a single operation, so it need not show the result.
-        appended: The last commit, if it changed nothing but files.
+        pinned: Whether the user chose a version, so that operations do not move to the newest one first.
+        one_shot: Whether the handle serves a single operation, and is not refreshed after the commit.
+        appended: The last commit, if it changed neither metadata nor protocol.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TableHandle:
         self._storage_options = storage_options
         self._root = root
         self._raw: RawTable | None = None
-        #: set when the transaction ends: the version to show from then on, or why there is none
+        #: set when the transaction ends: the version to open on the next use, or the error to raise
         self._ended: int | DeltaSqlError | None = None
 
     # ---- opening ---------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class TableHandle:
         return made
 
     def check_location(self, location: str | None) -> None:
-        """Refuse an address that has another location than the table's."""
+        """Raise InvalidArgumentError if an address names a location other than the table's."""
         if location and normal_location(location) != self.row.location:
             raise InvalidArgumentError(
                 f"the address has location={location}, but the table {self.name!r} is at {self.row.location}",
@@ -128,7 +128,7 @@ class TableHandle:
             )
 
     def use_options(self, storage_options: Mapping[str, str] | None) -> None:
-        """Take storage options from here on, if any are given."""
+        """Use these storage options from now on; None keeps the current ones."""
         if storage_options is not None:
             self._storage_options, self._root = dict(storage_options), None
 
@@ -147,7 +147,7 @@ class TableHandle:
 
     @property
     def source(self) -> Source:
-        """The answers about the open version: SQL, the log, or a transaction's overlay."""
+        """The reader of the open version: from SQL, from the log, or a transaction's overlay."""
         self._follow()
         return self._source
 
@@ -201,7 +201,7 @@ class TableHandle:
         require_writable(self.database, self.row, self.root.store)
 
     def update(self) -> None:
-        """Move to the newest version; a transaction's view of its tables stays."""
+        """Move to the newest version; does nothing inside a transaction."""
         if self.is_live:
             self.pinned = False
             self._advance()
@@ -236,7 +236,7 @@ class TableHandle:
         return registry.find(self.database, self.name).head.version
 
     def source_at(self, version: int) -> Source:
-        """The answers about another version."""
+        """Return a reader of another version."""
         version = check_version(version)
         try:
             return SqlSource(self.database, snapshots.open_table(self.database, self.name, version))
@@ -278,10 +278,10 @@ class TableHandle:
         return outcome
 
     def end(self, ending: int | DeltaSqlError) -> None:
-        """The transaction of this handle is over; the database is asked only if the handle is used again.
+        """Detach the handle from its ended transaction; the database is queried only on the next use.
 
         Args:
-            ending: The version to show from then on, or the error of every further use.
+            ending: The version to open on the next use, or the error to raise on every use.
         """
         self._ended, self._raw = ending, None
 
@@ -302,16 +302,16 @@ class TableHandle:
     # ---- reading ---------------------------------------------------------------------------------------
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
-        """The predicate of a SQL text, of filters or of a pyarrow expression.
+        """Parse a predicate: SQL text, filters in disjunctive normal form, or a pyarrow expression.
 
         Args:
-            predicate: The predicate as a user writes it.
-            files_only: It selects files only: values are read in the types of their columns.
+            predicate: The predicate as the user wrote it.
+            files_only: Whether it only selects files; values are then converted to their columns' types.
         """
         return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)
 
     def where_or_all(self, predicate: Any) -> Expr | None:
-        """What an operation reads; None, for every row, also if only delta-rs understands the predicate."""
+        """Parse a predicate; return None (every row) also if only delta-rs can parse it."""
         try:
             return self.where(predicate)
         except PredicateError:
@@ -339,7 +339,7 @@ class TableHandle:
         return self._raw.raw
 
     def _is_published(self) -> bool:
-        """Whether a remote table's log has exactly what is open here."""
+        """Whether a remote table's log has the open version and all versions before it."""
         if self.root.is_local or not isinstance(self.source, SqlSource) or self.row.state != "active":
             return False
         waiting = outbox.waiting_versions(self.database, self.row.table_id)
@@ -364,7 +364,7 @@ def require_handle(table: deltalake.DeltaTable) -> TableHandle:
 def _opened(
     database: Database, name: str, version: int | None, storage_options: Mapping[str, str] | None
 ) -> tuple[TableRow, Source]:
-    """A table's row and a version of it, from SQL or, for versions older than SQL's first, from the log."""
+    """Return a table's row and source: SQL, or the log for versions older than the first one in SQL."""
     if version is not None:
         version = check_version(version)
     source: Source

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 
-#: what delta-rs raises -> ours, which is a subclass of it; classes that are not its own pass as they are
+#: exception class of delta-rs -> our subclass of it; any other class is raised unchanged
 _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
     SchemaMismatchError: SchemaError,
     CommitFailedError: CommitError,
@@ -80,15 +80,16 @@ _OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
     Exception: OperationError,
 }
 _LENT = rf"(?:/{LENT}\d*)?"
-_BESIDE = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
+#: a scratch folder under the table's root, and one in the system's temporary folder
+_SCRATCH_IN_ROOT = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
 _PATH = re.compile(r"[^\s'\"(]+")
-_ELSEWHERE = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
+_SCRATCH_IN_TEMP = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
-#: how delta-rs tells that a stream of data raised an error itself
-_DATA_BROKE = "Python exception:"
-#: how it reports that a data file may be at fault: its reader failed, or a task of it panicked
-_FILE_BROKE = ("arquet", "panicked")
-#: columns that a suggestion names at most
+#: how delta-rs reports that the input stream raised an exception
+_INPUT_FAILED = "Python exception:"
+#: how it reports that a data file may be the cause: the Parquet reader failed, or one of its tasks panicked
+_FILE_FAILED = ("arquet", "panicked")
+#: the most columns that a suggestion names
 _SHOWN = 20
 
 
@@ -124,9 +125,9 @@ NO_CONTEXT = ErrorContext()
 
 @contextmanager
 def translate_errors(about: ErrorContext) -> Iterator[None]:
-    """Let delta-rs's errors be typed ones, and its panics errors; nothing tells of a scratch folder.
+    """Raise delta-rs's errors and panics as typed errors, without scratch paths in their messages.
 
-    Ours is always a subclass of what stock would raise in the same place.
+    Each typed error is a subclass of what plain `deltalake` would raise in the same place.
     """
     try:
         yield
@@ -135,10 +136,10 @@ def translate_errors(about: ErrorContext) -> Iterator[None]:
     except Exception as error:
         text = without_scratch(str(error), about.location)
         if text != str(error):
-            error.args = (text,)  # it stays behind ours as the cause, and is shown with it
+            error.args = (text,)  # a traceback shows it as the cause of ours
         if (ours := _OURS.get(type(error))) is None:
             raise
-        by_file = any(word in text for word in _FILE_BROKE)
+        by_file = any(word in text for word in _FILE_FAILED)
         if by_file and about.unreadable is not None and (found := about.unreadable(text)):
             raise found from error
         raise ours(
@@ -161,17 +162,17 @@ def without_scratch(text: str, location: str | None) -> str:
 
     def rebased(path: re.Match[str]) -> str:
         # the last one counts: a temporary folder may itself be inside another
-        found = deque(_ELSEWHERE.finditer(path[0]), maxlen=1)
+        found = deque(_SCRATCH_IN_TEMP.finditer(path[0]), maxlen=1)
         return (location or "…") + path[0][found[0].end() :] if found else path[0]
 
-    return _COLOUR.sub("", _PATH.sub(rebased, _BESIDE.sub("", text)))
+    return _COLOUR.sub("", _PATH.sub(rebased, _SCRATCH_IN_ROOT.sub("", text)))
 
 
 def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> str | None:
-    """What the table asks of rows and expressions, where one of them may be the reason."""
+    """Suggest a fix; list columns and constraints if a row or an expression may have caused the error."""
     if about.hint is not None and kind is OperationError:
         return about.hint
-    if _DATA_BROKE in text:
+    if _INPUT_FAILED in text:
         return "nothing was written; look at what makes the batches"
     if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):
         return None
@@ -184,13 +185,13 @@ def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> st
     }
     if kind is SchemaError:
         return f"the table's columns are {shown}; schema_mode='merge' lets new ones in"
-    told = "".join(f"; every row must meet {name}: {rule}" for name, rule in rules.items())
-    return f"the table's columns are {shown}{told}"
+    constraints = "".join(f"; every row must meet {name}: {rule}" for name, rule in rules.items())
+    return f"the table's columns are {shown}{constraints}"
 
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
-    """What delta-rs did on a scratch table: the actions of each commit, and where its new files lie."""
+    """What delta-rs did on a scratch table: the actions of each commit, and the paths of its new files."""
 
     steps: tuple[tuple[Action, ...], ...]
     new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
@@ -202,14 +203,14 @@ class Harvest:
         return tuple(a for step in self.steps for a in step)
 
     def each(self, change: Callable[[Action], Action]) -> Harvest:
-        """The same with every action changed."""
+        """Return a copy with ``change`` applied to every action."""
         return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
 
     def in_place(self, names: Mapping[str, str] | None = None) -> Harvest:
-        """The same where the added files were not made by delta-rs, and lie under the root already.
+        """Return a copy for added files that delta-rs did not write and that are under the root already.
 
         Args:
-            names: What files are really called, where delta-rs calls them otherwise.
+            names: Actual paths of files, by the path in delta-rs's action, if the two differ.
         """
 
         def named(action: Action) -> Action:
@@ -222,10 +223,10 @@ class Harvest:
 
 
 class Scratch:
-    """A folder with a `_delta_log` of its own, to which the real table's files are lent.
+    """A temporary table: a folder with its own `_delta_log` that names files of the real table.
 
-    Never vacuum a scratch table: where files are lent by links, delta-rs would follow them and delete real
-    files.
+    Files of the real table are lent to it as links, or as copies from an object store. Never vacuum a scratch
+    table: delta-rs would follow links and delete real files.
 
     Args:
         root: The real table's root.
@@ -253,7 +254,7 @@ class Scratch:
         root = root_at(root) if isinstance(root, str) else root
         try:
             return cls(root, root.work_folder())
-        except StorageError:  # which is an OSError too, and says more
+        except StorageError:  # already typed, and may be an OSError too
             raise
         except OSError as error:
             raise StorageError(
@@ -267,8 +268,8 @@ class Scratch:
 
         Args:
             snapshot: The version.
-            adds: The files that delta-rs is to see, in this order.
-            unlent: Paths of entries that stand for no file.
+            adds: The files that delta-rs sees, in this order.
+            unlent: Paths of adds that are only log entries, without a file behind them.
         """
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
@@ -307,7 +308,7 @@ class Scratch:
         return Harvest(real, tuple(decode_path(p) for p in new), new_names)
 
     def place(self, files: Sequence[str], *, fsync: bool) -> Sequence[PlacedFile]:
-        """Bring new files under the table's root; what was brought, so that it can be undone."""
+        """Move new files under the table's root; return them, so that the move can be undone."""
         return self.root.take(self.folder, files, fsync=fsync)
 
     def remove(self) -> None:
@@ -321,15 +322,15 @@ class Scratch:
         self.remove()
 
     def _placed(self, info: CommitInfo) -> CommitInfo:
-        """What delta-rs says of an operation, with the real table's place."""
-        said = info.extra.get("operationParameters")
-        if not isinstance(said, dict) or "location" not in said:
+        """Replace the location in the parameters of an operation with the real table's."""
+        parameters = info.extra.get("operationParameters")
+        if not isinstance(parameters, dict) or "location" not in parameters:
             return info
-        said = {**said, "location": url_of(self.root.location)}
-        return replace(info, extra={**info.extra, "operationParameters": said})
+        parameters = {**parameters, "location": url_of(self.root.location)}
+        return replace(info, extra={**info.extra, "operationParameters": parameters})
 
     def _real(self, action: Action) -> Action:
-        """An action as the real table would have it."""
+        """Translate an action of the scratch table into one of the real table."""
         if isinstance(action, CommitInfo):
             return self._placed(action)
         if isinstance(action, Protocol) and self._hidden is not None:
@@ -348,9 +349,9 @@ class Scratch:
 
 
 def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = False) -> Add:
-    """A file whose statistics say nothing about the largest floats, among which NaN may be.
+    """Return an add without maxima of floating-point columns, which may not account for NaN.
 
-    In partition values there is one zero: delta-rs tells the two apart.
+    Partition values of minus zero become zero, because delta-rs treats the two as different values.
     """
     stats = without_highest(add.stats, floats, if_equal=if_equal)
     values = dict(add.partition_values)
@@ -371,7 +372,7 @@ def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
 
     readers = restored(protocol.reader_features, hidden.reader_features)
     lost = [f for f in hidden.writer_features or () if f in COMMITTER_FEATURES]
-    # a protocol of before features had names must name all of them now
+    # a protocol from before table features must list all of its features now
     whole = with_writer_features(protocol, lost) if lost else protocol
     return replace(whole, reader_features=readers)
 
@@ -410,7 +411,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
 
 
 def refuse_row_ids(table: TableHandle) -> None:
-    """Refuse to rewrite rows whose ids have to stay what they are."""
+    """Raise UnsupportedFeatureError if a rewrite would change row ids, which must be stable."""
     snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
@@ -430,7 +431,7 @@ class Stage:
         adds: The files that delta-rs sees, in this order.
         reads: What the operation's result depends on.
         unlent: Paths of entries that stand for no file.
-        shown: The table as delta-rs is to see it, where that is not as it is.
+        shown: The snapshot to present to delta-rs, if it differs from the table's own.
     """
 
     def __init__(
@@ -467,7 +468,7 @@ class Stage:
         return self.scratch.harvest(after=self._snapshot.version)
 
     def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
-        """Hand what delta-rs did on as work, or what was made of it."""
+        """Submit what delta-rs did, or a modified ``harvest`` of it."""
         return submit(self._table, self.scratch, harvest or self.harvest(), self._reads, hooks=hooks)
 
 
@@ -485,7 +486,7 @@ def submit(
     hooks: Hooks = DEFAULT,
     handled_features: frozenset[str] = frozenset(),
 ) -> Committed | None:
-    """Place new files and hand the work, with more actions where given, on to where the table's work goes."""
+    """Move new files into place, then submit the changes and ``more`` actions to the commit target."""
     more = tuple(more)
     steps: list[Sequence[Action]] = list(harvest.steps)
     if more:
@@ -530,11 +531,11 @@ def add_to_metrics(metrics: dict[str, Any], more: int, *names: str) -> dict[str,
 
 
 def _counted(action: Action, more: Sequence[Action]) -> Action:
-    """A commitInfo whose metrics know of the files that the engine did not see, by the names that it has."""
+    """Record removes that the engine did not see in a commitInfo, under the engine's metric names."""
     if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
         return action
     metrics, gone = dict(action.extra["operationMetrics"]), [a for a in more if isinstance(a, Remove)]
-    if "numRemovedFiles" in metrics:  # delta-spark's are texts
+    if "numRemovedFiles" in metrics:  # delta-spark's metrics are strings
         size = sum(remove.size or 0 for remove in gone)
         metrics |= {"numRemovedFiles": str(len(gone)), "numRemovedBytes": str(size)}
     else:
@@ -543,7 +544,7 @@ def _counted(action: Action, more: Sequence[Action]) -> Action:
 
 
 def call(operation: Callable[[A], T], argument: A, about: ErrorContext = NO_CONTEXT) -> T:
-    """Run delta-rs; what it refuses becomes a typed error about the table concerned."""
+    """Call delta-rs, and raise its errors as typed errors about the table."""
     with translate_errors(about):
         return operation(argument)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often a source that moved on is loaded again before the import is finished as it is
+#: the most load rounds; every round after the first loads commits that the source has received since
 _ROUNDS = 3
 
 
@@ -81,12 +81,12 @@ class Import:
         self._resumed = False
 
     def run(self) -> ImportReport:
-        """Every phase that is left."""
+        """Run all remaining phases."""
         began = time.perf_counter()
         # a name or location that is taken is refused before anything is recorded
         registry.refuse_taken(self._database, self._name, self._location)
-        begun = imports.find_open(self._database, self._name, self._location)
-        if begun is not None and begun.deferred_indexes:
+        interrupted = imports.find_open(self._database, self._name, self._location)
+        if interrupted is not None and interrupted.deferred_indexes:
             self._database.leave_indexes()
         with location_lease(self._database, self._location) as lease:
             while True:
@@ -140,7 +140,7 @@ class Import:
                 failpoint("import.loaded")
                 row, report = self._index_and_verify(row, plan, lease)
         except (LogError, ProtocolError) as error:
-            # the source is at fault: what was loaded from it is of no use
+            # the source is invalid, so what was loaded from it is useless
             self._undo(row, lease, error.message)
             raise
         except Exception as error:
@@ -203,7 +203,7 @@ class Import:
         return why is None
 
     def _choose_engine(self, plan: ImportPlan) -> ImportPlan:
-        """Choose the engine by the size of what is to be loaded; one that runs already stays."""
+        """Choose the engine by the size of the load; an engine that is already running is kept."""
         if self._engine.name == "local":
             engine = self._options.engine
             self._choice = engine.decide(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
@@ -339,19 +339,19 @@ class Import:
             )
         return head, max((r.next_file_seq for r in done), default=0)
 
-    # ---- around them ----
+    # ---- helpers ----
 
     def _tune(self, statements: Sequence[str]) -> None:
-        """Run the database's own statements before and after many rows; the import works without them."""
+        """Run the engine's tuning statements before or after a bulk load; they are optional."""
         for statement in statements:
             try:
                 with self._database.read() as session:
                     session.run(statement)
-            except CatalogError as error:  # others are writing, and it can be done at any later time
+            except CatalogError as error:  # for example while others write; it can be repeated at any time
                 logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
     def _skip(self, torn: TornCheckpointError) -> bool:
-        """Whether the import can begin with an older checkpoint than the one that turned out to be torn."""
+        """Skip a torn checkpoint; return whether the import can start from an older one."""
         if torn.version is None or torn.version in self._skipped:
             return False
         self._skipped.add(torn.version)
@@ -390,10 +390,10 @@ class Import:
 
 
 def _outdated(database: Database, row: ImportRow, plan: ImportPlan, reader: FileTxnLogReader) -> str | None:
-    """Why what an import has loaded so far cannot be used any more, or None.
+    """Return why the batches that an import has loaded cannot be reused; None if they can.
 
-    A batch is a run of a checkpoint's rows or of commits. In another log, or in a checkpoint that was written
-    again in another order, the same run is something else.
+    A batch is a range of a checkpoint's rows or of commits. If the log was replaced, or the checkpoint was
+    rewritten in another order, the same range has different content.
     """
     done = imports.receipts(database, row.import_id)
     if not done:
