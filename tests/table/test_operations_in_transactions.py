@@ -138,9 +138,9 @@ def test_a_fold_keeps_apart_what_changes_rows_and_what_does_not() -> None:
 
     written, compacted = [add("a", change=True)], [gone("a", change=False), add("b", change=False)]
     deleted = [gone("b", change=True), add("c", change=True)]
-    assert len(fold([written, compacted]).steps) == 2
-    assert len(fold([compacted, deleted]).steps) == 2
-    assert len(fold([written, [gone("a", change=True)]]).steps) == 1
+    assert len(fold([written, compacted]).versions) == 2
+    assert len(fold([compacted, deleted]).versions) == 2
+    assert len(fold([written, [gone("a", change=True)]]).versions) == 1
 
 
 def test_predicates_know_the_columns_that_the_transaction_added(catalog: Catalog) -> None:
