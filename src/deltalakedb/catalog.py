@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from deltalakedb.address import is_deltasql, parse_address, validate_table_name
 from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.delta_log.writer import FileTxnLogWriter
@@ -437,7 +438,8 @@ def open_log(
         path_or_uri: A table's root, or its ``deltasql://`` address. The address of a table that version 0
             creates needs ``&location=``.
         storage_options: Options for the object store.
-        mode: ``r`` reads versions, files and history; ``w`` appends commits, action by action as given.
+        mode: ``r`` reads versions, files and history; ``w`` appends commits, action by action as given. A
+            SQL-backed log is published by the table's next commit or by ``deltasql mirror run``.
 
     Example:
         >>> [a.path for a in open_log("/lake/orders").files(version=3)]
@@ -451,6 +453,8 @@ def open_log(
     name = address.require_table()
     database = Database.open(address)
     if mode == "w":
-        return SqlTxnLogWriter(database, name, address.location or registry.find(database, name).location)
+        location = address.location or registry.find(database, name).location
+        coordinator = Coordinator(database, {location: storage_options} if storage_options else None)
+        return SqlTxnLogWriter(database, name, location, commit=coordinator.decide)
     registry.find(database, name)
     return SqlTxnLogReader(database, name)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, write_deltalake
+from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
 from deltalakedb.coordinator import gate
-from deltalakedb.exceptions import TableFolderMissingError
+from deltalakedb.exceptions import TableFolderMissingError, TableFrozenError
 from deltalakedb.metastore.database import close_all
 from deltalakedb.service.ratifier import Ratifier
+from support.actions import add
 from support.callers import appended
 from support.lake import ids
 
@@ -40,6 +42,7 @@ WRITES: dict[str, Callable[[Catalog, DeltaTable], object]] = {
     "restore": lambda _, t: t.restore(0),
     "vacuum": lambda _, t: t.vacuum(0, dry_run=False, enforce_retention_duration=False),
     "fence": lambda c, _: c.mirror.fence("t"),
+    "log": lambda c, t: open_log(t.address, mode="w").commit(1, [add("a.parquet")]),
 }
 
 
@@ -64,5 +67,16 @@ def test_a_precondition_stops_every_writer_before_it_writes(
         path = (root / "_delta_log" / f"{1:020}.json").as_uri()
         answer = Ratifier(catalog._database).commit(path, appended())
         assert (answer.word, "new precondition" in answer.text) == ("later", True)
+        assert catalog.describe("t").head.version == 0
+    close_all()
+
+
+def test_a_log_that_is_opened_for_writing_sees_foreign_commits(catalog_uri: str, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(0), location=root)
+        deltalake.write_deltalake(root, ids(1), mode="append")
+        with pytest.raises(TableFrozenError, match="has version 1"):
+            open_log(catalog.table("t").address, mode="w").commit(1, [add("a.parquet")])
         assert catalog.describe("t").head.version == 0
     close_all()

@@ -228,6 +228,25 @@ def checkpoint_and_die(folder: str, kind: str, scratch: str) -> None:
     write_checkpoint(open_store(folder), content(FileTxnLogReader(folder), 4), kind=kind)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("small_sidecars")
+def test_a_v2_checkpoint_whose_answer_is_lost_keeps_its_sidecars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_log(tmp_path, v2=True)
+    reader = FileTxnLogReader(tmp_path)
+    expected, put = state(reader, 4), checkpoint_writer.put_v2
+
+    def put_without_answer(*arguments: Any) -> Any:
+        put(*arguments)
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(checkpoint_writer, "put_v2", put_without_answer)
+    with pytest.raises(StorageError, match="no answer"):
+        write_checkpoint(store, content(reader, 4), kind="v2")
+    drop_commits(store, 4)
+    assert state(FileTxnLogReader(tmp_path), 4) == expected
+
+
 @pytest.mark.parametrize("kind", ["classic", "v2"])
 def test_a_writer_that_is_killed_leaves_readers_as_they_were(tmp_path: Path, kind: Any) -> None:
     points = ["checkpoint.before_put", "checkpoint.between_files", "checkpoint.after_put"]

@@ -72,10 +72,12 @@ class Received:
     Attributes:
         data: Its bytes.
         label: Where it came from, for the history.
+        handled_features: As for `Write`; None if the engine handles every feature of the table.
     """
 
     data: bytes
     label: str = "service"
+    handled_features: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit.committer import commit
+from deltalakedb.commit import committer
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.features import FENCE
 from deltalakedb.protocol.txn_log import Committed, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
@@ -26,12 +28,21 @@ class SqlTxnLogWriter:
         database: The catalog.
         name: The table's name.
         location: The table's root, needed for version 0.
+        commit: Commits a request, by default without a look at the table's folder and log.
     """
 
-    def __init__(self, database: Database, name: str, location: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        location: str,
+        *,
+        commit: Callable[[CommitRequest], list[Committed] | Conflict] | None = None,
+    ) -> None:
         self.database = database
         self.name = name
         self.location = location
+        self._commit = commit or partial(committer.commit, database)
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
         """Make ``actions`` the commit ``version``, byte for byte; a Conflict if that version is taken."""
@@ -54,11 +65,9 @@ class SqlTxnLogWriter:
                 version=version,
                 suggestion=f"the next version is {head + 1}",
             )
-        origin = Received(encode_commit(actions), label="sql")
+        origin = Received(encode_commit(actions), label="sql", handled_features=frozenset({FENCE}))
         try:
-            outcome = commit(
-                self.database, CommitRequest([TableChange(table, [actions], read, origin=origin)])
-            )
+            outcome = self._commit(CommitRequest([TableChange(table, [actions], read, origin=origin)]))
         except TableExistsError as error:
             if version == 0 and error.table == self.name and self._exists():
                 return self._taken(version, actions)

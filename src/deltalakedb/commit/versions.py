@@ -146,6 +146,8 @@ def _handled_features(
     if isinstance(origin, Adopted):
         return {FENCE}
     if isinstance(origin, Received):
+        if origin.handled_features is not None:
+            return origin.handled_features
         # the engine handles all features, except those that take commit decisions away from the catalog
         after = next((a for a in step if isinstance(a, Protocol)), protocol)
         return frozenset() if after is None else writer_features(after) - EXTERNALLY_MANAGED

@@ -103,6 +103,14 @@ class Coordinator:
             delete_files()  # done before: this attempt's files belong to no version
         return outcome
 
+    def decide(self, request: CommitRequest) -> list[Committed] | Conflict:
+        """Commit a request behind the gate and the guard, without the follow-up; a conflict is returned."""
+        for table in (c.table for c in request.changes if c.versions):
+            if not isinstance(table, NewTable):
+                store = open_store(table.location, self.storage_options(table.location))
+                require_writable(self._database, table, store)
+        return self._guarded(request)
+
     def follow_up(
         self,
         done: Sequence[tuple[TableChange, Committed]],

@@ -15,6 +15,7 @@ from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
+    CatalogCorruptError,
     ConflictError,
     DeltaSqlError,
     DivergedWarning,
@@ -246,9 +247,11 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     require_data(database, table, store)
-    foreign = [f for f in log_differences(database, table, store) if f.kind == "foreign"]
-    if foreign:
-        raise _both_sides(table, foreign[0].version)
+    found = {f.kind: f for f in log_differences(database, table, store)}
+    if foreign := found.get("foreign"):
+        raise _both_sides(table, foreign.version)
+    if damaged := found.get("commit"):
+        raise CatalogCorruptError(damaged.detail, table=name, version=damaged.version)
     _acknowledge(database, table, store)
     adopted = adopt(database, name, storage_options, origin="recover")
     if table.state == "frozen":

@@ -231,11 +231,12 @@ def _write_v2(store: Store, content: CheckpointContent, schema: CheckpointSchema
             counts += put_parquet(store, path, _up_to(SIDECAR_ROWS, chain([first], tables)), columns)[0]
             paths.append(path)
             failpoint("checkpoint.between_files")
-        return put_v2(store, content, schema, paths, counts)
     except Exception:
         with contextlib.suppress(DeltaSqlError):
             store.delete_all(paths)
         raise
+    # the checkpoint may stand even if this fails, so its sidecars stay
+    return put_v2(store, content, schema, paths, counts)
 
 
 def _up_to(rows: int, tables: Iterator[KindRows]) -> Iterator[KindRows]:

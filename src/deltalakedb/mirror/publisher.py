@@ -132,7 +132,12 @@ def publish_all(
         with ExitStack() as locks:
             for table_id in sorted(t.table.table_id for t in targets):
                 locks.enter_context(_table_lock(database, table_id))
-            runs = _run_all(database, targets, limit, deadline)
+            runs = _runs(database, targets, limit, deadline)
+            try:
+                _put_all(runs)
+            except Exception:  # such as a warning that the program has turned into an error
+                _note(database, runs, group, options)
+                raise
             _note(database, runs, group, options)
     except DeltaSqlError as failure:
         # the database failed: the next publisher finds the commit files that were written
@@ -145,12 +150,16 @@ def publish_all(
     ]
 
 
-def _run_all(database: Database, targets: Sequence[Target], limit: int, deadline: float) -> list[_Run]:
-    """Put the waiting commits of every table."""
+def _runs(database: Database, targets: Sequence[Target], limit: int, deadline: float) -> list[_Run]:
+    """One run for every table."""
     # a table may have been paused since its commit began
     unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
     paused = outbox.paused(database, unasked) if unasked else set()
-    runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
+    return [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
+
+
+def _put_all(runs: Sequence[_Run]) -> None:
+    """Put the waiting commits of every table."""
 
     def put(number: int) -> None:
         if number:
@@ -163,7 +172,6 @@ def _run_all(database: Database, targets: Sequence[Target], limit: int, deadline
     else:
         for number in range(len(runs)):
             put(number)
-    return runs
 
 
 def _note(database: Database, runs: Sequence[_Run], group: Group | None, options: StoreOptions) -> None:
@@ -311,7 +319,8 @@ class _Run:
             return True
         try:
             # the table may have been read before that version was published
-            published = replace(self.table, published_version=version - 1)
+            head = replace(self.table.head, version=max(self.table.head.version, version - 1))
+            published = replace(self.table, published_version=version - 1, head=head)
             state = commit_file_state(self.database, published, store, version - 1)
         except DeltaSqlError as error:
             # the catalog's own copy is damaged: the others can be published

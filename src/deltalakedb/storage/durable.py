@@ -205,7 +205,7 @@ class Temporary:
 
     def __exit__(self, *error: object) -> None:
         os.close(self._handle)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # a leftover is found by its name
             os.unlink(self.path)  # noqa: PTH108
 
     def write(self, data: bytes | BinaryIO, mtime_ms: int | None = None) -> None:

@@ -126,7 +126,8 @@ class LocalStore:
             when: Called when the content is on disk; False leaves it without its name.
         """
         put = NewObject(self, path, data, mtime_ms)
-        put_all_new([put], linking=lambda _: when())
+        with Translated("create", self.name_of(path)):
+            put_all_new([put], linking=lambda _: when())
         if put.error is not None:
             raise put.error
         return put.done
