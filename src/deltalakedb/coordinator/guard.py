@@ -247,10 +247,10 @@ def recover(database: Database, name: str, *, storage_options: Options = None) -
     table = registry.find(database, name)
     store = open_store(table.location, storage_options)
     require_data(database, table, store)
-    found = {f.kind: f for f in log_differences(database, table, store)}
-    if foreign := found.get("foreign"):
+    found = log_differences(database, table, store)
+    if foreign := next((f for f in found if f.kind == "foreign"), None):
         raise _both_sides(table, foreign.version)
-    if damaged := found.get("commit"):
+    if damaged := next((f for f in found if f.kind == "commit"), None):
         raise CatalogCorruptError(damaged.detail, table=name, version=damaged.version)
     _acknowledge(database, table, store)
     adopted = adopt(database, name, storage_options, origin="recover")

@@ -107,7 +107,7 @@ def commit_bytes(db: SessionSource, table: Table, version: int) -> bytes:
             version=version,
             suggestion="read them from _delta_log if that version was published",
         )
-    return _checked(table, row, found)
+    return checked_bytes(row, found, table=table.name)
 
 
 def between(
@@ -118,14 +118,15 @@ def between(
         values = (table.table_id, start, min(start + _PAGE - 1, last))
         for *columns, data in db.rows(db.sql("commits", "between"), values):
             row = _row(columns)
-            yield row, None if data is None else _checked(table, row, bytes(data))
+            yield row, None if data is None else checked_bytes(row, bytes(data), table=table.name)
 
 
-def _checked(table: Table, row: CommitRow, data: bytes) -> bytes:
+def checked_bytes(row: CommitRow, data: bytes, *, table: str | None = None) -> bytes:
+    """A commit's bytes, if they match their digest; else a CatalogCorruptError."""
     if digest(data) != row.sha256:
         raise CatalogCorruptError(
             "the bytes of a commit do not match their digest",
-            table=table.name,
+            table=table,
             version=row.version,
             suggestion="restore the database from a backup, and compare with _delta_log",
         )

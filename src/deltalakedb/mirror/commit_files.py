@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import LogCorruptError, StorageMissingError, VersionMissingError
+from deltalakedb.exceptions import LogCorruptError, StorageMissingError
 from deltalakedb.metastore import commits
 from deltalakedb.protocol.actions import CommitInfo
 
@@ -38,7 +38,10 @@ def commit_file_state(database: Database, table: Table, store: Store, version: i
         return "foreign" if version > table.head.version else "ours"
     if row.sha256 in (None, found.sha256):
         return "ours"
-    if version > table.published_version or damage(database, table, store, row) is None:
+    if (
+        version > table.published_version
+        or damage(database, table.table_id, store, row, table=table.name) is None
+    ):
         return "foreign"
     return "damaged"
 
@@ -49,8 +52,14 @@ def is_ratified(database: Database, table: Table, version: int, data: bytes) -> 
     return row is not None and row.sha256 == commits.digest(data)
 
 
-def damage(database: Database, table: Table, store: Store, row: CommitRow) -> str | None:
-    """How a commit file that is not as published is damaged; None if it is a foreign commit."""
+def damage(
+    database: Database, table_id: int, store: Store, row: CommitRow, *, table: str | None = None
+) -> str | None:
+    """How a commit file that is not as published is damaged; None if it is a foreign commit.
+
+    Raises:
+        CatalogCorruptError: The catalog's own copy is damaged.
+    """
     path, info = commit_path(row.version), CommitInfo()
     try:
         # line by line to the end: it may be of any size
@@ -58,12 +67,13 @@ def damage(database: Database, table: Table, store: Store, row: CommitRow) -> st
             info = action if isinstance(action, CommitInfo) else info
     except LogCorruptError as error:
         return error.message
-    try:
-        there, ours = commit_digest(store, path), commits.commit_bytes(database, table, row.version)
-    except VersionMissingError:
+    ours = commits.kept_bytes(database, table_id, row.version)
+    if ours is None:
         # pruned: only its digest is known, and the transaction that made it
         spoiled = info.extra.get("txnId") == row.txn_uuid
         return "the commit file is not as it was published" if spoiled else None
+    commits.checked_bytes(row, ours, table=table)
+    there = commit_digest(store, path)
     if there.size < len(ours) and there.sha256 == commits.digest(ours[: there.size]):
         return "the commit file is cut short"
     return None

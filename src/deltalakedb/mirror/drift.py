@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
-from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions
+from deltalakedb.delta_log.commit_file import commit_digest, is_large
 from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.exceptions import (
-    LogCorruptError,
+    CatalogCorruptError,
     LogError,
     ProtocolError,
     StorageMissingError,
@@ -23,8 +23,9 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import commits
 from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
+from deltalakedb.mirror.commit_files import damage
 from deltalakedb.mirror.outside import newest_beyond
-from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
+from deltalakedb.protocol.actions import Add, FileKey, Metadata, Protocol, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,25 +169,13 @@ def _covered(listing: LogListing, published: int) -> int:
 
 def classify_commit_file(database: Database, table_id: int, store: Store, row: CommitRow) -> Difference:
     """Whether other bytes than ours in the file of a published version are damage or a foreign commit."""
-    version, path, info = row.version, commit_path(row.version), CommitInfo()
     try:
-        # line by line to the end: it may be of any size
-        for action in iter_actions(store, path):
-            info = action if isinstance(action, CommitInfo) else info
-    except LogCorruptError as error:
-        return Difference("damaged", version, error.message)
-    ours = commits.kept_bytes(database, table_id, version)
-    if ours is None:
-        # pruned: only its digest is known, and the transaction that made it
-        if info.extra.get("txnId") == row.txn_uuid:
-            return Difference("damaged", version, "the commit file is not as it was published")
-    elif digest(ours) != row.sha256:
-        return Difference("commit", version, "the catalog's copy does not have its own digest")
-    else:
-        there = commit_digest(store, path)
-        if there.size < len(ours) and there.sha256 == digest(ours[: there.size]):
-            return Difference("damaged", version, "the commit file is cut short")
-    return Difference("foreign", version, "another commit has the place of ours")
+        how = damage(database, table_id, store, row)
+    except CatalogCorruptError:
+        return Difference("commit", row.version, "the catalog's copy does not have its own digest")
+    if how is not None:
+        return Difference("damaged", row.version, how)
+    return Difference("foreign", row.version, "another commit has the place of ours")
 
 
 # ---- checkpoints ----

@@ -280,20 +280,17 @@ class NewObject:
 def put_all_new(
     puts: Sequence[NewObject],
     *,
-    last: NewObject | None = None,
     linking: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Create files, each only if there is none yet; the outcome is set on each file.
 
     Args:
         puts: The files.
-        last: One that appears only if all others did. It is complete whenever it is there, but its name is
-            not flushed: a power cut may remove it again.
         linking: Called with a file's number before it gets its name; False leaves it without.
     """
     with contextlib.ExitStack() as stack:
         written: list[tuple[int, NewObject, Temporary]] = []
-        for number, put in enumerate(puts if last is None else (*puts, last)):
+        for number, put in enumerate(puts):
             with put:
                 target = put.store.name_of(put.path)
                 if not exists(target):
@@ -305,13 +302,13 @@ def put_all_new(
                 if put.error is None:
                     file.flush()
         for number, put, file in written:
-            if put.error is not None or (put is last and not all(other.done for other in puts)):
+            if put.error is not None:
                 continue
             failpoint("publish.before_link")
             if linking(number) is not False:
                 with put:
                     put.done = link_new(file.path, file.target)
-        named = {file.folder: put for _, put, file in written if put.done and put is not last}
+        named = {file.folder: put for _, put, file in written if put.done}
         for folder, put in named.items():
             with put:
                 if put.store.durable:

@@ -277,7 +277,7 @@ def pause(invocation: Invocation, table: str | None) -> None:
     command = "deltasql mirror resume" + (f" {name}" if name else "")
     invocation.output.result(
         {"table": name, "paused": True},
-        lambda screen: screen.line(f"Publishing of {what} stands still until `{command}`."),
+        lambda screen: screen.line(f"Publishing of {what} is paused until `{command}`."),
     )
 
 

@@ -228,7 +228,7 @@ class _Load:
                     changes.apply(version, piece)
                     changes.rows.flush()
                     imports.require(session, lease)
-            facts = CommitFacts(changes.data_changed, changes.added, changes.removed)
+            facts = CommitFacts(changes.data_change, changes.added, changes.removed)
             self._note_large(session, version, state, facts)
             receipt = self._tail_receipt(
                 session,

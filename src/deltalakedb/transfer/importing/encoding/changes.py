@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.metastore.files import Counts, FileRows, live_files
+from deltalakedb.metastore.files import Counts, FileChanges, live_files
 from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
 STATE = (Metadata, Protocol, Txn, DomainMetadata)
 
 
-class Changes:
-    """The file changes of some commits, against what the catalog holds before them."""
+class Changes(FileChanges):
+    """The changes of some commits, state and files, against what the catalog holds before them."""
 
     def __init__(
         self, session: Session, table_id: int, next_seq: int, encoder: SlotEncoder, named: set[str]
     ) -> None:
+        live = live_files(session, table_id, named) if named else {}
+        super().__init__(session, table_id, next_seq, encoder, Counts(), live)
         self._session, self._table_id = session, table_id
-        self._live = dict(live_files(session, table_id, named)) if named else {}
-        self.rows = FileRows(session, table_id, next_seq, encoder)
-        self.counts = Counts()
-        self.added = self.removed = 0
-        self.data_changed = False
 
     def look_up(self, actions: Sequence[Action]) -> None:
         """Forget what was looked up before, and see which of these files the catalog holds now."""
@@ -42,34 +39,7 @@ class Changes:
         state = [a for a in actions if isinstance(a, STATE)]
         if encoder := apply_state(self._session, self._table_id, version, state):
             self.rows.use(encoder)
-        for action in actions:
-            if isinstance(action, Remove):
-                self._remove(version, action)
-        for action in actions:
-            if isinstance(action, Add):
-                self._add(version, action)
-
-    def _remove(self, version: int, remove: Remove) -> None:
-        self.removed += 1
-        self.data_changed |= remove.data_change
-        found = self._live.pop(remove.key, None)
-        if found is None:
-            self.rows.bury(remove, version)
-            return
-        file_id, size, records = found
-        self.rows.close(file_id, version, remove)
-        self.counts.change(-1, size, records)
-
-    def _add(self, version: int, add: Add) -> None:
-        self.added += 1
-        self.data_changed |= add.data_change
-        key = add.key
-        if (found := self._live.get(key)) is not None:
-            self.rows.close(found[0], version, None)
-            self.counts.change(-1, found[1], found[2])
-        file_id, records = self.rows.add(add, version)
-        self._live[key] = (file_id, add.size, records)
-        self.counts.change(1, add.size, records)
+        super().apply(version, actions)
 
 
 def summary(actions: Iterable[Action]) -> tuple[list[Action], CommitFacts]:

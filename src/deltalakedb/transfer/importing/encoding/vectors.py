@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import FileKey
     from deltalakedb.protocol.digest import FileDigest, Numbers
     from deltalakedb.protocol.paths import TablePaths
-
-#: path hash, path, dv id, size, modification time, partition values, stats
-HashedRows: TypeAlias = "list[tuple[int, str, str, int, int, str, str]]"
 
 #: an add with one of these is left to the general way
 _UNUSUAL = ("deletionVector", "stats_parsed")
@@ -76,25 +73,6 @@ def hashed_files(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedF
         paths = [canonical_path(path) for path in paths]
     kept = np.array([(path, "") not in touched for path in paths], bool)
     return HashedFiles(hashes[kept], sizes[kept], texts.filter(pa.array(kept)))
-
-
-def hashed_rows(batch: pa.RecordBatch, touched: Collection[FileKey]) -> HashedRows | None:
-    """The same as rows, for those who hash them elsewhere."""
-    adds = usual_adds(batch)
-    if adds is None or not len(adds):
-        return None if adds is None else []
-    paths = adds.field("path").to_pylist()
-    rows = zip(
-        hashes_of(adds.field("path")).tolist(),
-        paths,
-        repeat(""),
-        adds.field("size").to_pylist(),
-        adds.field("modificationTime").to_pylist(),
-        partition_texts(adds.field("partitionValues")).to_pylist(),
-        pc.fill_null(adds.field("stats"), "").to_pylist() if _has(adds, "stats") else repeat(""),
-        strict=False,
-    )
-    return [row for row in rows if not touched or (canonical_path(row[1]), "") not in touched]
 
 
 def hashes_of(paths: pa.Array) -> Numbers:
