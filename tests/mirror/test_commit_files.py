@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deltalakedb.exceptions import CatalogCorruptError, TableFrozenError
 from deltalakedb.mirror.commit_files import commit_file_state, is_ratified
 from deltalakedb.storage.store import open_store
 from support.callers import appended
@@ -62,3 +63,18 @@ def test_the_bytes_of_a_version_are_known_again(log: Catalog, root: Path) -> Non
     assert is_ratified(log._database, table, 1, data)
     assert not is_ratified(log._database, table, 2, data)
     assert not is_ratified(log._database, table, 9, data)
+
+
+def test_recover_names_the_first_foreign_commit_and_stops_at_a_damaged_copy(log: Catalog, root: Path) -> None:
+    """If the catalog's own copy is damaged, a file that differs may be damaged or foreign."""
+    for version in (1, 2):
+        commit_file(root, version).write_bytes(appended())
+    with pytest.raises(TableFrozenError) as foreign:
+        log.mirror.recover("t")
+    assert foreign.value.version == 1
+    commit_file(root, 2).unlink()
+    with log._database.write() as session:
+        session.run("UPDATE dl_commit_bytes SET bytes = ?", (b"{}",))
+    with pytest.raises(CatalogCorruptError) as damaged:
+        log.mirror.recover("t")
+    assert (damaged.value.version, log.describe("t").head.version) == (1, 2)
