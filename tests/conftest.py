@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from support.twins import Twins
 
 ENGINES = ("sqlite", "duckdb", "postgres")
+#: rooms whose tests look into the engines' own code: they run on every engine
+ENGINE_ROOMS = ("attacks", "behaviour", "commit", "conformance", "errors", "faults", "frame", "metastore")
 SERVER_FOLDER = "DELTASQL_TEST_POSTGRES_FOLDER"
 
 # The same examples in every run: a failure seen once is seen again. `explore` looks for new ones.
@@ -60,12 +63,29 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that need Spark in one worker, so that a run starts one session."""
-    room = Path(__file__).parent / "spark"
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that need Spark in one worker, so that a run starts one session; choose the engines."""
+    tests = Path(__file__).parent
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(room):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(tests / "spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+    if os.environ.get("DELTASQL_TEST_ENGINES") == "all" or config.option.keyword:
+        return
+    left_out = set(_left_out(items, tests))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _left_out(items: list[pytest.Item], tests: Path) -> Iterator[pytest.Item]:
+    """Above the engines, a test of all three runs on SQLite and on one of the others, chosen by its name."""
+    by_test: dict[str, dict[str, pytest.Item]] = {}
+    for item in items:
+        engine = item.callspec.params.get("engine_name") if hasattr(item, "callspec") else None
+        if engine and item.path.relative_to(tests).parts[0] not in ENGINE_ROOMS:
+            by_test.setdefault(item.nodeid.replace(engine, "*"), {})[engine] = item
+    for name, engines in by_test.items():
+        if len(engines) == len(ENGINES):
+            yield engines[ENGINES[1 + zlib.crc32(name.encode()) % 2]]
 
 
 @pytest.fixture(scope="session")

@@ -31,60 +31,51 @@ if TYPE_CHECKING:
     )
 
     from deltalakedb.catalog import Catalog, open_log
+    from deltalakedb.query import QueryBuilder
     from deltalakedb.registration import register, unregister
     from deltalakedb.settings import Config
-    from deltalakedb.table.drop_in.convert import convert_to_deltalake
     from deltalakedb.table.drop_in.delta_table import DeltaTable
-    from deltalakedb.table.drop_in.query_builder import QueryBuilder
+    from deltalakedb.table.drop_in.functions import convert_to_deltalake
     from deltalakedb.table.write.write import write_deltalake
-    from deltalakedb.transfer.exporting.export import ExportReport, export_table
-    from deltalakedb.transfer.following import FollowReport, follow_table
-    from deltalakedb.transfer.importing.api import import_table
-    from deltalakedb.transfer.importing.many import ManyReport, import_tables
-    from deltalakedb.transfer.importing.plan import ImportPlan, plan_import
-    from deltalakedb.transfer.importing.report import (
+    from deltalakedb.transfer.exporting import export_table
+    from deltalakedb.transfer.following import follow_table
+    from deltalakedb.transfer.importing.api import import_status, import_table, import_tables
+    from deltalakedb.transfer.importing.plan import plan_import
+    from deltalakedb.transfer.reports import (
+        ExportReport,
+        FollowReport,
+        ImportPlan,
         ImportProgress,
         ImportReport,
         ImportStatus,
-        import_status,
+        ManyReport,
+        RollbackReport,
+        VerifyReport,
     )
-    from deltalakedb.transfer.rollback import RollbackReport, rollback_import
-    from deltalakedb.transfer.verifying.report import VerifyReport
+    from deltalakedb.transfer.rollback import rollback_import
     from deltalakedb.transfer.verifying.verifier import verify_table
 else:
     add_aliases()
-    __getattr__ = stock_getattr(
-        __name__,
-        "deltalake",
-        {
-            "Catalog": "deltalakedb.catalog",
-            "Config": "deltalakedb.settings",
-            "DeltaTable": "deltalakedb.table.drop_in.delta_table",
-            "ExportReport": "deltalakedb.transfer.exporting.export",
-            "FollowReport": "deltalakedb.transfer.following",
-            "ImportPlan": "deltalakedb.transfer.importing.plan",
-            "ImportProgress": "deltalakedb.transfer.importing.report",
-            "ImportReport": "deltalakedb.transfer.importing.report",
-            "ImportStatus": "deltalakedb.transfer.importing.report",
-            "ManyReport": "deltalakedb.transfer.importing.many",
-            "QueryBuilder": "deltalakedb.table.drop_in.query_builder",
-            "RollbackReport": "deltalakedb.transfer.rollback",
-            "VerifyReport": "deltalakedb.transfer.verifying.report",
-            "convert_to_deltalake": "deltalakedb.table.drop_in.convert",
-            "export_table": "deltalakedb.transfer.exporting.export",
-            "follow_table": "deltalakedb.transfer.following",
-            "import_status": "deltalakedb.transfer.importing.report",
-            "import_table": "deltalakedb.transfer.importing.api",
-            "import_tables": "deltalakedb.transfer.importing.many",
-            "open_log": "deltalakedb.catalog",
-            "plan_import": "deltalakedb.transfer.importing.plan",
-            "register": "deltalakedb.registration",
-            "rollback_import": "deltalakedb.transfer.rollback",
-            "unregister": "deltalakedb.registration",
-            "verify_table": "deltalakedb.transfer.verifying.verifier",
-            "write_deltalake": "deltalakedb.table.write.write",
-        },
-    )
+    #: the module of each name of ours, imported when it is first used
+    _HOMES = {
+        "catalog": "Catalog open_log",
+        "query": "QueryBuilder",
+        "registration": "register unregister",
+        "settings": "Config",
+        "table.drop_in.functions": "convert_to_deltalake",
+        "table.drop_in.delta_table": "DeltaTable",
+        "table.write.write": "write_deltalake",
+        "transfer.exporting": "export_table",
+        "transfer.following": "follow_table",
+        "transfer.importing.api": "import_status import_table import_tables",
+        "transfer.importing.plan": "plan_import",
+        "transfer.reports": "ExportReport FollowReport ImportPlan ImportProgress ImportReport ImportStatus "
+        "ManyReport RollbackReport VerifyReport",
+        "transfer.rollback": "rollback_import",
+        "transfer.verifying.verifier": "verify_table",
+    }
+    _own = {name: f"deltalakedb.{home}" for home, names in _HOMES.items() for name in names.split()}
+    __getattr__ = stock_getattr(__name__, "deltalake", _own)
 
 __all__ = [
     "BloomFilterProperties",

@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import is_deltasql, parse_address, validate_table_name
-from deltalakedb.catalog_mirror import Mirror
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
+from deltalakedb.coordinator import fence, guard
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.fence import refuse_fenced
+from deltalakedb.delta_log.commit_file import FileTxnLogWriter
 from deltalakedb.delta_log.reader import open_file_log
-from deltalakedb.delta_log.writer import FileTxnLogWriter
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     CatalogNotFoundError,
     InvalidArgumentError,
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import files, registry, snapshots
+from deltalakedb.metastore import files, outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
+from deltalakedb.mirror import checkpointer, outside, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import as_config, use_config
+from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable
-from deltalakedb.table.filters import predicate_of
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
-from deltalakedb.table.maintenance.garbage import Garbage, collect
+from deltalakedb.table.maintenance.vacuum import Garbage, collect
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.write.create import create_table
-from deltalakedb.table.write.write import write_deltalake
+from deltalakedb.table.write.write import create_table, write_deltalake
 from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
-    import os
+    import threading
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from deltalakedb.address import Address
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
+    from deltalakedb.delta_log.cleanup import CleanupPlan
+    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.rows import File, Table
+    from deltalakedb.mirror.rebase import Resolved
+    from deltalakedb.mirror.reconciler import Pass
+    from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
     from deltalakedb.settings import Config
+    from deltalakedb.transfer.reports import Level, VerifyReport
 
 
 T = TypeVar("T")
+_PAUSED = "mirror.paused"
 
 
 class Catalog:
@@ -116,7 +126,11 @@ class Catalog:
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It contains the password, if there is one."""
-        return self._address.with_table(name).to_uri(redact=False)
+        return self._uri(name)
+
+    def _uri(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
+        where = None if location is None else normal_location(location)
+        return self._address.with_table(name, location=where).to_uri(redact=False)
 
     def describe(self, name: str) -> Table:
         """A table's row in the registry."""
@@ -194,13 +208,11 @@ class Catalog:
             configuration: Table properties.
             comment: A comment in the registry.
             tags: Tags in the registry.
-            storage_options: Options for the object store, where the settings and the environment have none.
+            storage_options: Options for the object store, if the settings and the environment have none.
         """
-        where = None if location is None else normal_location(location)
-        address = self._address.with_table(name, location=where)
         with use_config(self._config):
             create_table(
-                address.to_uri(redact=False),
+                self._uri(name, location),
                 schema,
                 mode=mode,
                 partition_by=partition_by,
@@ -217,13 +229,11 @@ class Catalog:
     ) -> None:
         """Write to a table by name: ``write_deltalake`` with the catalog's address filled in.
 
-        What ``write_deltalake`` calls ``name`` is another one, in a new table's metadata: to set it, write
-        to ``catalog.table_uri(name)``.
+        The argument ``name`` of ``write_deltalake``, a new table's name in its metadata, cannot be set here:
+        write to ``catalog.table_uri(name)`` for that.
         """
-        where = None if location is None else normal_location(location)
-        address = self._address.with_table(name, location=where)
         with use_config(self._config):
-            write_deltalake(address.to_uri(redact=False), data, **options)
+            write_deltalake(self._uri(name, location), data, **options)
 
     def register(
         self,
@@ -233,9 +243,8 @@ class Catalog:
         storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
         """Import the plain Delta table at a location in place: no file is moved or rewritten."""
-        address = self._address.with_table(name)
         with use_config(self._config):
-            import_table(str(location), address.to_uri(redact=False), storage_options=storage_options)
+            import_table(str(location), self._uri(name), storage_options=storage_options)
         return self.table(name, storage_options=storage_options)
 
     def rename_table(self, name: str, new_name: str) -> Table:
@@ -247,12 +256,12 @@ class Catalog:
 
         Args:
             name: The table.
-            force: Drop it even if unpublished commits are lost by it, or a fence keeps all other writers out.
+            force: Drop it even if unpublished commits are lost, or a fence keeps all other writers out.
             dry_run: Change nothing, but make all checks.
         """
         table = registry.find(self._database, name)
         if not force:
-            refuse_fenced(self._database, table)
+            fence.refuse_fenced(self._database, table)
         if not dry_run:
             return registry.drop_table(self._database, name, force=force)
         if not force:
@@ -273,42 +282,43 @@ class Catalog:
     ) -> list[Garbage]:
         """Delete data files left by failed operations. No version changes.
 
-        Files that a version references or referenced are not touched: that is what ``vacuum`` is for. Nor is
-        a table that is frozen or whose log is ahead, since its log may reference files that the catalog does
-        not know: with ``name`` that is a TableFrozenError, otherwise it is skipped with a reason (``kept``).
+        Files that a version references or referenced stay; ``vacuum`` deletes those. A table that is frozen
+        or whose log is ahead is skipped with a reason (``kept``), since its log may reference files that the
+        catalog does not know; with ``name`` it is a TableFrozenError.
 
         Args:
             name: One table; by default all.
             older_than_hours: Younger files stay, as do those of operations in progress.
             dry_run: Delete nothing.
         """
+
+        def collected(table: Table) -> Garbage:
+            options = self._config.storage_options_for(table.location)
+            return collect(
+                self._database,
+                table.name,
+                older_than_hours=older_than_hours,
+                dry_run=dry_run,
+                storage_options=options,
+            )
+
         if name is not None:
-            registry.refuse_followed(registry.find(self._database, name))
-        # the owners of a followed table may be writing files that the catalog does not know yet
-        mine = (t.name for t in self.tables() if t.state != registry.FOLLOWING)
-        names = list(mine) if name is None else [name]
+            table = self.describe(name)
+            registry.refuse_followed(table)
+            return [collected(table)]
         found = []
-        for each in names:
-            options = self._config.storage_options_for(self.describe(each).location)
-            try:
-                found.append(
-                    collect(
-                        self._database,
-                        each,
-                        older_than_hours=older_than_hours,
-                        dry_run=dry_run,
-                        storage_options=options,
-                    )
-                )
-            except TableFrozenError as error:
-                if name is not None:
-                    raise
-                found.append(Garbage(each, (), (), 0, deleted=False, kept=error.message))
+        for table in self.tables():
+            # the owners of a followed table may be writing files that the catalog does not know yet
+            if table.state != registry.FOLLOWING:
+                try:
+                    found.append(collected(table))
+                except TableFrozenError as error:
+                    found.append(Garbage(table.name, (), (), 0, deleted=False, kept=error.message))
         return found
 
     @property
     def mirror(self) -> Mirror:
-        """How the catalog's tables reach their `_delta_log`: status, publishing, pausing, repair."""
+        """Publishing to `_delta_log`: status, pausing, checkpoints, verification and repair."""
         return Mirror(self._database)
 
     # ---- transactions ----------------------------------------------------------------------------------
@@ -319,7 +329,7 @@ class Catalog:
         Args:
             isolation: ``"Serializable"`` (the default) or ``"WriteSerializable"``.
             txn_uuid: Your own id: a transaction that succeeded before with the same id is not repeated, and
-                reports the versions of then.
+                reports the versions of the first one.
 
         Example:
             >>> with catalog.transaction() as tx:
@@ -410,6 +420,202 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
+
+
+class Mirror:
+    """Publishing to `_delta_log`: status, pausing, checkpoints, verification and repair.
+
+    Example:
+        >>> [s.table for s in catalog.mirror.status() if s.versions_behind]
+        []
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def status(self, name: str | None = None, *, look: bool = False) -> list[MirrorStatus]:
+        """How far each table is published, or one of them.
+
+        Args:
+            name: The table; by default all.
+            look: Also list the logs for versions that the catalog does not know (``ahead``), with a request
+                for each table.
+        """
+        if name is not None:
+            registry.find(self._database, name)
+        found = outbox.status(self._database, name)
+        return [outside.looked_at(self._database, s) for s in found] if look else found
+
+    def publish(self, name: str) -> Pass:
+        """Publish all waiting commits of one table now."""
+        table = registry.find(self._database, name)
+        done = reconciler.reconcile(self._database, name, checkpoints=reconciler.FORCED)
+        publisher.write_missing_manifests(self._database, table_id=table.table_id, force=True)
+        return done.with_left(outbox.status(self._database, name))
+
+    def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
+        """Publish the waiting commits of all tables, once or repeatedly.
+
+        Args:
+            stop: Repeat until this event is set; without one there is a single pass.
+            interval: Seconds between two passes.
+        """
+        reconciler.checked_interval(interval)
+        if stop is None:
+            return reconciler.run_once(self._database)
+        return reconciler.watch(self._database, stop=stop, interval=interval)
+
+    def thread(self, *, interval: float = 1.0) -> reconciler.ReconcilerThread:
+        """A reconciler for a long-lived process, as a context manager."""
+        return reconciler.ReconcilerThread(self._database, interval=interval)
+
+    def pause(self, name: str | None = None) -> None:
+        """Pause publishing of one table or of the whole catalog; commits are still possible."""
+        self._pause(name, paused=True)
+
+    def resume(self, name: str | None = None) -> Pass:
+        """Resume publishing and catch up.
+
+        Without a name the catalog's pause ends. Tables that were paused by name stay paused; ``paused`` of
+        the result names them.
+        """
+        self._pause(name, paused=False)
+        return self.run() if name is None else self.publish(name)
+
+    def _pause(self, name: str | None, *, paused: bool) -> None:
+        if name is None:
+            registry.set_setting(self._database, _PAUSED, "true" if paused else None)
+        else:
+            outbox.set_paused(self._database, registry.find(self._database, name), paused)
+
+    def checkpoint(self, name: str, *, kind: CheckpointKind | None = None) -> WrittenCheckpoint:
+        """Write a checkpoint of the newest published version."""
+        return checkpointer.checkpoint(self._database, name, kind=kind, storage_options=self._options(name))
+
+    def clean(self, name: str, *, dry_run: bool = False) -> CleanupPlan:
+        """Delete log files whose retention has ended and that a published checkpoint covers.
+
+        Args:
+            name: The table.
+            dry_run: Only list them.
+        """
+        options = self._options(name)
+        return checkpointer.clean(self._database, name, storage_options=options, dry_run=dry_run)
+
+    def prune(self, name: str, *, dry_run: bool = False) -> checkpointer.Pruned:
+        """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
+        return checkpointer.prune(self._database, name, dry_run=dry_run)
+
+    def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
+        """Write a log compaction file over some published versions; its path, or None if it exists.
+
+        Args:
+            name: The table.
+            start: The first version.
+            end: The last version, above the first.
+            dry_run: Only return what would be written.
+        """
+        table = registry.find(self._database, name)
+        registry.refuse_followed(table)
+        for version in (start, end):
+            if isinstance(version, bool) or not isinstance(version, int):
+                raise ArgumentTypeError(f"a version must be a whole number, not {version!r}", table=name)
+        return checkpointer.compact(
+            self._database, name, start, end, storage_options=self._options(name), dry_run=dry_run
+        )
+
+    def verify(self, name: str, *, replay: bool = True) -> VerifyReport:
+        """Compare a table's log with the catalog at every version, and every checkpoint.
+
+        This is `verify_table` at level ``full``, which compares no checkpoints.
+
+        Args:
+            name: The table.
+            replay: Replay the log and its checkpoints; otherwise only the bytes of commit files are compared,
+                as at level ``commits``.
+        """
+        table = registry.find(self._database, name)
+        level: Level = "full" if replay else "commits"
+        return verify_head(self._database, table, level, self._options(name), checkpoints=True)
+
+    def repair(self, name: str, *, dry_run: bool = False, create_folder: bool = False) -> Repaired:
+        """Rewrite commit files and checkpoints that are missing or damaged from the catalog.
+
+        Args:
+            name: The table.
+            dry_run: Change nothing, and report what would be rewritten.
+            create_folder: Write the log even if nothing of the table is at its location.
+        """
+        options = self._options(name)
+        return repair.repair(
+            self._database, name, storage_options=options, dry_run=dry_run, create_folder=create_folder
+        )
+
+    def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
+        """Write the whole log of a table from the catalog to an empty location."""
+        if not isinstance(location, str | os.PathLike):
+            raise ArgumentTypeError(f"a location must be a path or a URL, not {location!r}", table=name)
+        place = os.fspath(location)
+        options = self._database.engine.config.storage_options_for(place)
+        return repair.rebuild(self._database, name, place, storage_options=options)
+
+    def recover(self, name: str) -> guard.Adoption:
+        """Catch up with a log that is ahead of the catalog."""
+        return guard.recover(self._database, name, storage_options=self._options(name))
+
+    def resolve(
+        self,
+        name: str,
+        *,
+        keep: Literal["theirs"] = "theirs",
+        allow_split: bool = False,
+        dry_run: bool = False,
+    ) -> Resolved:
+        """Resolve a divergence: their commits stay, our unpublished ones are committed on top.
+
+        Other tables that diverged and share a transaction with this one are resolved with it.
+
+        Args:
+            name: The table.
+            keep: Whose commits keep their versions; a log file is never overwritten.
+            allow_split: Lose the part of a transaction in this table although its parts in other tables
+                cannot be reverted; by default that is an UnsupportedOperationError.
+            dry_run: Change nothing, and report what would happen to each of our commits.
+        """
+        if keep != "theirs":
+            raise InvalidArgumentError(
+                f"keep={keep!r} is not possible: a log file is never overwritten",
+                suggestion="to keep ours, move their commit files away by hand, then repair",
+            )
+        return Coordinator(self._database).recommit(name, allow_split=allow_split, dry_run=dry_run)
+
+    def fence(self, name: str) -> int | None:
+        """Make writers that do not know the catalog refuse the table; readers can still read it.
+
+        A commit adds the writer feature ``deltasqlManaged`` to the table's protocol.
+
+        Returns:
+            The version of that commit, or None if the table was fenced already.
+        """
+        return fence.set_fence(self._database, name, fenced=True)
+
+    def unfence(self, name: str) -> int | None:
+        """Remove the fence; return the version of that commit, or None if there was no fence."""
+        return fence.set_fence(self._database, name, fenced=False)
+
+    def policy(self, name: str) -> str:
+        """What happens to commits of other writers beyond the head: ``freeze`` or ``adopt``."""
+        return str(registry.find(self._database, name).settings.get(outside.POLICY, outside.FREEZE))
+
+    def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
+        """Set what happens to commits of other writers beyond the head."""
+        if policy not in (outside.FREEZE, outside.ADOPT):
+            raise InvalidArgumentError(f"unknown policy {policy!r}", suggestion="use freeze or adopt")
+        registry.set_table_setting(self._database, name, outside.POLICY, policy)
+
+    def _options(self, name: str) -> dict[str, Any] | None:
+        location = registry.find(self._database, name).location
+        return self._database.engine.config.storage_options_for(location)
 
 
 @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.delta_log.names import LOG_FOLDER, commit_path
@@ -22,7 +22,7 @@ from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.outbox import MirrorStatus
@@ -33,34 +33,23 @@ if TYPE_CHECKING:
 #: data files of a table on an object store whose existence is checked
 _REMOTE_FILES = 3
 
-Status = Literal["ok", "warning", "failed"]
-Finding = Literal["", "drift", "diverged", "frozen", "late"]
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the checklist.
-
-    Attributes:
-        title: What was checked.
-        status: ``ok``, ``warning`` (it works, and needs attention) or ``failed``.
-        detail: What was found.
-        suggestion: What to do about it.
-        table: The table, if the check is about one.
-        finding: The kind of failure of a table.
-        error: The error that ended the check.
-    """
+    """One line of the checklist; ``warning`` means that it works and needs attention."""
 
     title: str
-    status: Status
+    status: Literal["ok", "warning", "failed"]
     detail: str
     suggestion: str | None = None
     table: str | None = None
-    finding: Finding = ""
+    #: the kind of failure of a table
+    finding: Literal["", "drift", "diverged", "frozen", "late"] = ""
+    #: the error that ended the check
     error: DeltaSqlError | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The check as plain data."""
+        """The check as plain data, for ``--json``."""
         return {
             "check": self.title,
             "status": self.status,
@@ -105,84 +94,89 @@ def examine(address: Address, config: Config, *, tables: Sequence[str] = ()) -> 
             yield from _tables(database, tables)
 
 
+def _failed(title: str, error: DeltaSqlError) -> Check:
+    return Check(title, "failed", error.message, error.suggestion, error=error)
+
+
+def _run(title: str, check: Callable[..., Iterable[Check]], *args: object) -> Iterator[Check]:
+    """The results of a check; an error that ends it is one of them."""
+    try:
+        yield from check(*args)
+    except DeltaSqlError as error:
+        yield _failed(title, error)
+
+
 # ---- the catalog ---------------------------------------------------------------------------------------
 
 
 def _catalog(database: Database) -> Iterator[Check]:
-    engine, known = database.engine, migrations.migrations()[-1].number
+    engine, known, uri = database.engine, migrations.migrations()[-1].number, database.address.to_uri()
+    title = "connection"
     try:
         if engine.is_absent():
             raise CatalogNotFoundError(
-                f"there is no catalog at {database.address.to_uri()}",
+                f"there is no catalog at {uri}",
                 suggestion="check the address, or create the catalog with `deltasql migrate`",
             )
         with engine.read() as session:
             version = migrations.current_version(engine, session)
-    except DeltaSqlError as error:
-        yield _failed("connection", error)
-        return
-    yield Check("connection", "ok", f"{engine.dialect.name} answers")
-    if (trouble := engine.encoding_trouble()) is not None:
+        yield Check(title, "ok", f"{engine.dialect.name} answers")
+        title = "encoding"
+        if (trouble := engine.encoding_trouble()) is not None:
+            if version == 0:
+                raise trouble
+            yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")
+        title = "schema"
         if version == 0:
-            yield _failed("encoding", trouble)
-            return
-        yield Check("encoding", "warning", trouble.message, "move the catalog to a database with UTF8")
-    where = database.address.to_uri()
-    if version == 0:
-        yield _failed(
-            "schema",
-            CatalogNotFoundError(
-                f"there is no catalog at {where}", suggestion="create it with `deltasql migrate`"
-            ),
-        )
-        return
-    if version != known:
-        hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
-        found = f"the schema has version {version}, this client needs {known}"
-        yield _failed("schema", CatalogVersionError(found, suggestion=hint))
-        return
-    yield Check("schema", "ok", f"version {version}")
-    yield _rights(database)
-    yield _durability(database)
-    yield from _indexes(database)
-    yield from _audit(database)
-
-
-def _durability(database: Database) -> Check:
-    try:
-        found = database.engine.durability()
+            raise CatalogNotFoundError(
+                f"there is no catalog at {uri}", suggestion="create it with `deltasql migrate`"
+            )
+        if version != known:
+            hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
+            found = f"the schema has version {version}, this client needs {known}"
+            raise CatalogVersionError(found, suggestion=hint)
+        yield Check(title, "ok", f"version {version}")
     except DeltaSqlError as error:
-        return _failed("durability", error)
-    return Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
+        yield _failed(title, error)
+        return
+    for title, check in _CATALOG_CHECKS.items():
+        yield from _run(title, check, database)
+
+
+def _rights(database: Database) -> Iterator[Check]:
+    try:
+        with database.engine.write() as session:  # changes nothing, so it builds no lost indexes either
+            session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
+            raise _RolledBackError
+    except _RolledBackError:
+        yield Check("rights", "ok", "may write (tried and rolled back)")
+    except CatalogAccessError as error:
+        # a user may have the right to read alone
+        yield Check("rights", "warning", f"may only read: {error.message}", error.suggestion)
+
+
+def _durability(database: Database) -> Iterator[Check]:
+    found = database.engine.durability()
+    yield Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
 
 
 def _indexes(database: Database) -> Iterator[Check]:
     """A warning if an abandoned import left files without indexes."""
-    try:
-        lost = imports.without_indexes(database)
-    except DeltaSqlError as error:
-        yield _failed("indexes", error)
-        return
-    if not lost:
-        return
-    names = ", ".join(row.name for row in lost)
-    yield Check(
-        "indexes",
-        "warning",
-        f"the interrupted import of {names} left the files without indexes: writes and plans are slow",
-        "run the import again or take it back with `deltasql rollback`; the next process that writes "
-        "builds them too",
-    )
+    if names := ", ".join(row.name for row in imports.without_indexes(database)):
+        detail = (
+            f"the interrupted import of {names} left the files without indexes: writes and plans are slow"
+        )
+        hint = (
+            "run the import again or undo it with `deltasql rollback`; the next process that writes builds "
+            "them too"
+        )
+        yield Check("indexes", "warning", detail, hint)
 
 
 def _audit(database: Database) -> Iterator[Check]:
-    """A failure if rows of the audit are gone: its first row is older than every table."""
-    try:
-        with database.engine.read() as session:
-            row = session.row(database.sql("tables", "beginnings"))
-    except DeltaSqlError as error:
-        yield _failed("audit", error)
-        return
+    """A failure if rows of the audit are missing: its first row is older than every table."""
+    with database.engine.read() as session:
+        row = session.row(database.sql("tables", "beginnings"))
     first, table = row or (None, None)
     if table is not None and (first is None or first > table):
         what = "is empty" if first is None else "lacks its first rows"
@@ -190,18 +184,12 @@ def _audit(database: Database) -> Iterator[Check]:
         yield Check("audit", "failed", f"dl_audit {what}, and the catalog has tables", hint, finding="drift")
 
 
-def _rights(database: Database) -> Check:
-    try:
-        with database.engine.write() as session:  # changes nothing, so it builds no lost indexes either
-            session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
-            raise _RolledBackError
-    except _RolledBackError:
-        return Check("rights", "ok", "may write (tried and rolled back)")
-    except CatalogAccessError as error:
-        # a user may have the right to read alone
-        return Check("rights", "warning", f"may only read: {error.message}", error.suggestion)
-    except DeltaSqlError as error:
-        return _failed("rights", error)
+_CATALOG_CHECKS: dict[str, Callable[[Database], Iterator[Check]]] = {
+    "rights": _rights,
+    "durability": _durability,
+    "indexes": _indexes,
+    "audit": _audit,
+}
 
 
 # ---- tables --------------------------------------------------------------------------------------------
@@ -215,39 +203,48 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
         return
     yield Check("tables", "ok", f"{len(rows)} to look at")
     for table in rows:
-        yield _state(table)
-        status = outbox.status_of(database, table.name)
-        yield _unpublished(database, table, status)
-        if status is not None:
-            yield from _follow_up(table, status)
-        try:
-            yield from _log(database, table)
-        except DeltaSqlError as error:
-            yield _failed("log", error, table=table.name)
+        for title, check in (("state", _state), ("published", _published), ("log", _log)):
+            for found in _run(title, check, database, table):
+                yield replace(found, table=table.name)
 
 
-def _state(table: Table) -> Check:
+def _state(_database: Database, table: Table) -> Iterator[Check]:
     if table.state == "frozen":
-        reason = table.state_reason or "no reason was given"
         hint = (
             "writes are refused: `deltasql mirror recover` adopts the commits of a log that is ahead, "
             "`deltasql mirror resolve` decides if both sides committed"
         )
-        return Check("state", "failed", f"frozen: {reason}", hint, table.name, "frozen")
-    if table.state == registry.FOLLOWING:
+        reason = table.state_reason or "no reason was given"
+        yield Check("state", "failed", f"frozen: {reason}", hint, finding="frozen")
+    elif table.state == registry.FOLLOWING:
         detail = f"a read-only copy at version {table.head.version} of a table that others write"
-        return Check("state", "ok", detail, table=table.name)
-    if table.state != "active":
-        return Check("state", "warning", table.state, table=table.name)
-    return Check("state", "ok", f"active, version {table.head.version}", table=table.name)
+        yield Check("state", "ok", detail)
+    elif table.state != "active":
+        yield Check("state", "warning", table.state)
+    else:
+        yield Check("state", "ok", f"active, version {table.head.version}")
 
 
-def _unpublished(database: Database, table: Table, status: MirrorStatus | None) -> Check:
+def _published(database: Database, table: Table) -> Iterator[Check]:
+    """Unpublished commits, then checkpoints and manifests that could not be written."""
+    status = outbox.status_of(database, table.name)
     lag = outbox.lag(database, table.table_id)
     if not lag.versions:
-        return Check("published", "ok", f"up to version {table.published_version}", table=table.name)
-    error = outbox.last_error(database, table.table_id)
-    detail = f"versions that are not in _delta_log yet: {lag.versions} of {table.head.version + 1}"
+        yield Check("published", "ok", f"up to version {table.published_version}")
+    else:
+        yield _unpublished(table, lag.versions, status, outbox.last_error(database, table.table_id))
+    if status is not None and status.checkpoint_error is not None:
+        detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
+        hint = f"other readers get slower: fix the error, then `deltasql checkpoint {table.name}`"
+        yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint)
+    if status is not None and status.manifests_missing:
+        detail = f"transactions without their manifest: {status.manifests_missing}: {status.manifest_error}"
+        hint = f"fix the error, then `deltasql mirror run {table.name}`"
+        yield Check("manifests", "warning", detail, hint)
+
+
+def _unpublished(table: Table, versions: int, status: MirrorStatus | None, error: str | None) -> Check:
+    detail = f"versions that are not in _delta_log yet: {versions} of {table.head.version + 1}"
     hint = "`deltasql mirror run` publishes them, and so does the next write"
     if status is not None and status.paused:
         hint = "publishing is paused: `deltasql mirror resume` ends that"
@@ -257,47 +254,40 @@ def _unpublished(database: Database, table: Table, status: MirrorStatus | None) 
     if status is not None and late:
         detail += f", since {status.seconds_behind:.0f} s"
     detail += f": {error}" if error else ""
-    return Check(
-        "published", "failed" if late else "warning", detail, hint, table.name, "late" if late else ""
-    )
-
-
-def _follow_up(table: Table, status: MirrorStatus) -> Iterator[Check]:
-    """Warnings about checkpoints and manifests that could not be written."""
-    if status.checkpoint_error is not None:
-        detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
-        hint = f"other readers get slower: fix the error, then `deltasql checkpoint {table.name}`"
-        yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint, table.name)
-    if status.manifests_missing:
-        detail = f"transactions without their manifest: {status.manifests_missing}: {status.manifest_error}"
-        hint = f"fix the error, then `deltasql mirror run {table.name}`"
-        yield Check("manifests", "warning", detail, hint, table.name)
+    if late:
+        return Check("published", "failed", detail, hint, finding="late")
+    return Check("published", "warning", detail, hint)
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
-    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
     if table.published_version < 0:
         return
+    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
     if next(iter(store.list(LOG_FOLDER)), None) is None:
         hint = (
             "was the folder moved, or its disk not mounted? If only the log is lost, "
             f"`deltasql mirror repair {table.name}` writes it again"
         )
         detail = f"there is no {LOG_FOLDER} at {table.location}"
-        yield Check("location", "failed", detail, hint, table.name, "drift")
+        yield Check("location", "failed", detail, hint, finding="drift")
         return
     if lost := _lost_data(database, table, store):
         hint = "restore it from a backup, or mount its disk; `repair()` removes lost files from the table"
-        yield Check("location", "failed", f"a data file is missing: {lost}", hint, table.name, "drift")
+        yield Check("location", "failed", f"a data file is missing: {lost}", hint, finding="drift")
     else:
-        yield Check("location", "ok", table.location, table=table.name)
+        yield Check("location", "ok", table.location)
     yield _tail(database, table, store)
-    yield from _newest_checkpoint(database, table, store)
+    for finding, _ in broken_checkpoints(database, table, store, quick=True):
+        detail = f"version {finding.version}: {finding.detail}"
+        hint = (
+            f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` repairs this one"
+        )
+        yield Check("checkpoint", "failed", detail, hint, finding="drift")
     yield _foreign_commits(database, table, store)
 
 
 def _lost_data(database: Database, table: Table, store: Store) -> str | None:
-    """One of a few live files that is not there; on an object store each costs a request."""
+    """One of a few live files that does not exist; on an object store each costs a request."""
     below = [relative_to(store.location, path) for path in files.some_live(database, table)]
     some = [path for path in below if path is not None]
     some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
@@ -308,42 +298,27 @@ def _tail(database: Database, table: Table, store: Store) -> Check:
     """The commits that readers need; the newest ones are read, of the others only sizes are compared."""
     found = newest_commit_differences(database, table, store)
     if not found:
-        version = table.published_version
-        return Check("log", "ok", f"as in the catalog up to version {version}", table=table.name)
+        return Check("log", "ok", f"as in the catalog up to version {table.published_version}")
     worst = next((f for f in found if f.kind == "foreign"), found[-1])
     more = f"; log files with findings: {len(found)}" if len(found) > 1 else ""
     name = commit_path(worst.version)
     if worst.kind == "foreign":
         hint = "another writer changed the file or bypassed the catalog: see `deltasql mirror verify`"
         detail = f"{name} differs from the catalog's copy{more}"
-        return Check("log", "failed", detail, hint, table.name, "diverged")
+        return Check("log", "failed", detail, hint, finding="diverged")
     hint = f"other readers see an older table, or none: `deltasql mirror repair {table.name}` writes it again"
-    return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, table.name, "drift")
-
-
-def _newest_checkpoint(database: Database, table: Table, store: Store) -> Iterator[Check]:
-    """A failure if the newest checkpoint is broken, or the hint that names it."""
-    for finding, _ in broken_checkpoints(database, table, store, quick=True):
-        detail = f"version {finding.version}: {finding.detail}"
-        hint = (
-            f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` repairs this one"
-        )
-        yield Check("checkpoint", "failed", detail, hint, table.name, "drift")
+    return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, finding="drift")
 
 
 def _foreign_commits(database: Database, table: Table, store: Store) -> Check:
     if (newest := newest_beyond(database, table, store)) is None:
-        return Check("writers", "ok", "no commits outside of the catalog", table=table.name)
+        return Check("writers", "ok", "no commits outside of the catalog")
     if table.state == registry.FOLLOWING:
         hint = "`deltasql import --follow` brings new commits in; is it running?"
-        return Check("writers", "warning", "the log is ahead of the copy", hint, table.name)
+        return Check("writers", "warning", "the log is ahead of the copy", hint)
     hint = (
         "let writers use the table's deltasql:// address instead of the folder's path; "
         "`deltasql mirror recover` adopts their commits"
     )
     detail = f"version {newest} is in the log and not in the catalog"
-    return Check("writers", "failed", detail, hint, table.name, "drift")
-
-
-def _failed(title: str, error: DeltaSqlError, *, table: str | None = None) -> Check:
-    return Check(title, "failed", error.message, error.suggestion, table, error=error)
+    return Check("writers", "failed", detail, hint, finding="drift")

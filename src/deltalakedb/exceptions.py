@@ -6,6 +6,7 @@ catches what stock code raises and what we raise.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from deltalake.exceptions import CommitFailedError as CommitFailedError
@@ -45,38 +46,19 @@ class DeltaSqlError(DeltaError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = ""
-        if self.table is not None:
-            where = f" [table {self.table}" + (
-                f", version {self.version}]" if self.version is not None else "]"
-            )
+        version = "" if self.version is None else f", version {self.version}"
+        where = "" if self.table is None else f" [table {self.table}{version}]"
         hint = f"\n  → {self.suggestion}" if self.suggestion else ""
         return f"{self.message}{where}{hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.table, self.version, self.suggestion, self.context)
+        about: dict[str, Any] = {"table": self.table, "version": self.version, "suggestion": self.suggestion}
+        return partial(type(self), self.message, **about, **self.context), ()
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, for ``--json`` output and structured logs."""
-        return {
-            "error": type(self).__name__,
-            "message": self.message,
-            "table": self.table,
-            "version": self.version,
-            "suggestion": self.suggestion,
-            "transient": self.transient,
-        }
-
-
-def _rebuild(
-    cls: type[DeltaSqlError],
-    message: str,
-    table: str | None,
-    version: int | None,
-    suggestion: str | None,
-    context: dict[str, Any],
-) -> DeltaSqlError:
-    return cls(message, table=table, version=version, suggestion=suggestion, **context)
+        names = ("message", "table", "version", "suggestion", "transient")
+        return {"error": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
 
 class DivergedWarning(UserWarning):
@@ -298,12 +280,8 @@ class ConflictError(CommitError):
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, with the kind of the conflict."""
-        return super().to_dict() | {
-            "kind": self.kind,
-            "operation": self.operation,
-            "files": list(self.files),
-            "predicate": self.predicate,
-        }
+        names = ("kind", "operation", "predicate")
+        return super().to_dict() | {name: getattr(self, name) for name in names} | {"files": list(self.files)}
 
 
 class CommitUnknownError(CommitError):
@@ -317,12 +295,7 @@ class CommitUnknownError(CommitError):
 
 
 def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:
-    """The error for an exception at the end of a commit that leaves its outcome open.
-
-    Args:
-        error: The exception.
-        by_database: The database raised it; False for a signal or an unexpected error.
-    """
+    """The error for an exception at the end of a commit, raised by the database or by something else."""
     return CommitUnknownError(
         f"the commit was interrupted ({type(error).__name__}: {error}): it may stand",
         suggestion="look at the table's history, or repeat a transaction with the same txn_uuid; "

@@ -26,31 +26,19 @@ def available(module: str) -> bool:
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional module, or raise an error that says how to install it.
+    """Import an optional module; MissingExtraError if it is not installed, or installed and broken.
 
     Args:
         module: The module's full name, such as ``psycopg``.
-        extra: The extra of this package that brings it.
-        purpose: What it is needed for, as the end of the sentence "duckdb is needed for …".
-
-    Raises:
-        MissingExtraError: The module is not installed, or is installed and broken.
-
-    Example:
-        >>> require("json", "dev", "an example").dumps([1])
-        '[1]'
+        extra: The extra of this package that installs it.
+        purpose: What it is needed for: the end of the sentence "duckdb is needed for …".
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and _is_part_of(error.name, module)
-        if missing:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             message, command = f"{module} is needed for {purpose} and is not installed", pip_line(extra)
         else:
             message = f"{module} is needed for {purpose} and is installed, but cannot be imported: {error}"
             command = pip_line(extra).replace("install", "install --force-reinstall")
         raise MissingExtraError(message, suggestion=command, module=module, extra=extra) from error
-
-
-def _is_part_of(name: str | None, module: str) -> bool:
-    return name is not None and (module == name or module.startswith(f"{name}."))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-__all__ = ["MASK", "Secret", "redact"]
-
 MASK: Final = "***"
 
 # Requests and messages from other machines pass through these patterns, so each is linear: quantifiers are

@@ -7,14 +7,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
-__all__ = ["SIGNALS", "Event", "Signal", "StatementCounter", "Timer"]
-__all__ += ["active", "count_statements", "emit", "subscribe", "timed"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,18 +35,14 @@ class Event:
     labels: Mapping[str, str]
 
 
+_COMMIT = ("operation", "engine", "outcome")
 #: Every signal by name.
 SIGNALS: Final[Mapping[str, Signal]] = {
     signal.name: signal
     for signal in (
         Signal("checkpoint_age_versions", "gauge", "Versions since the last checkpoint", ("table",)),
         Signal("commit_conflicts_total", "counter", "Commits refused because another was first", ("kind",)),
-        Signal(
-            "commit_duration_seconds",
-            "histogram",
-            "From the call of commit to its answer",
-            ("operation", "engine", "outcome"),
-        ),
+        Signal("commit_duration_seconds", "histogram", "From the call of commit to its answer", _COMMIT),
         Signal("commit_replays_total", "counter", "Commits that an earlier call had made", ("engine",)),
         Signal("follow_lag_versions", "gauge", "Versions of a followed log that its copy lacks", ("table",)),
         Signal("import_progress_ratio", "gauge", "Share of an import that is done, 0 to 1", ("table",)),
@@ -80,14 +73,16 @@ def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
     A callback should be quick. Its exceptions are logged and not raised, and events that it causes itself,
     by a query for instance, are dropped.
     """
-    # A wrapper of its own makes two subscriptions of one callback two, each ended by its own function.
+    # the wrapper distinguishes two subscriptions of one callback
     entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731
-    _change(lambda entries: (*entries, entry))
 
-    def unsubscribe() -> None:
-        _change(lambda entries: tuple(e for e in entries if e is not entry))
+    def change(*added: Callable[[Event], object]) -> None:
+        global _subscribers
+        with _lock:
+            _subscribers = (*(e for e in _subscribers if e is not entry), *added)
 
-    return unsubscribe
+    change(entry)
+    return change
 
 
 def emit(name: str, value: float = 1.0, /, **labels: str) -> None:
@@ -96,24 +91,20 @@ def emit(name: str, value: float = 1.0, /, **labels: str) -> None:
         _deliver(name, value, labels)
 
 
-def timed(name: str, /, **labels: str) -> Timer:
+class Timer:
     """A context manager that emits its duration in seconds, with the ``outcome`` that was set on it.
+
+    By default, that is ``ok``, or ``error`` if an exception leaves the block.
 
     Example:
         >>> with timed("commit_duration_seconds", operation="WRITE", engine="sqlite") as timer:
         ...     timer.outcome = "conflict"
     """
-    return Timer(name, labels)
-
-
-class Timer:
-    """A running ``timed`` block; ``outcome`` is ``ok``, or ``error`` if an exception leaves the block."""
 
     __slots__ = ("_labels", "_name", "_start", "outcome")
 
-    def __init__(self, name: str, labels: dict[str, str]) -> None:
-        self._name = name
-        self._labels = labels
+    def __init__(self, name: str, /, **labels: str) -> None:
+        self._name, self._labels = name, labels
         self._start: float | None = None
         self.outcome: str | None = None
 
@@ -122,15 +113,16 @@ class Timer:
             self._start = time.perf_counter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._start is None or not _subscribers:
             return
         signal = SIGNALS.get(self._name)
         if signal is None or "outcome" in signal.labels:
             self._labels["outcome"] = self.outcome or ("ok" if kind is None else "error")
         _deliver(self._name, time.perf_counter() - self._start, self._labels)
+
+
+timed = Timer
 
 
 @dataclass(slots=True)
@@ -153,8 +145,7 @@ def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]
         >>> counter.statements
         ['open_table']
     """
-    counter = StatementCounter()
-    thread = threading.get_ident()
+    counter, thread = StatementCounter(), threading.get_ident()
 
     def collect(event: Event) -> None:
         if event.name == "sql_statement" and (not this_thread or threading.get_ident() == thread):
@@ -165,12 +156,6 @@ def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]
         yield counter
     finally:
         unsubscribe()
-
-
-def _change(edit: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
-    global _subscribers
-    with _lock:
-        _subscribers = edit(_subscribers)
 
 
 def _deliver(name: str, value: float, labels: dict[str, str]) -> None:

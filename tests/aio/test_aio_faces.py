@@ -10,7 +10,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.catalog_mirror import Mirror
+from deltalakedb.catalog import Mirror
 from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.table.transaction import Transaction
 

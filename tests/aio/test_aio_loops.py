@@ -12,8 +12,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import aio
-from deltalakedb.aio.streams import Batches, Stream
-from deltalakedb.aio.threads import SerialQueue, run, run_to_the_end
+from deltalakedb.aio.threads import Batches, SerialQueue, Stream, run, run_to_the_end
 from support.lake import child, files_below, finish, ids, ids_of
 
 if TYPE_CHECKING:

@@ -146,8 +146,8 @@ def test_settings_of_the_task_hold_in_its_threads(table_uri: TableUri) -> None:
         await aio.write_deltalake(table_uri("t"), ids(1))
         mine = Config(publish={"mode": "off"})
         with use_config(mine):
-            assert await aio.proxies.async_function(get_config)() is mine
-        assert await aio.proxies.async_function(get_config)() is not mine
+            assert await aio.threads.async_function(get_config)() is mine
+        assert await aio.threads.async_function(get_config)() is not mine
 
     asyncio.run(work())
 

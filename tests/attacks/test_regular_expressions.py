@@ -20,7 +20,7 @@ from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.properties import check_properties, duration_ms
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.redaction import redact
-from deltalakedb.storage.remote import _cleaned
+from deltalakedb.storage.remote import _redacted
 from deltalakedb.table.scratch import without_scratch
 from support.actions import SCHEMA
 
@@ -117,7 +117,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     "date": lambda text: partition.canonical(text, "date"),
     "timestamp": lambda text: partition.canonical(text, "timestamp"),
     "binary": lambda text: partition.canonical(text, "binary"),
-    "error of a store": lambda text: _cleaned(ValueError(text), ()),
+    "error of a store": lambda text: _redacted(ValueError(text), ()),
     "error of delta-rs": lambda text: without_scratch(text, "/lake/t"),
 }
 

@@ -298,9 +298,7 @@ def test_resolve_splits_no_transaction_by_itself(
     words = ("mirror", "resolve", "t", "--keep-theirs")
     plan = deltasql_json(*words, "--dry-run", code=4)
     assert (plan["split"], plan["also"]) == ({"order-1": ["u"]}, [])
-    assert "stands in u: needs --allow-split" in " ".join(
-        deltasql(*words, "--dry-run", code=4).stdout.split()
-    )
+    assert "stays in u: needs --allow-split" in " ".join(deltasql(*words, "--dry-run", code=4).stdout.split())
     assert "--allow-split" in deltasql_json(*words, "--yes", code=1)["suggestion"]
     done = deltasql_json(*words, "--yes", "--allow-split", code=4)
     assert done["split"] == {"order-1": ["u"]}

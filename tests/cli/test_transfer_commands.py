@@ -95,7 +95,7 @@ def test_export_writes_elsewhere_and_leaves_in_place(
     deltasql("export", "t", "--in-place", code=2, stdin="")
     assert "--in-place" in deltasql("export", "t", str(plain), "--yes", code=2).stderr
     assert [t["name"] for t in deltasql_json("list")["tables"]] == ["t"]
-    assert "has forgotten it" in deltasql("export", "t", "--in-place", "--yes").stdout
+    assert "no longer has it" in deltasql("export", "t", "--in-place", "--yes").stdout
     assert deltasql_json("list")["tables"] == []
 
 

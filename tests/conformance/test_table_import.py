@@ -188,7 +188,7 @@ def test_wrong_arguments_are_named(plain: Path, catalog_uri: str) -> None:
         import_table(str(plain), f"{catalog_uri}?table=t", history="some")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError):
         import_table(str(plain), f"{catalog_uri}?table=t&location=/elsewhere")
-    assert Catalog(catalog_uri).tables() == []
+    assert Catalog(catalog_uri, create=True).tables() == []
 
 
 def test_an_unknown_reader_feature_is_refused(plain: Path, catalog_uri: str) -> None:

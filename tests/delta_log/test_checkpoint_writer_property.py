@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, checkpoint_writer
 from deltalakedb.delta_log.checkpoint_writer import write_checkpoint
-from deltalakedb.delta_log.compaction import write_compaction
 from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.optional_files import write_compaction
 from deltalakedb.protocol.actions import Action, DeletionVector, DomainMetadata, Txn
 from deltalakedb.storage import open_store
 from support.actions import add, metadata, protocol, remove
@@ -99,7 +99,7 @@ def test_replay_from_a_checkpoint_is_replay_from_the_commits(
             patch.object(checkpoint_writer, "GROUP_ROWS", rows),
             patch.object(checkpoint_writer, "SIDECAR_ROWS", data.draw(st.integers(1, 4))),
         ):
-            write_checkpoint(store, content(reader, at), kind=kind, stats_as_struct=struct)
+            write_checkpoint(store, content(reader, at, stats_as_struct=struct), kind=kind)
         for version in range(at + 1):
             store.delete(commit_path(version))
         assert state(FileTxnLogReader(folder), head) == expected

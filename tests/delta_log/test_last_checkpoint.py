@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb.delta_log.last_checkpoint import LastCheckpoint, last_checkpoint, write_last_checkpoint
+from deltalakedb.delta_log.checkpoint_writer import WrittenCheckpoint
 from deltalakedb.delta_log.names import LAST_CHECKPOINT
+from deltalakedb.delta_log.optional_files import last_checkpoint, write_last_checkpoint
 from deltalakedb.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ def store(tmp_path: Path) -> Store:
     return open_store(tmp_path)
 
 
-def hint(version: int) -> LastCheckpoint:
-    return LastCheckpoint(version=version, size=4, size_in_bytes=99, num_of_add_files=3)
+def hint(version: int) -> WrittenCheckpoint:
+    return WrittenCheckpoint(version, "classic", (), size=4, size_in_bytes=99, num_add_files=3)
 
 
 def test_a_hint_is_written_and_read_back(store: Store) -> None:

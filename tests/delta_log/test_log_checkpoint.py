@@ -21,7 +21,7 @@ from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.protocol.stats_columns import stats_json
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
-from support.checkpoints import checkpoint_version
+from support.checkpoints import checkpoint_version, part_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +165,7 @@ def write_classic(store: Store, version: int) -> None:
 def write_parts(store: Store, version: int) -> None:
     rows = rows_of(store, version)
     for part in (1, 2, 3):
-        store.put(names.checkpoint_part_path(version, part, 3), parquet(rows[part - 1 :: 3]))
+        store.put(part_path(version, part, 3), parquet(rows[part - 1 :: 3]))
 
 
 def write_v2(store: Store, version: int, kind: str, sidecar_name: str = "side one.parquet") -> None:
@@ -179,7 +179,7 @@ def write_v2(store: Store, version: int, kind: str, sidecar_name: str = "side on
         {"sidecar": sidecar},
     ]
     data = parquet(top) if kind == "parquet" else "".join(json.dumps(r) + "\n" for r in top).encode()
-    store.put(names.v2_checkpoint_path(version, UUID, "json" if kind == "json" else "parquet"), data)
+    store.put(names.v2_checkpoint_path(version, UUID).replace("parquet", kind), data)
 
 
 def checkpointed(store: Store) -> list[Action]:

@@ -13,24 +13,22 @@ from deltalake import DeltaTable, write_deltalake
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.delta_log.checkpoint_writer import write_checkpoint
 from deltalakedb.delta_log.cleanup import clean_log, plan_cleanup, retention_ms
-from deltalakedb.delta_log.compaction import compact, write_compaction
-from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.names import (
     LOG_FOLDER,
     SIDECAR_FOLDER,
-    checkpoint_part_path,
     checkpoint_path,
     checksum_path,
     commit_path,
     compacted_path,
 )
+from deltalakedb.delta_log.optional_files import compact, write_compaction, write_last_checkpoint
 from deltalakedb.exceptions import ConfigError, InvalidArgumentError, LogGapError, ProtocolError
 from deltalakedb.protocol.actions import DomainMetadata, Txn, UnknownAction
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.storage import ObjectMeta, Store, open_store
 from support.actions import add, info, metadata, protocol, remove
-from support.checkpoints import content, state
+from support.checkpoints import content, part_path, state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +98,7 @@ def planned(files: list[ObjectMeta], days: int = 5, **options: Any) -> list[str]
 def test_nothing_goes_without_a_covering_checkpoint() -> None:
     assert planned(log(20)) == []
     assert planned([*log(20), at(checkpoint_path(16), 4)]) == []
-    half = at(checkpoint_part_path(10, 1, 2), 10)
+    half = at(part_path(10, 1, 2), 10)
     assert planned([*log(20), half]) == []
     assert planned([]) == []
     assert planned(log(3), days=30) == []
@@ -110,7 +108,7 @@ def test_everything_before_the_newest_covering_checkpoint_goes_oldest_first() ->
     files = [
         *log(20),
         at(checkpoint_path(5), 15),
-        at(checkpoint_part_path(3, 1, 2), 15),
+        at(part_path(3, 1, 2), 15),
         at(checkpoint_path(10), 10),
         at(checkpoint_path(18), 2),
         at(checksum_path(9), 11),
@@ -124,7 +122,7 @@ def test_everything_before_the_newest_covering_checkpoint_goes_oldest_first() ->
     assert set(gone) == {
         *(commit_path(v) for v in range(10)),
         checkpoint_path(5),
-        checkpoint_part_path(3, 1, 2),
+        part_path(3, 1, 2),
         checksum_path(9),
         compacted_path(8, 12),
     }
@@ -196,7 +194,7 @@ def test_a_cleaned_log_reads_the_same_from_its_checkpoint_on(tmp_path: Path) -> 
     expected = {v: state(reader, v) for v in range(4, 10)}
     assert clean_log(store, now_ms=now, retention=3 * DAY_MS).delete == ()
     for version in (2, 4):
-        write_last_checkpoint(store, write_checkpoint(store, content(reader, version)).hint())
+        write_last_checkpoint(store, write_checkpoint(store, content(reader, version)))
     plan = clean_log(store, now_ms=now, retention=3 * DAY_MS)
     assert plan.checkpoint == 4
     after = FileTxnLogReader(tmp_path)
@@ -211,7 +209,7 @@ def test_a_cleaned_log_reads_the_same_from_its_checkpoint_on(tmp_path: Path) -> 
 def test_a_checkpoint_that_the_hint_names_stays(tmp_path: Path) -> None:
     store, now = aged_table(tmp_path)
     reader = FileTxnLogReader(tmp_path)
-    write_last_checkpoint(store, write_checkpoint(store, content(reader, 2)).hint())
+    write_last_checkpoint(store, write_checkpoint(store, content(reader, 2)))
     write_checkpoint(store, content(reader, 4))
     assert clean_log(store, now_ms=now, retention=3 * DAY_MS).checkpoint == 2
     assert len(DeltaTable(tmp_path).file_uris()) == 10
@@ -225,7 +223,7 @@ def test_sidecars_go_when_no_checkpoint_names_them_and_not_while_they_are_young(
     store.put(f"{SIDECAR_FOLDER}/young.parquet", b"about to be named")
     for path in (*old.paths, *kept.paths):
         os.utime(tmp_path / path, (now / 1000 - 5 * 86_400,) * 2)
-    write_last_checkpoint(store, kept.hint())
+    write_last_checkpoint(store, kept)
     gone = {meta.path for meta in clean_log(store, now_ms=now, retention=3 * DAY_MS).delete}
     assert set(old.paths) <= gone
     assert not gone & {*kept.paths, f"{SIDECAR_FOLDER}/young.parquet"}

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.delta_log import names
-from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.listing import LogListing, list_log
+from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import LogGapError
 from deltalakedb.storage import open_store
+from support.checkpoints import part_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,21 +77,17 @@ def test_a_gap_ends_what_can_be_rebuilt(tmp_path: Path) -> None:
 
 
 def test_only_a_complete_multi_part_checkpoint_counts(tmp_path: Path) -> None:
-    some = [names.checkpoint_part_path(1, part, 3) for part in (1, 3)]
+    some = [part_path(1, part, 3) for part in (1, 3)]
     assert planned(listed(tmp_path, *commits(0, 1), *some), 1) == (-1, commits(0, 1))
-    whole = listed(tmp_path, names.checkpoint_part_path(1, 2, 3))
+    whole = listed(tmp_path, part_path(1, 2, 3))
     assert planned(whole, 1) == (1, [])
     plan = whole.plan(1)
     assert plan.checkpoint is not None
-    assert [meta.path for meta in plan.checkpoint.files] == [
-        names.checkpoint_part_path(1, part, 3) for part in (1, 2, 3)
-    ]
+    assert [meta.path for meta in plan.checkpoint.files] == [part_path(1, part, 3) for part in (1, 2, 3)]
 
 
 def test_parts_of_different_sets_do_not_make_one(tmp_path: Path) -> None:
-    listing = listed(
-        tmp_path, *commits(0, 1), names.checkpoint_part_path(1, 1, 2), names.checkpoint_part_path(1, 2, 3)
-    )
+    listing = listed(tmp_path, *commits(0, 1), part_path(1, 1, 2), part_path(1, 2, 3))
     assert listing.checkpoints == {}
 
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from deltalakedb.delta_log import FileTxnLogReader, FileTxnLogWriter, names, open_file_log
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.reader import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, StateBuilder
+from deltalakedb.delta_log.reader import StateBuilder
 from deltalakedb.exceptions import (
     LogCorruptError,
     LogGapError,
@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import action_to_dict
 from deltalakedb.protocol.codec import encode_commit, encode_json
-from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS
+from deltalakedb.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, IN_COMMIT_TIMESTAMPS
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.storage import open_store
 from support.actions import add, info, metadata, protocol, remove

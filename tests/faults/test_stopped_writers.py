@@ -18,7 +18,7 @@ from deltalakedb import Catalog
 from deltalakedb.address import parse_address
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.engines.postgres_session import PostgresSession
+from deltalakedb.metastore.engines.postgres import PostgresSession
 from deltalakedb.settings import Config
 from support.invariants import check_table
 from support.lake import ids

@@ -11,6 +11,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.metastore.engines.pool import Pool
+from deltalakedb.settings import PoolConfig
 from support.lake import ids
 from support.processes import until
 
@@ -30,16 +31,8 @@ def opened() -> tuple[list[object], Callable[..., Pool[object]]]:
         return made
 
     def make(*, idle: float, keep: int = 0) -> Pool[object]:
-        return Pool(
-            connect,
-            open_now.remove,
-            lambda _: True,
-            size=4,
-            timeout=1,
-            check_after=0,
-            idle=idle,
-            keep=keep,
-        )
+        limits = PoolConfig(max_size=4, timeout_s=1, health_check_s=0, idle_s=idle, min_size=keep)
+        return Pool(connect, open_now.remove, lambda _: True, limits)
 
     return open_now, make
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.metastore.engines.writer_queue import WriterQueue
+from deltalakedb.metastore.engines.sqlite import WriterQueue
 from support.processes import Child, event, until
 
 WAITERS = 6

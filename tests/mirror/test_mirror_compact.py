@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.exceptions import CatalogBusyError, LogGapError
-from deltalakedb.mirror.checkpointer import tending
+from deltalakedb.mirror.checkpointer import checkpoint_lease
 from support.mirrors import append, commit_file
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_a_compaction_waits_for_a_clean_up(catalog: Catalog, database: Database, root: Path) -> None:
     append(catalog, 1, 2)
     with (
-        tending(database, catalog.describe("t")),
+        checkpoint_lease(database, catalog.describe("t")),
         pytest.raises(CatalogBusyError, match="the clean-up of t"),
     ):
         catalog.mirror.compact("t", 0, 2)

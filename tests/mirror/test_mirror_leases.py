@@ -13,7 +13,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
 from deltalakedb.metastore import leases
-from deltalakedb.mirror.checkpointer import tending
+from deltalakedb.mirror.checkpointer import checkpoint_lease
 from support.mirrors import append
 from support.processes import Child, until
 
@@ -143,12 +143,12 @@ def test_a_process_takes_a_lease_again_that_it_could_not_release(
 ) -> None:
     append(catalog, 1)
     table = catalog.describe("t")
-    with tending(database, table) as lost:
+    with checkpoint_lease(database, table) as lost:
         rename(database, "dl_leases", "away")  # as if the server were gone
     rename(database, "away", "dl_leases")
     assert held(database, lost), "the database knows nothing of it"
     assert catalog.mirror.checkpoint("t").version == 1
-    with tending(database, table), pytest.raises(CatalogBusyError):
+    with checkpoint_lease(database, table), pytest.raises(CatalogBusyError):
         catalog.mirror.checkpoint("t")
 
 

@@ -51,7 +51,9 @@ def test_a_resolution_begins_only_when_theirs_can_be_read(catalog: Catalog, root
     assert (catalog.describe("t").head.version, ids_of(catalog.table("t"))) == (2, [0, 1, 2])
     assert "take back" not in catalog.query("SELECT action FROM dl_audit")["action"].to_pylist()
     commit_file(root, 2).rename(commit_file(root, 4))
-    with pytest.raises(InvalidArgumentError, match="version 2 is not in the log, which goes on to version 4"):
+    with pytest.raises(
+        InvalidArgumentError, match="version 2 is not in the log, which continues up to version 4"
+    ):
         catalog.mirror.resolve("t")
     commit_file(root, 0).write_bytes(b'{"commitInfo":{"oper')
     with pytest.raises(InvalidArgumentError, match="version 0, which we published, is damaged"):

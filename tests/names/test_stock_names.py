@@ -138,20 +138,6 @@ def test_the_switch_for_nanoseconds_is_the_one_of_stock() -> None:
     assert deltalakedb.enable_nanosecond_timestamps is deltalake.enable_nanosecond_timestamps
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [("deltalakedb.table", "_create_deltalake"), ("deltalakedb.schema", "Schema")],
-    ids=["answered", "imported"],
-)
-def test_a_borrowed_name_is_patched_where_stocks_code_looks_for_it(module: str, name: str) -> None:
-    ours, stock = importlib.import_module(module), importlib.import_module(f"deltalake.{module[12:]}")
-    kept = getattr(stock, name)
-    for patched in (mock.patch(f"{module}.{name}"), mock.patch.object(ours, name)):
-        with patched as put:
-            assert getattr(stock, name) is getattr(ours, name) is put
-        assert getattr(stock, name) is getattr(ours, name) is kept
-
-
 @pytest.mark.parametrize("module", ["deltalakedb", "deltalakedb.table", "deltalakedb.writer.writer"])
 def test_a_name_of_our_own_is_patched_here_alone(module: str) -> None:
     ours = importlib.import_module(module)

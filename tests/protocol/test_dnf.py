@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.protocol.dnf import from_dnf
 from deltalakedb.protocol.predicate import (
     FALSE,
     TRUE,
@@ -20,6 +19,7 @@ from deltalakedb.protocol.predicate import (
     Unknown,
     normalize,
 )
+from deltalakedb.protocol.predicate_parser import from_dnf
 from deltalakedb.protocol.schema import PrimitiveType, StructField, StructType
 
 

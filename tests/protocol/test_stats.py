@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.delta_log.checkpoint_schema import checkpoint_schema
+from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
 from deltalakedb.models import Metadata, Protocol
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.schema import parse_schema
@@ -23,7 +23,7 @@ from deltalakedb.protocol.stats import (
     parse_stats,
     stats_leaves,
 )
-from deltalakedb.table.write.plan import WritePlan, plan_for
+from deltalakedb.table.write.plan import plan_for
 
 
 def stats_of(name: str, low: object, high: object | None = None) -> FileStats:
@@ -243,14 +243,12 @@ def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
         id="t", schema_string=_NESTED, partition_columns=("P",), configuration=dict(properties)
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    shape = checkpoint_schema(metadata, protocol, stats_as_json=True, stats_as_struct=True)
+    shape = CheckpointContent(0, protocol, metadata, (), stats_as_struct=True).schema
     assert [".".join(x.path) for x in shape.counted] == wanted
     ordered = [name for name in wanted if name != "l"]
     slots = assign_slots(schema, ["P"], properties)
     assert {".".join(s.field) for s in slots if s.kind == "s"} - {"P"} == set(ordered)
-    plan = plan_for(metadata)
-    assert isinstance(plan, WritePlan)
-    assert [".".join(leaf.path) for leaf in plan.leaves] == ordered
+    assert [".".join(leaf.path) for leaf in plan_for(metadata).leaves] == ordered
 
 
 def test_column_lists_keep_what_backticks_hold() -> None:

@@ -28,8 +28,8 @@ from deltalakedb.exceptions import FetchLimitError, StorageMissingError
 from deltalakedb.protocol.actions import Remove
 from deltalakedb.settings import Config, use_config
 from deltalakedb.storage import open_store
+from deltalakedb.table import roots
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.roots import remote
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_a_scan_of_any_size_holds_few_files_at_a_time(
     table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = max(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
-    monkeypatch.setattr(remote, "_GROUP_BYTES", size * 2)
+    monkeypatch.setattr(roots, "_GROUP_BYTES", size * 2)
     groups = list(require_handle(table).root.groups(require_handle(table).source.adds()))
     assert sum(map(len, groups)) == 4
     assert len(groups) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -149,28 +150,37 @@ def alike(spark: Any, catalog: Catalog, kind: Kind, root: Path, *, since: int = 
     return ours.total()
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS.keys())
+def made(
+    request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Kind, Catalog, Path]]:
+    """A table of each kind that delta-spark made through a catalog: its log is one that Spark wrote."""
+    kind, folder = request.param, tmp_path_factory.mktemp("made")
+    uri = f"deltasql://sqlite/{quote(str(folder))}/catalog.db"
+    write_token(folder / "token", Secret(TOKEN))
+    with Catalog(uri) as catalog:
+        catalog.set_root(folder / "lake")
+        with (
+            commit_server(parse_address(uri), Secret(TOKEN), port=0) as server,
+            committing(spark, server.url, folder / "token"),
+        ):
+            kind.make(spark, folder / "lake" / "t")
+        yield kind, catalog, folder / "lake" / "t"
+
+
 def test_a_table_made_through_the_catalog_is_read_alike_at_every_version(
-    spark: Any, catalog: Catalog, tmp_path: Path, kind: Kind
+    spark: Any, made: tuple[Kind, Catalog, Path]
 ) -> None:
-    address = parse_address(f"deltasql://sqlite/{quote(str(tmp_path))}/catalog.db")
-    write_token(tmp_path / "token", Secret(TOKEN))
-    root = tmp_path / "lake" / "t"
-    with (
-        commit_server(address, Secret(TOKEN), port=0) as server,
-        committing(spark, server.url, tmp_path / "token"),
-    ):
-        kind.make(spark, root)
+    kind, catalog, root = made
     assert catalog.describe("t").head.version >= len(kind.steps)
     alike(spark, catalog, kind, root)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_a_table_of_delta_spark_is_imported_and_goes_on(
-    spark: Any, catalog: Catalog, tmp_path: Path, kind: Kind
+    spark: Any, catalog: Catalog, tmp_path: Path, made: tuple[Kind, Catalog, Path]
 ) -> None:
-    root = tmp_path / "t"
-    kind.make(spark, root)
+    kind, root = made[0], tmp_path / "t"
+    shutil.copytree(made[2], root)
     catalog.register("t", root)
     uri, before = catalog.table_uri("t"), catalog.describe("t").head.version
     count = pa.table(catalog.table("t").scan().read_all()).num_rows

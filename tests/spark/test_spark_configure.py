@@ -33,7 +33,7 @@ from deltalakedb.spark.logstore import JAR, SOURCE
 from support.callers import TOKEN, ServiceProcess
 from support.lake import child, finish, ids
 from support.mirrors import append, commit_file, logged
-from support.spark import committing, missing_reason, read, rows
+from support.spark import committing, missing_reason, quick_settings, read, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,13 +263,11 @@ from pyspark.sql import SparkSession
 from deltalakedb.exceptions import SparkSetupError
 from deltalakedb.spark import configure, session
 
-uri, table, folder = sys.argv[1:]
-java = f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1"
-builder = SparkSession.builder.config("spark.driver.memory", "700m")
-builder = builder.config("spark.driver.extraJavaOptions", java)
+uri, table, folder, settings = sys.argv[1:]
+builder = SparkSession.builder.config(map=json.loads(settings))
 builder = builder.config("spark.sql.warehouse.dir", folder + "/lake")
 builder = configure(builder, catalog=uri)
-spark = session("local[1]", builder=builder, config={"spark.databricks.delta.snapshotPartitions": "1"})
+spark = session("local[1]", builder=builder)
 try:
     configure(SparkSession.builder, catalog=uri)
     refused = ""
@@ -294,7 +292,8 @@ def test_two_drivers_and_a_python_writer_lose_no_row(
 ) -> None:
     spark, table = configured, root / "t"
     save(numbers(spark, 0), table)
-    driver = child(DRIVER, uri, str(table), str(tmp_path), cwd=tmp_path)
+    settings = json.dumps(quick_settings(tmp_path))
+    driver = child(DRIVER, uri, str(table), str(tmp_path), settings, cwd=tmp_path)
     assert driver.stdout is not None
     assert driver.stdin is not None
     assert driver.stdout.readline() == "ready\n", driver.communicate()[1]

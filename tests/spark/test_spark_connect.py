@@ -33,7 +33,7 @@ from deltalakedb.spark import (
 )
 from support.processes import Child
 from support.sources import many_files
-from support.spark import missing_reason
+from support.spark import missing_reason, quick_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,16 +44,7 @@ def _on_connect(folder: str) -> Mapping[str, Any]:
     from pyspark.sql import functions
 
     root = Path(folder)
-    spark = session(
-        remote="local[2]",
-        config={
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(root / "local"),
-            "spark.sql.warehouse.dir": str(root / "warehouse"),
-            "spark.sql.shuffle.partitions": "2",
-            "spark.databricks.delta.snapshotPartitions": "1",
-        },
-    )
+    spark = session(remote="local[2]", config=quick_settings(root))
     told: dict[str, Any] = {"module": type(spark).__module__, "context": hasattr(spark, "_jsc")}
     catalog = f"deltasql://sqlite/{root}/catalog.db"
     uri = f"{catalog}?table=t"

@@ -16,7 +16,7 @@ from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
 from deltalakedb.spark import import_engine
 from deltalakedb.spark.import_engine import SparkEngine
-from deltalakedb.transfer.importing import engines, plan
+from deltalakedb.transfer.importing import options, plan
 from deltalakedb.transfer.verifying.log_replay import LogReplay
 from support.golden import golden_tables, missing_reason
 from support.lake import ids
@@ -228,10 +228,10 @@ def test_auto_takes_spark_where_a_session_is_there_or_the_table_is_large(
     assert plan_import(source, uri).engine == "spark"  # the test's own session is active
     assert plan_import(source, uri, engine="local").engine == "local"
     assert import_table(source, uri).engine == "spark"
-    monkeypatch.setattr(engines, "active_session", lambda: None)
+    monkeypatch.setattr(options, "active_session", lambda: None)
     assert plan_import(source, uri).engine == "local"
     assert plan_import(source, uri, spark=spark).engine == "spark"
-    monkeypatch.setattr(engines, "MANY_FILES", 10)
+    monkeypatch.setattr(options, "MANY_FILES", 10)
     assert plan_import(source, uri).engine == "spark"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     plan = plan_import(source, uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,11 +18,10 @@ from deltalakedb.spark import configure, merge, optimize, session, write
 from support.callers import TOKEN
 from support.invariants import check_table
 from support.processes import Child, arm
-from support.spark import attached, committing, read, rows
+from support.spark import attached, committing, quick_settings, read, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NEWS = "SELECT id, 'new' AS part FROM range(2, 5)"
 
@@ -100,14 +100,8 @@ def _drive_configured(uri: str, table: str, folder: str) -> str:
     """A driver with a Java of its own, whose tasks are tried twice and whose service kills it."""
     from pyspark.sql import SparkSession
 
-    java = f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1"
-    builder = configure(
-        SparkSession.builder.config("spark.driver.memory", "700m").config(
-            "spark.driver.extraJavaOptions", java
-        ),
-        catalog=uri,
-    )
-    spark = session("local[2,2]", builder=builder, config={"spark.databricks.delta.snapshotPartitions": "1"})
+    builder = configure(SparkSession.builder.config(map=quick_settings(Path(folder))), catalog=uri)
+    spark = session("local[2,2]", builder=builder)
     retry(spark, f"{uri}?table=retried")
     append(spark, table, 1)
     arm("commit.after=kill")

@@ -17,7 +17,7 @@ from deltalakedb.spark import read, scratch, write
 from deltalakedb.spark.data_source import DeltaSqlSource, Written
 from deltalakedb.spark.expressions import _unlogged
 from deltalakedb.spark.scratch import _for_spark, log_parts, spark_path
-from deltalakedb.table.roots.local import Absolute
+from deltalakedb.table.roots import with_absolute_path
 from support.lake import files_below
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_spark_has_a_name_for_every_place(
     options = {"Azure_Storage_Account_Name": "lake"}
     assert spark_path(location, options) == called
     add = Add(path="a%20b.parquet", partition_values={}, size=1, modification_time=1, data_change=True)
-    (lent,) = (_for_spark(one, options) for one in Absolute(TablePaths(location)).lend([add]))
+    lent = _for_spark(with_absolute_path(add, TablePaths(location)), options)
     assert lent.path in (f"{called}/a%20b.parquet", f"file:{called.removeprefix('file://')}/a%20b.parquet")
 
 

@@ -260,7 +260,7 @@ def test_a_cluster_cannot_write_through_the_disk_of_its_driver() -> None:
         conf = {"spark.master": "spark://somewhere:7077"}
 
     with pytest.raises(UnsupportedOperationError, match="driver's disk"):
-        require_shared_path(Cluster(), "s3://bucket/t", None, table="t")  # type: ignore[arg-type]
+        require_shared_path(Cluster(), "s3://bucket/t", "/tmp/scratch", table="t")  # type: ignore[arg-type]
 
 
 def _in_a_transaction(catalog: Catalog, spark: Any, rows: Any) -> None:

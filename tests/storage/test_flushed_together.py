@@ -47,14 +47,6 @@ def test_nothing_is_left_where_a_name_is_taken_in_the_meantime(tmp_path: Path) -
     assert content(tmp_path) == {"x": b"first"}
 
 
-def test_a_file_gets_its_name_only_when_its_time_has_come(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    assert not store.put_new("x", b"1", when=lambda: False)
-    assert content(tmp_path) == {}
-    assert store.put_new("x", b"1", when=lambda: True)
-    assert store.get("x") == b"1"
-
-
 def test_a_second_name_is_the_same_file(tmp_path: Path) -> None:
     one, other = LocalStore(tmp_path / "a"), LocalStore(tmp_path / "b")
     one.put_new("m/x", b"1")

@@ -22,8 +22,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.storage import Store, open_store
 from deltalakedb.storage import remote as remote_module
-from deltalakedb.storage.options import split_options
-from deltalakedb.storage.remote import RemoteStore
+from deltalakedb.storage.remote import RemoteStore, split_options
 from support.s3 import SECRET
 from support.stores import KINDS, Bucket
 

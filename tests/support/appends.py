@@ -13,7 +13,9 @@ import pyarrow as pa
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.txn_log import Snapshot
-from deltalakedb.table.write.parquet import write_files
+from deltalakedb.table.roots import root_at
+from deltalakedb.table.write.parquet import arrow_source, write_files
+from deltalakedb.table.write.plan import plan_append
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +45,16 @@ def stock_append(root: Path, data: Any, **options: Any) -> list[Add]:
     return [a for a in actions_of(root, 1) if isinstance(a, Add)]
 
 
+def write(data: Any, root: Path, snapshot: Snapshot, *, fsync: bool = True, **options: Any) -> list[Add]:
+    """Write data by the direct writer, and commit nothing."""
+    source = arrow_source(data)
+    plan = plan_append(snapshot, source.schema, options)
+    return write_files(source, plan, root_at(str(root)), fsync=fsync)
+
+
 def direct_append(root: Path, snapshot: Snapshot, data: Any, **options: Any) -> list[Add]:
     """Append by the direct writer, and publish the adds as version 1."""
-    adds = write_files(data, root=str(root), snapshot=snapshot, fsync=False, **options)
+    adds = write(data, root, snapshot, fsync=False, **options)
     if adds:
         log_file(root, 1).write_bytes(encode_commit(adds))
     return adds

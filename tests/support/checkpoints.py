@@ -36,6 +36,11 @@ FILES = pa.schema(
 )
 
 
+def part_path(version: int, part: int, parts: int) -> str:
+    """The path of one part of a multi-part checkpoint, which is read and not written any more."""
+    return f"_delta_log/{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
+
+
 def batches(adds: Iterable[Add], rows: int = 3) -> Iterator[pa.RecordBatch]:
     """Adds as the batches that a catalog gives, small ones so that there are several."""
     found = [_row(add) for add in adds]

@@ -38,25 +38,27 @@ def missing_reason() -> str | None:
 def start(folder: Path) -> Any:
     """A small session that keeps its own files in a folder."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return session(
-        "local[2]",
-        app_name="deltalakedb-tests",
-        config={
-            "spark.driver.memory": "1g",
-            "spark.jars": str(JAR),  # for tests that switch its log store on
-            # the small cache of the quick compiler fills up, and everything after is interpreted
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 "
-            "-XX:ReservedCodeCacheSize=256m",
-            "spark.local.dir": str(folder / "local"),
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
-            "spark.databricks.delta.snapshotPartitions": "1",
-            # tests run many small queries once: compiling their plans takes longer than interpreting them
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        },
-    )
+    # the log store is for tests that switch it on
+    config = {**quick_settings(folder), "spark.jars": str(JAR)}
+    return session("local[2]", app_name="deltalakedb-tests", config=config)
+
+
+def quick_settings(folder: Path) -> dict[str, str]:
+    """Settings of a session that runs many small queries once and keeps its own files in a folder."""
+    return {
+        "spark.driver.memory": "1g",
+        # the small cache of the quick compiler fills up, and everything after is interpreted
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 "
+        "-XX:ReservedCodeCacheSize=256m",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # compiling such plans takes longer than interpreting them
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
 
 
 def attached(port: int, secret: str) -> Any:

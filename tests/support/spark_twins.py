@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 
 from support.lake import files_below
-from support.spark import read, rows
+from support.spark import read, read_versions, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,13 +73,12 @@ class SparkTwins:
         assert not (self.root / "_deltasql").exists(), "a scratch table is left"
         newest = self.version
         assert deltalake.DeltaTable(self.root).version() == newest
-        for version in (*versions, newest):
+        for version, theirs in read_versions(self.spark, self.root, (*versions, newest)).items():
             ours = pa.table(self.catalog.table(self.name, version=version).scan().read_all())
-            theirs = read(self.spark, self.root, versionAsOf=version)
             assert rows(theirs) == rows(ours), f"delta-spark reads something else at {version}"
             stock = deltalake.DeltaTable(self.root, version=version)
             assert rows(pa.table(stock.scan().read_all())) == rows(ours), f"and stock at {version}"
-        return ours
+        return pa.table(self.catalog.table(self.name).scan().read_all())
 
     def row_ids(self) -> dict[int, int]:
         """The id of every row, by its number."""

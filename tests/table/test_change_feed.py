@@ -21,7 +21,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import Remove
 from deltalakedb.protocol.dv import inline_dv
-from deltalakedb.table.read.change_feed import _of_remove
+from deltalakedb.table.read.change_feed import _as_add
 from support.feeds import (
     FEED,
     changed_table,
@@ -223,5 +223,5 @@ def test_column_mapping_is_no_hindrance(golden: Path, tmp_path: Path) -> None:
 
 def test_a_remove_becomes_the_file_it_was() -> None:
     vector = inline_dv([1])
-    add = _of_remove(Remove(path="a", partition_values={"p": "1"}, size=3, deletion_vector=vector))
+    add = _as_add(Remove(path="a", partition_values={"p": "1"}, size=3, deletion_vector=vector))
     assert (add.path, add.partition_values, add.size, add.deletion_vector) == ("a", {"p": "1"}, 3, vector)

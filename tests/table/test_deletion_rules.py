@@ -90,13 +90,13 @@ def test_a_restore_that_looked_before_the_vacuum_and_commits_after_it_is_refused
 ) -> None:
     uri = table_uri("t")
     overwritten(uri)
-    demand = restoring._demand
+    demand = restoring._require_files
 
     def then_vacuumed(*arguments: Any) -> None:
         demand(*arguments)
         assert len(DeltaTable(uri).vacuum(**NOW, dry_run=False)) == 1
 
-    monkeypatch.setattr(restoring, "_demand", then_vacuumed)
+    monkeypatch.setattr(restoring, "_require_files", then_vacuumed)
     with pytest.raises(ConflictError, match="a vacuum deleted the file"):
         DeltaTable(uri).restore(0)
     assert ids_of(DeltaTable(uri)) == [2]

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import BloomFilterProperties, ColumnProperties, CommitProperties, WriterProperties
 
+from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Format, Metadata, Protocol
 from deltalakedb.protocol.txn_log import Snapshot
-from deltalakedb.table.write.plan import eligible
+from deltalakedb.table.write.plan import plan_append
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FIELDS: list[dict[str, Any]] = [
@@ -51,6 +52,15 @@ def with_features(*features: str) -> Protocol:
 
 def field(type_: Any, **metadata: Any) -> list[dict[str, Any]]:
     return [*FIELDS, {"name": "c", "type": type_, "nullable": True, "metadata": metadata}]
+
+
+def eligible(snapshot: Snapshot, arrow: pa.Schema, options: Any = None, *, also: Any = ()) -> str | None:
+    """Why an append cannot be written directly, or None if it can."""
+    try:
+        plan_append(snapshot, arrow, options, also=also)
+    except UnsupportedOperationError as error:
+        return error.message.removeprefix("this append cannot be written directly: ")
+    return None
 
 
 def test_a_plain_append_is_eligible() -> None:

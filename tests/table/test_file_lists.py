@@ -18,7 +18,7 @@ from deltalakedb.metastore import files
 from deltalakedb.settings import Config, use_config
 from deltalakedb.table import sources
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.sources import FileLists, SqlSource, _Key, _Which, lists_of
+from deltalakedb.table.sources import FileLists, SqlSource, _Key, remembered
 from support.feeds import remove_all
 from support.processes import Child
 from table.test_statement_counts import statements
@@ -148,19 +148,19 @@ def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Pa
 def test_the_bound_holds_and_the_oldest_go_first() -> None:
     one = pa.table({"path": ["x" * 1_000]})
     kept = FileLists(4 * sources.held_bytes(one))
-    which = _Which(1, 0, "id", 0)
+    which = (1, 0, "id", 0)
     keys = [_Key(which, ("path",), version, version) for version in range(10)]
     for key in keys[:4]:
         kept.put(key, one)
-    assert kept.get(keys[0]) is one
+    assert kept.newest(keys[0]) == (keys[0], one)
     kept.put(keys[4], one)
-    assert kept.get(keys[1]) is None, "the least recently used"
-    assert kept.get(keys[0]) is one
+    assert keys[1] not in kept._lists, "the least recently used"
+    assert kept.newest(keys[0]) == (keys[0], one)
     assert kept._size <= 4 * sources.held_bytes(one)
-    assert kept.newest_before(_Key(which, ("path",), 4, 4)) == keys[3]
-    assert kept.newest_before(_Key(which, ("size",), 4, 4)) is None
+    assert kept.newest(_Key(which, ("path",), 4, 5)) == (keys[3], one), "another version 4"
+    assert kept.newest(_Key(which, ("size",), 4, 4)) is None
     kept.put(keys[9], pa.table({"path": ["x" * 12_000]}))
-    assert kept.get(keys[9]) is None, "one list must not push all others out"
+    assert keys[9] not in kept._lists, "one list must not push all others out"
 
 
 def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
@@ -170,7 +170,7 @@ def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
         table: Any = DeltaTable(uri)
         for _ in range(2):
             assert statements(table.file_uris) == ["built"]
-        assert lists_of(require_handle(table).database)._size == 0
+        assert remembered(require_handle(table).database).lists._size == 0
 
 
 def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

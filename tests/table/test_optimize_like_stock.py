@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from deltalakedb import Catalog, CommitProperties, DeltaTable, WriterProperties, import_table, write_deltalake
 from deltalakedb.exceptions import ConflictError, DeltaError
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.optimize import Candidate, bins
+from deltalakedb.table.optimize import bins
 from support.lake import files_below, ids, ids_of, root_of
 from support.twins import Twins, rows_of, sales
 
@@ -99,23 +99,22 @@ def test_the_table_says_how_large_files_should_be(twins: Twins) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12)), max_size=12), st.integers(1, 12))
 def test_bins_hold_neighbours_that_fit(files: list[tuple[str, int]], target: int) -> None:
-    candidates = [Candidate(n, group, size) for n, (group, size) in enumerate(files)]
-    found = bins(candidates, target)
+    found = bins(files, target)
     for one in found:
         assert len(one) > 1
-        assert sum(c.size for c in one) <= target
-        (group,) = {c.group for c in one}
-        of_group = [c.file for c in candidates if c.group == group]
-        places = [of_group.index(c.file) for c in one]
+        assert sum(files[n][1] for n in one) <= target
+        (group,) = {files[n][0] for n in one}
+        of_group = [n for n, file in enumerate(files) if file[0] == group]
+        places = [of_group.index(n) for n in one]
         assert places == list(range(places[0], places[-1] + 1)), "neighbours, in their order"
-    taken = [c.file for one in found for c in one]
+    taken = [n for one in found for n in one]
     assert len(taken) == len(set(taken))
     # two neighbours that stayed alone would not have fitted
     for group in "ab":
-        alone = [c for c in candidates if c.group == group]
+        alone = [n for n, file in enumerate(files) if file[0] == group]
         for left, right in pairwise(alone):
-            if left.file not in taken and right.file not in taken:
-                assert left.size + right.size > target
+            if left not in taken and right not in taken:
+                assert files[left][1] + files[right][1] > target
 
 
 def test_several_commits_where_each_partition_shall_have_its_own(twins: Twins) -> None:

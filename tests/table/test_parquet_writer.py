@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import ColumnProperties, WriterProperties
 
-from deltalakedb.exceptions import (
-    InvalidArgumentError,
-)
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol.partition import HIVE_NULL
+from deltalakedb.table.roots import LocalFiles
 from deltalakedb.table.write import parquet as file_set
-from deltalakedb.table.write.parquet import arrow_source, write_files
+from deltalakedb.table.write.parquet import arrow_source
 from support.appends import (
     data_files,
     direct_append,
@@ -29,6 +28,7 @@ from support.appends import (
     stats_of,
     stock_append,
     trimmed,
+    write,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_an_add_names_a_whole_file_by_its_size_and_time(tmp_path: Path) -> None:
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
     snapshot = empty_table(tmp_path / "t", ROWS.schema, partition_by=["part"])
-    assert write_files(ROWS.slice(0, 0), root=str(tmp_path / "t"), snapshot=snapshot) == []
+    assert write(ROWS.slice(0, 0), tmp_path / "t", snapshot) == []
     assert data_files(tmp_path / "t") == []
 
 
@@ -185,14 +185,14 @@ def test_files_end_near_their_target(tmp_path: Path, by_table: bool) -> None:
 
 def test_a_target_must_be_positive(tmp_path: Path) -> None:
     snapshot = empty_table(tmp_path / "t", BIG.schema)
-    with pytest.raises(ValueError, match="greater than 0"):
-        write_files(BIG, root=str(tmp_path / "t"), snapshot=snapshot, target_file_size=0)
+    with pytest.raises(UnsupportedOperationError, match="target_file_size is 0"):
+        write(BIG, tmp_path / "t", snapshot, target_file_size=0)
 
 
 def test_few_open_files_and_little_memory_are_enough_for_many_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_set, "MOST_OPEN", 3)
+    monkeypatch.setattr(LocalFiles, "most_open", 3)
     monkeypatch.setattr(file_set, "PENDING_BYTES", 4000)
     monkeypatch.setattr(file_set, "GROUP_BYTES", 1000)
     data = pa.table({"v": list(range(5000)), "p": [i % 11 for i in range(5000)]})

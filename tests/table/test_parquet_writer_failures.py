@@ -19,8 +19,7 @@ from deltalakedb.exceptions import (
     StorageError,
     UnsupportedOperationError,
 )
-from deltalakedb.table.write.parquet import write_files
-from support.appends import data_files, direct_append, empty_table
+from support.appends import data_files, direct_append, empty_table, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,7 @@ def test_a_null_in_a_not_null_column_is_refused_and_leaves_nothing(tmp_path: Pat
     with pytest.raises(DeltaError, match="Invalid data found"):
         deltalake.write_deltalake(tmp_path / "t", bad, mode="append")
     with pytest.raises(SchemaError, match="Invalid data found: 1 rows failed validation check"):
-        write_files(pa.concat_tables([good, bad]), root=str(tmp_path / "t"), snapshot=snapshot)
+        write(pa.concat_tables([good, bad]), tmp_path / "t", snapshot)
     assert data_files(tmp_path / "t") == []
 
 
@@ -67,7 +66,7 @@ def test_data_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
 
     reader = pa.RecordBatchReader.from_batches(BIG.schema, batches())
     with pytest.raises(OperationError, match="broke off") as caught:
-        write_files(reader, root=str(tmp_path / "t"), snapshot=snapshot, target_file_size=300_000)
+        write(reader, tmp_path / "t", snapshot, target_file_size=300_000)
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert any(p.name.startswith("part-") for p in seen)
     assert data_files(tmp_path / "t") == []
@@ -84,9 +83,7 @@ def test_files_are_hidden_until_they_are_whole(tmp_path: Path) -> None:
             yield batch
 
     reader = pa.RecordBatchReader.from_batches(BIG.schema, batches())
-    adds = write_files(
-        reader, root=str(tmp_path / "t"), snapshot=snapshot, target_file_size=300_000, fsync=False
-    )
+    adds = write(reader, tmp_path / "t", snapshot, target_file_size=300_000, fsync=False)
     assert [p.name for p in data_files(tmp_path / "t")] == sorted(a.path for a in adds)
 
 
@@ -97,7 +94,7 @@ def test_a_disk_that_takes_no_more_gives_a_typed_error_and_leaves_nothing(tmp_pa
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
     try:
         with pytest.raises(StorageError, match="cannot write"):
-            write_files(BIG, root=str(tmp_path / "t"), snapshot=snapshot, fsync=False)
+            write(BIG, tmp_path / "t", snapshot, fsync=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert data_files(tmp_path / "t") == []
@@ -107,13 +104,13 @@ def test_a_root_that_is_a_file_gives_a_typed_error(tmp_path: Path) -> None:
     snapshot = empty_table(tmp_path / "t", ROWS.schema, partition_by=["part"])
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
-        write_files(ROWS, root=str(tmp_path / "file"), snapshot=snapshot)
+        write(ROWS, tmp_path / "file", snapshot)
 
 
 def test_what_is_not_eligible_is_not_written(tmp_path: Path) -> None:
     snapshot = empty_table(tmp_path / "t", ROWS.schema)
     with pytest.raises(UnsupportedOperationError, match="other columns"):
-        write_files(ROWS.drop_columns(["id"]), root=str(tmp_path / "t"), snapshot=snapshot)
+        write(ROWS.drop_columns(["id"]), tmp_path / "t", snapshot)
     assert data_files(tmp_path / "t") == []
 
 
@@ -130,10 +127,10 @@ def test_files_and_all_new_folders_reach_the_disk_when_asked(
     monkeypatch.setattr(os, "fsync", fsync)
     data = pa.table({"v": [1], "a": [1], "b": [date(2024, 1, 1)]})
     snapshot = empty_table(tmp_path / "t", data.schema, partition_by=["a", "b"])
-    write_files(data, root=str(tmp_path / "t"), snapshot=snapshot, fsync=False)
+    write(data, tmp_path / "t", snapshot, fsync=False)
     assert synced == []
     data = data.set_column(1, "a", [[2]])
-    (add,) = write_files(data, root=str(tmp_path / "t"), snapshot=snapshot, fsync=True)
+    (add,) = write(data, tmp_path / "t", snapshot, fsync=True)
     folder, _, name = add.path.rpartition("/")
     root = tmp_path / "t"
     assert synced[0] == str(root / folder / name)

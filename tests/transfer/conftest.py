@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deltalakedb.transfer.importing import engines, many
+from deltalakedb.transfer.importing import api, options
 
 
 @pytest.fixture(autouse=True)
 def no_active_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """``auto`` takes Spark where a session is active."""
-    for module in (engines, many):
+    for module in (options, api):
         monkeypatch.setattr(module, "active_session", lambda: None)

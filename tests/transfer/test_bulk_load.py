@@ -18,7 +18,7 @@ from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines import sqlite
 from deltalakedb.settings import Config
-from deltalakedb.transfer.importing.encoding import windows
+from deltalakedb.transfer.importing import encoding
 from support.lake import ids
 from support.processes import arm
 from support.sources import many_files
@@ -110,20 +110,20 @@ def test_rows_by_columns_are_those_written_one_by_one(
     root, uri = awkward_table(tmp_path / "awkward"), f"{catalog_uri}?table=t"
     monkeypatch.setattr(sqlite, "_IMAGE_FROM", 1)
     blocks: list[int] = []
-    whole = windows.block_of
+    whole = encoding.block_of
 
     def counted(files: Any, encoders: Any) -> Any:
         made = whole(files, encoders)
         blocks.append(0 if made is None else made.counts.num_files)
         return made
 
-    monkeypatch.setattr(windows, "block_of", counted)
+    monkeypatch.setattr(encoding, "block_of", counted)
     import_table(str(root), uri, history="checkpoint", verify="full")
     assert blocks == [len(AWKWARD)]
     by_columns = rows_of(uri)
     assert len(DeltaTable(uri).file_uris(file_pruning_predicate="n = 2")) < len(AWKWARD)
     rollback_import(uri)
-    monkeypatch.setattr(windows, "plain_files", lambda _: None)
+    monkeypatch.setattr(encoding, "plain_files", lambda _: None)
     import_table(str(root), uri, history="checkpoint", verify="full")
     assert rows_of(uri) == by_columns
     # width levels beside the files, which DuckDB does without
@@ -137,7 +137,7 @@ def test_the_digest_does_not_depend_on_the_way_in(
     made = import_table(str(root), uri, history="checkpoint", batch_size=10)
     checked = verify_table(uri)
     assert made.digest == checked.digest == checked.log_digest
-    monkeypatch.setattr(windows, "plain_files", lambda _: None)
+    monkeypatch.setattr(encoding, "plain_files", lambda _: None)
     other = import_table(str(many_files(tmp_path / "other")), f"{catalog_uri}?table=o", history="checkpoint")
     assert other.digest == made.digest
 
@@ -145,14 +145,14 @@ def test_the_digest_does_not_depend_on_the_way_in(
 def test_a_file_that_was_written_wrongly_is_found(
     tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = windows.write_columns
+    write = encoding.write_columns
 
     def wrong(session: Any, table_id: int, columns: Mapping[str, pa.Array], *rest: Any) -> None:
         times = columns["modification_time"].to_pylist()
         times[30] += 1
         write(session, table_id, {**columns, "modification_time": pa.array(times, pa.int64())}, *rest)
 
-    monkeypatch.setattr(windows, "write_columns", wrong)
+    monkeypatch.setattr(encoding, "write_columns", wrong)
     with pytest.raises(VerificationError, match=r"1 differences.*modification_time"):
         import_table(str(many_files(tmp_path / "many")), f"{catalog_uri}?table=t", history="checkpoint")
 

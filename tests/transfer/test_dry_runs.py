@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deltalakedb.transfer.exporting.export import ExportReport
+    from deltalakedb.transfer.exporting import ExportReport
 
 
 @pytest.fixture

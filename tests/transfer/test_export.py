@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.settings import Config, use_config
-from deltalakedb.transfer.exporting import export as export_module
+from deltalakedb.transfer import exporting
 from support.lake import every_type, files_below, ids, ids_of
 from support.processes import Child
 from support.sources import change, plain_table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import TableUri
-    from deltalakedb.transfer.exporting.copying import DataMode
+    from deltalakedb.transfer.exporting import DataMode
 
 
 @pytest.fixture
@@ -196,13 +196,13 @@ def test_another_file_at_the_target_is_neither_taken_nor_overwritten(
 def test_an_export_that_differs_is_not_trusted(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = export_module._write_log
+    whole = exporting._Copy.write_log
 
     def tampered(*arguments: object) -> None:
         whole(*arguments)  # type: ignore[arg-type]
         change(uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")
 
-    monkeypatch.setattr(export_module, "_write_log", tampered)
+    monkeypatch.setattr(exporting._Copy, "write_log", tampered)
     with pytest.raises(VerificationError):
         export_table(uri, str(tmp_path / "copy"))
     assert DeltaTable(uri).version() == 10

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from deltalakedb import Catalog, import_table, rollback_import, verify_table
 from deltalakedb.transfer.importing import loader, plan
-from deltalakedb.transfer.importing.encoding.tails import ready_tail
-from deltalakedb.transfer.importing.encoding.windows import Encoders
+from deltalakedb.transfer.importing.encoding import Encoders, ready_tail
 from deltalakedb.transfer.importing.loader import LocalEngine
 from support.sources import contents, many_files, plain_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.transfer.importing.engines import LoadTask
+    from deltalakedb.transfer.importing.loader import LoadTask
 
 
 class ReadyEngine(LocalEngine):

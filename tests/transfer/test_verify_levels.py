@@ -181,9 +181,9 @@ def test_a_load_that_differs_never_becomes_visible(
     uri = f"{catalog_uri}?table=t"
     whole = verifier._digested
 
-    def tampered(subject, level, log, findings):  # type: ignore[no-untyped-def]
+    def tampered(subject, report, log, findings):  # type: ignore[no-untyped-def]
         change(uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")
-        return whole(subject, level, log, findings)
+        return whole(subject, report, log, findings)
 
     monkeypatch.setattr(verifier, "_digested", tampered)
     with pytest.raises(VerificationError) as caught:

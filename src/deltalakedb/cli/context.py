@@ -7,13 +7,13 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from deltalakedb.address import Address, is_deltasql, parse_address
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.output import JsonOutput, Output, TextOutput
+from deltalakedb.cli.output import Output
 from deltalakedb.exceptions import CatalogNotFoundError
 
 # a wrong word on the line is answered without settings, databases and Arrow, which cost time to import
@@ -25,20 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Invocation:
+class Invocation(Output):
     """One run of the command, filled by the common options, before or after the command."""
 
-    json: bool = False
-    quiet: bool = False
     yes: bool = False
     debug: bool = False
     catalog: str | None = None
     config: str | None = None
-
-    @property
-    def output(self) -> Output:
-        """Where results go."""
-        return JsonOutput() if self.json else TextOutput(quiet=self.quiet)
 
     # ---- settings and addresses ------------------------------------------------------------------------
 
@@ -82,10 +75,8 @@ class Invocation:
     def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
         """The catalog, closed again at the end.
 
-        Args:
-            address: Its address; by default the catalog that is meant.
-            create: Let the settings decide whether a missing one is created. Otherwise none is: a command
-                that only looks must not answer a typing error with an empty catalog.
+        Without ``create`` a missing one is not created, whatever the settings say: a command that only looks
+        must not answer a typing error with an empty catalog.
         """
         from deltalakedb.catalog import Catalog
         from deltalakedb.metastore.database import Database
@@ -123,19 +114,16 @@ class Invocation:
     @contextmanager
     def open_optional(self, target: str | None) -> Iterator[tuple[Catalog, str | None]]:
         """The catalog of a table and its name, or the catalog that is meant if no table is named."""
-        if target is not None:
-            with self.open_table(target) as opened:
-                yield opened
-        else:
-            with self.open_catalog() as catalog:
-                yield catalog, None
+        address = None if target is None else self.table_address(target)
+        with self.open_catalog(address) as catalog:
+            yield catalog, None if address is None else address.table
 
-    @staticmethod
-    def spark_session(master: str | None, remote: str | None) -> Any:
-        """The Spark session of a job: a running one, that of spark-submit, or a new one."""
-        from deltalakedb.spark import sessions
-
-        return sessions.start(master, remote=remote)
+    @contextmanager
+    def each_table(self, targets: Sequence[str]) -> Iterator[tuple[Catalog, list[str]]]:
+        """The catalog of some tables and their names in it; all tables if none is named."""
+        address, names = self.one_catalog(targets)
+        with self.open_catalog(address) as catalog:
+            yield catalog, names or [t.name for t in catalog.tables()]
 
     # ---- people ----------------------------------------------------------------------------------------
 
@@ -146,7 +134,7 @@ class Invocation:
         if not sys.stdin.isatty():
             raise click.UsageError("not a terminal: pass --yes to continue")
         if not click.confirm(question, err=True):
-            self.output.note("Nothing was changed.")
+            self.note("Nothing was changed.")
             raise click.exceptions.Exit(ExitCode.ERROR)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -21,50 +21,39 @@ from deltalakedb.exceptions import (
 
 
 class ExitCode(IntEnum):
-    """What a command's end means to a script."""
+    """What a command's end means to a script, with the words of the reference."""
 
-    OK = 0
-    ERROR = 1
-    USAGE = 2
-    DRIFT = 3
-    CONFLICT = 4
-    FROZEN = 5
-    TRY_AGAIN = 75
-    INTERRUPTED = 130
+    meaning: str
 
+    OK = 0, "fine"
+    ERROR = 1, "an error"
+    USAGE = 2, "wrong usage: an argument, an address, a condition or a setting"
+    DRIFT = 3, "drift: `_delta_log` or the location is not what the catalog says"
+    CONFLICT = 4, "another writer was first"
+    FROZEN = 5, "a table is frozen, or its log has diverged"
+    TRY_AGAIN = 75, "try again later: busy, full or unreachable"
+    INTERRUPTED = 130, "interrupted by Ctrl-C"
 
-#: what each code says in the reference
-MEANINGS = {
-    ExitCode.OK: "fine",
-    ExitCode.ERROR: "an error",
-    ExitCode.USAGE: "wrong usage: an argument, an address, a condition or a setting",
-    ExitCode.DRIFT: "drift: `_delta_log` or the location is not what the catalog says",
-    ExitCode.CONFLICT: "another writer was first",
-    ExitCode.FROZEN: "a table is frozen, or its log has diverged",
-    ExitCode.TRY_AGAIN: "try again later: busy, full or unreachable",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
-}
-
-# the first fitting row counts: a conflict is transient too, and still has a code of its own
-_BY_TYPE: tuple[tuple[type[BaseException], ExitCode], ...] = (
-    (AddressError, ExitCode.USAGE),
-    (ConfigError, ExitCode.USAGE),
-    (InvalidArgumentError, ExitCode.USAGE),
-    (PredicateError, ExitCode.USAGE),
-    (click.UsageError, ExitCode.USAGE),
-    (ConflictError, ExitCode.CONFLICT),
-    (TableFrozenError, ExitCode.FROZEN),
-    (VerificationError, ExitCode.DRIFT),
-)
+    def __new__(cls, value: int, meaning: str = "") -> Self:
+        self = int.__new__(cls, value)
+        self._value_ = value
+        self.meaning = meaning
+        return self
 
 
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error ends a command with."""
-    for kind, code in _BY_TYPE:
-        if isinstance(error, kind):
-            return code
-    if isinstance(error, DeltaSqlError):
-        return ExitCode.TRY_AGAIN if error.transient else ExitCode.ERROR
+    match error:
+        case AddressError() | ConfigError() | InvalidArgumentError() | PredicateError() | click.UsageError():
+            return ExitCode.USAGE
+        case ConflictError():  # transient too, and still has a code of its own
+            return ExitCode.CONFLICT
+        case TableFrozenError():
+            return ExitCode.FROZEN
+        case VerificationError():
+            return ExitCode.DRIFT
+        case DeltaSqlError():
+            return ExitCode.TRY_AGAIN if error.transient else ExitCode.ERROR
     return ExitCode.CONFLICT if isinstance(error, CommitFailedError) else ExitCode.ERROR
 
 

@@ -35,11 +35,9 @@ class Deltasql(click.Group):
     """A group whose every end, error or not, is an exit code, and that loads only the command it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        """All names."""
         return command_names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """One command, loaded now."""
         return load_command(cmd_name)
 
     def main(  # type: ignore[override]  # click's other parameters pass through
@@ -102,7 +100,7 @@ def _failed(error: Exception, invocation: Invocation) -> int:
     if invocation.debug:
         traceback.print_exception(error)
     code = exit_code(error)
-    invocation.output.error(describe(error), code)
+    invocation.error(describe(error), code)
     return code
 
 
@@ -111,21 +109,14 @@ def _aborted(abort: click.Abort, invocation: Invocation) -> int:
     interrupted = not isinstance(abort.__cause__ or abort.__context__, EOFError)
     code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
     message = "interrupted: whatever was under way was rolled back" if interrupted else "no answer was given"
-    invocation.output.error(describe(click.ClickException(message)) | {"error": "Interrupted"}, code)
+    invocation.error(describe(click.ClickException(message)) | {"error": "Interrupted"}, code)
     return code
-
-
-class _Stderr(logging.StreamHandler[Any]):
-    """Log lines on whatever stderr is now."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
 
 @contextmanager
 def _logging(invocation: Invocation) -> Iterator[None]:
-    logger, handler = logging.getLogger("deltalakedb"), _Stderr()
+    logger, handler = logging.getLogger("deltalakedb"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if invocation.debug else logging.WARNING)
@@ -153,7 +144,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The entry point of the program."""
     cli.main()
 
 

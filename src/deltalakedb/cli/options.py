@@ -1,15 +1,18 @@
-"""Options that every command has, accepted before and after the command's name."""
+"""Options that several commands have, and the decorator that makes a function a command."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-F = TypeVar("F", bound="Callable[..., Any] | click.Command")
+Option: TypeAlias = "Callable[[Any], Any]"
+
+option = click.option
+argument = click.argument
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -17,46 +20,47 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(ctx.find_root().obj, param.name or "", value)
 
 
-def _option(*names: str, **attributes: Any) -> Callable[[F], F]:
-    return click.option(*names, expose_value=False, callback=_remember, **attributes)
+def _common(*names: str, **attributes: Any) -> Option:
+    return option(*names, expose_value=False, callback=_remember, **attributes)
 
 
-_COMMON = (
-    _option("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
-    _option(
+#: of every command, before or after its name
+COMMON = (
+    _common("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
+    _common(
         "--config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
         help="A configuration file, instead of the usual ones.",
     ),
-    _option("--json", is_flag=True, help="Print one JSON document; errors too."),
-    _option("--quiet", "-q", is_flag=True, help="Print identifiers only."),
-    _option("--debug", is_flag=True, help="Log everything, and show tracebacks."),
+    _common("--json", is_flag=True, help="Print one JSON document; errors too."),
+    _common("--quiet", "-q", is_flag=True, help="Print identifiers only."),
+    _common("--debug", is_flag=True, help="Log everything, and show tracebacks."),
 )
 
 
-def common(command: F) -> F:
-    """Add the options of every command."""
-    for option in reversed(_COMMON):
-        command = option(command)
-    return command
+def common(function: Any, options: Sequence[Option] = COMMON) -> Any:
+    """Add options to a function that becomes a command."""
+    for add in reversed(options):
+        function = add(function)
+    return function
 
 
 def command(
-    name: str, *options: Callable[[Any], Any], **attributes: Any
+    name: str, *groups: Sequence[Option], **attributes: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that gets the `Invocation` as its first argument.
 
     Args:
         name: Its name on the command line.
-        options: Groups of options to add, such as `changing`, besides those of every command.
+        groups: Options to add, such as `CHANGING`, besides those of every command.
         attributes: More arguments of `click.command`.
     """
 
     def make(function: Any) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])
-        for group in (common, *options):
-            group(function)
+        for group in (COMMON, *groups):
+            common(function, group)
         function.__click_params__ += own
         made: click.Command = click.command(name, **attributes)(click.pass_obj(function))  # type: ignore[no-untyped-call]
         return made
@@ -64,12 +68,20 @@ def command(
     return make
 
 
-previewing = click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+def flag(name: str, text: str, **attributes: Any) -> Option:
+    return option(name, is_flag=True, help=text, **attributes)
 
 
-def changing(command: F) -> F:
-    """Add the options of a command that changes something."""
-    return _option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(previewing(command))
+def number(name: str, metavar: str | None, text: str, least: int = 0, **attributes: Any) -> Option:
+    return option(name, metavar=metavar, type=click.IntRange(least), help=text, **attributes)
+
+
+def choice(name: str, values: Iterable[str], default: str, text: str) -> Option:
+    return option(name, type=click.Choice(list(values)), default=default, show_default=True, help=text)
+
+
+def verification(text: str) -> Option:
+    return choice("--verify", ["counts", "digest", "full", "data"], "digest", text)
 
 
 def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -79,75 +91,61 @@ def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.with_resource(taking_over())
 
 
-leasing = click.option(
-    "--take-over",
-    is_flag=True,
-    expose_value=False,
-    callback=_take_over,
-    help="Take over from a process that has crashed, before its lease ends.",
+#: of commands that can show what they would do
+PREVIEWING = (flag("--dry-run", "Show what would happen, and change nothing."),)
+#: of commands that change something
+CHANGING = (_common("--yes", "-y", is_flag=True, help="Do not ask for confirmation."), *PREVIEWING)
+#: of commands that hold a lease
+LEASING = (
+    flag(
+        "--take-over",
+        "Take over from a process that has crashed, before its lease ends.",
+        expose_value=False,
+        callback=_take_over,
+    ),
 )
-
-
-LEVEL = click.Choice(["counts", "digest", "full", "data"])
-
-
-def _spark_servers(command: F) -> F:
-    command = click.option(
+_SPARK = (
+    option("--master", metavar="URL", help="Where Spark runs, such as local[*] or spark://host:7077."),
+    option(
         "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002, for --engine spark."
-    )(command)
-    return click.option(
-        "--master", metavar="URL", help="Where Spark runs, such as local[*] or spark://host:7077."
-    )(command)
-
-
-def engines(command: F) -> F:
-    """Add the options of a command that Spark can do."""
-    return click.option(
+    ),
+)
+#: of commands that Spark can run
+ENGINES = (
+    choice(
         "--engine",
-        type=click.Choice(["auto", "local", "spark"]),
-        default="auto",
-        show_default=True,
-        help="Where the work runs; auto takes Spark above 500,000 files.",
-    )(_spark_servers(command))
-
-
-def spark_engine(command: F) -> F:
-    """Add the options of a command that Spark runs only if it is asked to."""
-    return click.option(
-        "--engine",
-        type=click.Choice(["local", "spark"]),
-        default="local",
-        show_default=True,
-        help="Where the work runs: in this process, or as a Spark job.",
-    )(_spark_servers(command))
-
-
-def importing(command: F) -> F:
-    """Add the options of a command that imports."""
-    command = engines(command)
-    command = click.option(
-        "--rate", type=click.IntRange(0), metavar="FILES", help="Files loaded in a second at most."
-    )(command)
-    command = click.option(
-        "--batch-size",
-        type=click.IntRange(1),
-        metavar="ROWS",
-        help="Rows of the checkpoint in one transaction.",
-    )(command)
-    command = click.option(
-        "--verify",
-        type=LEVEL,
-        default="digest",
-        show_default=True,
-        help="How thoroughly the load is compared with the log before the table becomes visible.",
-    )(command)
-    return click.option(
+        ["auto", "local", "spark"],
+        "auto",
+        "Where the work runs; auto takes Spark above 500,000 files.",
+    ),
+    *_SPARK,
+)
+#: of commands that Spark runs only if it is asked to
+SPARK_ENGINE = (
+    choice(
+        "--engine", ["local", "spark"], "local", "Where the work runs: in this process, or as a Spark job."
+    ),
+    *_SPARK,
+)
+#: of commands that import
+IMPORTING = (
+    choice(
         "--history",
-        type=click.Choice(["auto", "checkpoint", "full"]),
-        default="auto",
-        show_default=True,
-        help="Versions to load: full is all that the log holds, checkpoint those from the newest one on.",
-    )(command)
+        ["auto", "checkpoint", "full"],
+        "auto",
+        "Versions to load: full is all that the log holds, checkpoint those from the newest one on.",
+    ),
+    verification("How thoroughly the load is compared with the log before the table becomes visible."),
+    number("--batch-size", "ROWS", "Rows of the checkpoint in one transaction.", 1),
+    option(
+        "--rate",
+        "rate_limit",
+        type=click.IntRange(0),
+        metavar="FILES",
+        help="The most files to load a second.",
+    ),
+    *ENGINES,
+)
 
 
 class Pairs(click.ParamType[tuple[str, str]]):
@@ -158,7 +156,6 @@ class Pairs(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Split at the first equals sign."""
         if isinstance(value, tuple):
             return value  # a default that click converts again
         key, equals, rest = str(value).partition("=")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, TypeAlias
 
 import click
 from rich.console import Console
@@ -25,13 +26,28 @@ from rich.tree import Tree
 from deltalakedb.cli.render import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rich.console import JustifyMethod
-
+    from collections.abc import Iterator
 
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
+
+
+class Rows(NamedTuple):
+    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash."""
+
+    headers: str
+    rows: Iterable[Sequence[object]]
+
+
+class Branches(NamedTuple):
+    """Nested names as a tree."""
+
+    title: str
+    below: Mapping[str, Any]
+
+
+#: what a command shows to people: a line, a line with a style, names with values, a table or a tree
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | Branches
 
 
 class Advance(Protocol):
@@ -41,66 +57,64 @@ class Advance(Protocol):
         """Report how much of how much is done, and the label if it changes."""
 
 
-def _unseen(done: int, total: int, now: str = "") -> None:
-    """Show no progress."""
+class _Console(Console):
+    """Colour and boxes on a terminal, plain lines anywhere else; raises for a closed pipe."""
 
-
-class _Stdout(Console):
-    """A console that raises for a closed pipe; the command ends without an error then."""
+    def __init__(self, file: TextIO) -> None:
+        super().__init__(file=file, highlight=False, markup=False, emoji=False, soft_wrap=not file.isatty())
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
+    def write_line(self, text: str, style: str = "") -> None:
+        self.print(Text(clean(text), style=style))
 
-class Screen:
-    """What a view can draw. Colour and boxes on a terminal, aligned plain lines anywhere else."""
+    def draw(self, item: Item) -> None:
+        match item:
+            case str():
+                self.write_line(item)
+            case Rows():
+                self._table(item)
+            case Branches(title, below):
+                root = Tree(Text(clean(title), style="bold"), guide_style="dim")
+                _grow(root, below)
+                self.print(root)
+            case (text, style):
+                self.write_line(text, style)
+            case _:
+                self._fields(item)
 
-    def __init__(self) -> None:
-        self.console = _Stdout(
-            file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty()
-        )
-
-    def line(self, text: str = "", style: str | None = None) -> None:
-        """One line of text."""
-        self.console.print(Text(clean(text), style=style or ""))
-
-    def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
+    def _fields(self, pairs: Mapping[str, str | None]) -> None:
         """Names and values below each other; a missing value leaves its line out."""
-        shown = [(name, value) for name, value in pairs if value]
-        width = max((len(name) for name, _ in shown), default=0)
-        for name, value in shown:
-            first, *more = clean(value or "").split("\n")
-            self.console.print(Text.assemble((f"{name:<{width}}  ", "cyan"), first))
+        shown = {name: value for name, value in pairs.items() if value}
+        width = max(map(len, shown), default=0)
+        for name, value in shown.items():
+            first, *more = clean(value).split("\n")
+            self.print(Text.assemble((f"{name:<{width}}  ", "cyan"), first))
             for line in more:
-                self.console.print(Text(" " * (width + 2) + line))
+                self.print(Text(" " * (width + 2) + line))
 
-    def table(
-        self, headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
-    ) -> None:
-        """Rows under headers; those named in ``right`` are set to the right."""
-        cells = [[clean(cell) for cell in row] for row in rows]
-        if self.console.is_terminal:
-            table = Table(box=None, pad_edge=False, header_style="bold cyan")
-            for header in headers:
-                justify: JustifyMethod = "right" if header in right else "left"
-                table.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)
+    def _table(self, table: Rows) -> None:
+        marked = table.headers.split("|")
+        headers = [header.removesuffix(">") for header in marked]
+        right = [header.endswith(">") for header in marked]
+        cells = [["-" if cell is None else clean(str(cell)) for cell in row] for row in table.rows]
+        if self.is_terminal:
+            drawn = Table(box=None, pad_edge=False, header_style="bold cyan")
+            for header, is_right in zip(headers, right, strict=True):
+                justify = "right" if is_right else "left"
+                drawn.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)  # type: ignore[arg-type]
             for row in cells:
-                table.add_row(*(Text(cell) for cell in row))
-            self.console.print(table)
+                drawn.add_row(*map(Text, row))
+            self.print(drawn)
             return
-        widths = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
-        for row in [list(headers), *cells]:
+        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+        for row in [headers, *cells]:
             padded = [
-                cell.rjust(width) if header in right else cell.ljust(width)
-                for cell, width, header in zip(row, widths, headers, strict=True)
+                cell.rjust(width) if is_right else cell.ljust(width)
+                for cell, width, is_right in zip(row, widths, right, strict=True)
             ]
-            self.line("  ".join(padded).rstrip())
-
-    def tree(self, title: str, branches: Mapping[str, Any]) -> None:
-        """Nested names as a tree."""
-        root = Tree(Text(clean(title), style="bold"), guide_style="dim")
-        _grow(root, branches)
-        self.console.print(root)
+            self.write_line("  ".join(padded).rstrip())
 
 
 def _grow(tree: Tree, branches: Mapping[str, Any]) -> None:
@@ -108,88 +122,62 @@ def _grow(tree: Tree, branches: Mapping[str, Any]) -> None:
         _grow(tree.add(Text(clean(name))), below)
 
 
-class Output(ABC):
+@dataclass
+class Output:
     """Takes what a command found out and shows it."""
 
-    @abstractmethod
-    def result(
-        self, document: Any, view: Callable[[Screen], None], *, brief: Sequence[str] | None = None
-    ) -> None:
+    json: bool = False
+    quiet: bool = False
+
+    def show(self, document: Any, view: str | Iterable[Item], brief: Iterable[str] = ()) -> None:
         """Show a command's result.
 
         Args:
             document: The whole result as plain data.
-            view: Draws it for people.
-            brief: The lines that remain under ``--quiet``; nothing if None.
+            view: What people see.
+            brief: The lines that remain under ``--quiet``.
         """
+        if self.json:
+            click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        elif self.quiet:
+            for line in brief:
+                click.echo(clean(line))
+        else:
+            console = _Console(sys.stdout)
+            for item in [view] if isinstance(view, str) else view:
+                console.draw(item)
 
-    @abstractmethod
     def error(self, error: Mapping[str, Any], code: int) -> None:
-        """Show why a command failed."""
-
-    @abstractmethod
-    def note(self, text: str) -> None:
-        """Print a note beside the result."""
-
-    @contextmanager
-    def progress(self, label: str) -> Iterator[Advance]:
-        """A function to call with what is done, what there is to do, and another label if it changes."""
-        del label
-        yield _unseen
-
-
-class TextOutput(Output):
-    """For people, and for pipes that people look at."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet = quiet
-
-    def result(
-        self, document: Any, view: Callable[[Screen], None], *, brief: Sequence[str] | None = None
-    ) -> None:
-        """Draw the view, or only the brief lines."""
-        del document
-        if not self.quiet:
-            view(Screen())
+        if self.json:
+            click.echo(json.dumps({**error, "exit_code": code}, indent=2, ensure_ascii=False))
             return
-        for line in brief or ():
-            click.echo(clean(line))
-
-    def error(self, error: Mapping[str, Any], code: int) -> None:
-        """Print the message, the table and the suggestion."""
-        del code
-        console = _stderr()
+        console = _Console(sys.stderr)
         console.print(Text.assemble(("Error: ", "bold red"), clean(error["message"])))
         if error["table"] is not None:
             at = "" if error["version"] is None else f", version {error['version']}"
-            console.print(Text(f"  at table {clean(error['table'])}{at}"))
+            console.write_line(f"  at table {error['table']}{at}")
         if error["suggestion"]:
-            console.print(Text(f"  → {clean(error['suggestion'])}", style="yellow"))
+            console.write_line(f"  → {error['suggestion']}", "yellow")
 
     def note(self, text: str) -> None:
-        """A line beside the result, on stderr."""
-        if not self.quiet:
-            _stderr().print(Text(clean(text), style="dim"))
+        """Print a line beside the result, on stderr; programs need none."""
+        if not self.json and not self.quiet:
+            _Console(sys.stderr).write_line(text, "dim")
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
         """A bar on a terminal, a line for every tenth anywhere else; both on stderr."""
-        console = _stderr()
-        if self.quiet:
-            yield _unseen
+        console = _Console(sys.stderr)
+        if self.json or self.quiet:
+            yield lambda done, total, now="": None  # noqa: ARG005
         elif console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-            )
-            with Progress(*columns, console=console, transient=True) as bar:
-                task = bar.add_task(clean(label), total=None)
+            text, bar, done_of = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+            times = TimeElapsedColumn(), TimeRemainingColumn()
+            with Progress(text, bar, done_of, *times, console=console, transient=True) as shown:
+                task = shown.add_task(clean(label), total=None)
 
                 def move(done: int, total: int, now: str = label) -> None:
-                    bar.update(task, completed=done, total=total, description=clean(now))
+                    shown.update(task, completed=done, total=total, description=clean(now))
 
                 yield move
         else:
@@ -203,27 +191,3 @@ class TextOutput(Output):
                     console.print(f"{clean(now)}: {done} of {total}")
 
             yield line
-
-
-class JsonOutput(Output):
-    """One document on stdout, whatever happens."""
-
-    def result(
-        self, document: Any, view: Callable[[Screen], None], *, brief: Sequence[str] | None = None
-    ) -> None:
-        """Print the document."""
-        del view, brief
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
-
-    def error(self, error: Mapping[str, Any], code: int) -> None:
-        """Print the error as the document."""
-        click.echo(json.dumps({**error, "exit_code": code}, indent=2, ensure_ascii=False))
-
-    def note(self, text: str) -> None:
-        """Programs need no notes."""
-
-
-def _stderr() -> Console:
-    return Console(
-        file=sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stderr.isatty()
-    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltalakedb.cli.commands import all_commands
-from deltalakedb.cli.errors import MEANINGS
+from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.main import cli
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
-    yield from (f"| {int(code)} | {meaning} |" for code, meaning in MEANINGS.items())
+    yield from (f"| {int(code)} | {code.meaning} |" for code in ExitCode)
     yield from ("", "## Options of every command", "")
     yield from _options([p for p in cli.params if p.name != "version"])
     yield from ("", "They may come before or after the command. `deltasql --version` prints the version.")

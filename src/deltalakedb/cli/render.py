@@ -15,12 +15,7 @@ def clean(text: str) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """A number of bytes in the unit that keeps it short.
-
-    Example:
-        >>> size(1536)
-        '1.5 KiB'
-    """
+    """A number of bytes in the unit that keeps it short, such as ``1.5 KiB``."""
     value, unit = float(num_bytes), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -38,12 +33,7 @@ def many(number: int, noun: str) -> str:
 
 
 def iso(epoch_ms: int | None) -> str | None:
-    """A time in ISO 8601, always UTC.
-
-    Example:
-        >>> iso(0)
-        '1970-01-01T00:00:00.000Z'
-    """
+    """A time in ISO 8601, always UTC."""
     if epoch_ms is None:
         return None
     try:

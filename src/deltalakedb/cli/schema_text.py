@@ -22,23 +22,17 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<word>[^\s:,<>()!`]+)|(?P<mark>[:,<>()!]))")
 _ALIASES = {
-    "bigint": "long",
-    "int64": "long",
-    "int": "integer",
-    "int32": "integer",
-    "smallint": "short",
-    "int16": "short",
-    "tinyint": "byte",
-    "int8": "byte",
-    "str": "string",
-    "text": "string",
-    "varchar": "string",
-    "bool": "boolean",
-    "real": "float",
-    "float32": "float",
-    "float64": "double",
-    "bytes": "binary",
+    "long": ("bigint", "int64"),
+    "integer": ("int", "int32"),
+    "short": ("smallint", "int16"),
+    "byte": ("tinyint", "int8"),
+    "string": ("str", "text", "varchar"),
+    "boolean": ("bool",),
+    "float": ("real", "float32"),
+    "double": ("float64",),
+    "binary": ("bytes",),
 }
+_TYPES = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 _FORM = "write it as id:long!,name:string,price:decimal(10,2),tags:array<string>, or name a JSON file"
 _MAX_DEPTH = 50
 
@@ -61,37 +55,30 @@ class _Columns:
     """Reads one token after the other; what does not fit is named with the form to write."""
 
     def __init__(self, text: str) -> None:
-        self._tokens: Iterator[tuple[str, str]] = iter(list(_split(text)))
-        self._kind, self._value = "", ""
-        self._step()
+        self._tokens = list(_tokens(text.rstrip()))
+        self._tokens.append(("", ""))
 
     def whole(self) -> StructType:
         struct = self._fields(0)
-        if self._kind:
-            raise _wrong(f"{self._value!r} is not expected there")
+        if self._tokens[0][0]:
+            raise _wrong(f"{self._tokens[0][1]!r} is not expected there")
         return struct
 
-    def _step(self) -> None:
-        self._kind, self._value = next(self._tokens, ("", ""))
-
     def _take(self, mark: str) -> bool:
-        if self._kind == "mark" and self._value == mark:
-            self._step()
-            return True
-        return False
+        return self._tokens[0] == ("mark", mark) and bool(self._tokens.pop(0))
+
+    def _missing(self, what: str) -> InvalidArgumentError:
+        kind, value = self._tokens[0]
+        return _wrong(f"{what} is missing" + (f" before {value!r}" if kind else " at the end"))
 
     def _need(self, mark: str) -> None:
         if not self._take(mark):
-            raise _wrong(
-                f"{mark!r} is missing" + (f" before {self._value!r}" if self._kind else " at the end")
-            )
+            raise self._missing(repr(mark))
 
     def _word(self, what: str) -> str:
-        if self._kind not in ("word", "quoted"):
-            raise _wrong(f"{what} is missing" + (f" before {self._value!r}" if self._kind else " at the end"))
-        value = self._value
-        self._step()
-        return value
+        if self._tokens[0][0] not in ("word", "quoted"):
+            raise self._missing(what)
+        return self._tokens.pop(0)[1]
 
     def _fields(self, depth: int) -> StructType:
         fields = [self._field(depth)]
@@ -106,33 +93,30 @@ class _Columns:
         name = self._word("a column's name")
         self._need(":")
         kind = self._type(depth)
-        return StructField(name, kind, nullable=not self._not_null())
-
-    def _not_null(self) -> bool:
-        if self._kind == "word" and self._value.lower() == "not":
-            self._step()
+        required = self._take("!")
+        if self._tokens[0][0] == "word" and self._tokens[0][1].lower() == "not":
+            self._tokens.pop(0)
             if self._word("NULL behind NOT").lower() != "null":
                 raise _wrong("NOT is not followed by NULL")
-            return True
-        return self._take("!")
+            required = True
+        return StructField(name, kind, nullable=not required)
 
     def _type(self, depth: int) -> DataType:
         if depth > _MAX_DEPTH:
             raise _wrong("it is nested too deeply")
         word = self._word("a type").lower()
-        if word in ("array", "list"):
-            self._need("<")
-            found: DataType = ArrayType(self._type(depth + 1))
+        if word not in ("array", "list", "map", "struct"):
+            return self._primitive(_TYPES.get(word, word))
+        self._need("<")
+        found: DataType
+        if word == "struct":
+            found = self._fields(depth + 1)
         elif word == "map":
-            self._need("<")
             key = self._type(depth + 1)
             self._need(",")
             found = MapType(key, self._type(depth + 1))
-        elif word == "struct":
-            self._need("<")
-            found = self._fields(depth + 1)
         else:
-            return self._primitive(_ALIASES.get(word, word))
+            found = ArrayType(self._type(depth + 1))
         self._need(">")
         return found
 
@@ -150,9 +134,8 @@ class _Columns:
         return kind
 
 
-def _split(text: str) -> Iterator[tuple[str, str]]:
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
     place = 0
-    text = text.rstrip()
     while place < len(text):
         if (match := _TOKEN.match(text, place)) is None:
             raise _wrong(f"{text[place : place + 10]!r} cannot be read")
@@ -162,4 +145,4 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _wrong(fault: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"the schema is not right: {fault}", suggestion=_FORM)
+    return InvalidArgumentError(f"the schema is not valid: {fault}", suggestion=_FORM)

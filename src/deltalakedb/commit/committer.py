@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.commit.conflicts import conflict, vacuumed_files
 from deltalakedb.commit.fast_append import try_fast_append
-from deltalakedb.commit.idempotency import already_applied, previous_result
-from deltalakedb.commit.info import info_of
 from deltalakedb.commit.request import Adopted, NewTable
-from deltalakedb.commit.versions import current_protocol, write_versions
+from deltalakedb.commit.versions import current_protocol, info_of, write_versions
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     CatalogBusyError,
     CatalogUnavailableError,
+    CommitError,
     CommitUnknownError,
     DeltaSqlError,
     InvalidArgumentError,
@@ -27,16 +26,17 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import commits, concurrent_commits, registry
+from deltalakedb.metastore import commits, registry
 from deltalakedb.metastore.registry import change_names, still_there
-from deltalakedb.metastore.statements import statements
+from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from deltalakedb.commit.request import CommitRequest, TableChange
+    from deltalakedb.metastore.commits import Achieved
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.registry import NameChange
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often a transaction is begun again after a deadlock, a serialization failure or a lost answer
+#: how often a transaction is attempted, after deadlocks, serialization failures or lost answers
 _ATTEMPTS = 6
-#: how often a lock is waited for to the end of its timeout
+#: how many timeouts of a lock one commit waits for
 _WAITS = 2
 _FIRST_WAIT = 0.02
 
@@ -70,17 +70,13 @@ def commit(
     Callers outside of this room go through `coordinator.Coordinator`, which also looks for foreign commits,
     publishes, and deletes the files of a commit that did not happen.
 
-    Args:
-        database: The catalog.
-        request: What to commit.
-        guard: Asked of every table that is changed, while its head is held.
-
     Returns:
         One Committed per change, in the order given, or the Conflict that stopped them all. Of a table that
-        was only read, the Committed names the version it was at.
+        was only read, the Committed has the version it was at.
 
     Raises:
-        LogAheadError: The guard found a version beyond the head of a table.
+        LogAheadError: The guard, which is called for each changed table while its head is locked, found a
+            version beyond the head.
     """
     changes = request.changes
     if not (changes or request.renames or request.statements):
@@ -136,7 +132,7 @@ def _with_retries(
                 if lost is None or lost is error:
                     raise
                 raise lost from error
-            logger.info("transaction %s is begun again: %s", txn, error)
+            logger.info("transaction %s is attempted again: %s", txn, error)
             time.sleep(backoff(attempt, first=_FIRST_WAIT))
     raise AssertionError("the last attempt returns or raises")
 
@@ -157,13 +153,7 @@ def _attempt(
 ) -> list[Committed] | Conflict:
     """Try once.
 
-    Args:
-        database: The catalog.
-        request: What to commit.
-        txn: The transaction's id.
-        guard: Asked of every table that is changed, while its head is held.
-        may_repeat: An earlier call may have committed under this id.
-        lost: An earlier attempt of this call may have been committed.
+    ``may_repeat``: an earlier call may have committed under this id; ``lost``: an attempt of this call.
     """
     failpoint("commit.before_begin")
     changes, renames = request.changes, request.renames
@@ -176,17 +166,25 @@ def _attempt(
     ending = False
     try:
         with database.write() as session:
-            held = _lock_tables(session, changes, renames)
+            existing = [t.table_id for c in changes if not isinstance(t := c.table, NewTable)]
+            existing += [n.table.table_id for n in renames]
+            held = registry.lock(session, existing) if existing else {}
             # asked under the lock: the lost attempt may have been on its way until a moment ago
             done = commits.by_transaction(session, txn) if used else None
             if done is not None:
-                raise _Stop(previous_result(session, changes, txn, done, replayed=not lost))
+                raise _Stop(_previous_result(session, changes, txn, done, replayed=not lost))
             if used:
                 # a key: a call with the same id at the same moment, perhaps with no head in common, waits
                 _insert_transaction(session, txn, changes)
-            seen = _current_tables(changes, held)
+            # each table as it is now; a foreign commit belongs to a location and not to a name
+            seen = [
+                None
+                if isinstance(change.table, NewTable)
+                else still_there(held, change.table, named=not change.is_foreign)
+                for change in changes
+            ]
             failpoint("commit.locked")
-            if (applied := already_applied(session, seen, changes)) is not None:
+            if (applied := _already_applied(session, seen, changes)) is not None:
                 raise _Stop(applied)
             for one, change in zip(seen, changes, strict=True):
                 if one is None:
@@ -235,27 +233,6 @@ def _answer() -> None:
         raise CommitUnknownError("the answer of the commit was lost") from error
 
 
-def _lock_tables(
-    session: Session, changes: Sequence[TableChange], renames: Sequence[NameChange]
-) -> dict[int, LockedTable]:
-    existing = [c.table.table_id for c in changes if not isinstance(c.table, NewTable)]
-    existing += [n.table.table_id for n in renames]
-    return registry.lock(session, existing) if existing else {}
-
-
-def _current_tables(
-    changes: Sequence[TableChange], held: Mapping[int, LockedTable]
-) -> list[LockedTable | None]:
-    """The table of each change as it is now; None for one that the commit creates."""
-    return [
-        None
-        if isinstance(change.table, NewTable)
-        # a foreign commit belongs to a location and not to a name
-        else still_there(held, change.table, named=not change.is_foreign)
-        for change in changes
-    ]
-
-
 def _resolve_tables(
     session: Session,
     seen: Sequence[LockedTable | None],
@@ -263,7 +240,7 @@ def _resolve_tables(
     renames: Sequence[NameChange],
 ) -> list[LockedTable]:
     """Every table of the changes under its new name; new ones are created."""
-    called = {n.table.table_id: n.new_name for n in renames}
+    names = {n.table.table_id: n.new_name for n in renames}
     out = []
     for one, change in zip(seen, changes, strict=True):
         new = change.table
@@ -273,15 +250,16 @@ def _resolve_tables(
             )
             out.append(made)
         elif one is not None:
-            name = called.get(one.table.table_id)
-            out.append(one if name is None else replace(one, table=replace(one.table, name=name)))
+            name = names.get(one.table.table_id) or one.table.name
+            out.append(replace(one, table=replace(one.table, name=name)) if names else one)
     return out
 
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
     if locked.frozen and change.versions and not isinstance(change.origin, Adopted):
-        state, reason = _state(session, table)
+        row = session.row(session.sql("tables", "by name"), (table.name,))
+        state, reason = ("frozen", None) if row is None else (row[3], row[4])
         registry.refuse_followed(replace(table, state=state))
         raise TableFrozenError(
             f"the table is frozen: {reason}",
@@ -289,16 +267,10 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
             version=table.head.version,
             suggestion=FROZEN_HINT,
         )
-    if change.is_foreign and change.read_version != table.head.version:
-        raise _Stop(
-            Conflict(
-                "version_taken",
-                table.head.version,
-                operation=concurrent_commits.operation(session, table.table_id, table.head.version),
-                detail=f"version {change.read_version + 1} exists already",
-                table=table.name,
-            )
-        )
+    if change.is_foreign and change.read_version != (head := table.head.version):
+        operation = commits.operation(session, table.table_id, head)
+        detail = f"version {change.read_version + 1} exists already"
+        raise _Stop(Conflict("version_taken", head, operation=operation, detail=detail, table=table.name))
     found = conflict(session, locked, change, lambda: current_protocol(session, table)) or vacuumed_files(
         session, locked, change
     )
@@ -306,8 +278,73 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
         raise _Stop(found)
 
 
-def _state(session: Session, table: Table) -> tuple[str, str | None]:
-    """A frozen table's state, and the reason for it."""
-    sql = statements("tables", session.engine.dialect.name)["by name"]
-    row = session.row(sql, (table.name,))
-    return ("frozen", None) if row is None else (row[3], row[4])
+# ---- idempotency: commits made before, found again by the transaction's id or an application's version ----
+
+
+def _already_applied(
+    session: Session, seen: Sequence[LockedTable | None], changes: Sequence[TableChange]
+) -> list[Committed] | None:
+    """The earlier commits, if applications have recorded these versions already; else None.
+
+    A lower version than the recorded one is a late repetition. A commit of another engine is recognised by
+    its bytes instead. It is a CommitError if only some of the tables that are to be changed have it.
+    """
+    done, with_it, without, recorded = [], [], [], None
+    for one, change in zip(seen, changes, strict=True):
+        if one is None:
+            done.append(Committed(-1, 0, replayed=True))
+            without.append(change.table.name)
+            continue
+        found = None
+        for action in () if change.is_foreign else change.actions:
+            if isinstance(action, Txn):
+                seen_version = commits.application(session, one.table.table_id, action.app_id)
+                if seen_version is not None and seen_version[0] >= action.version:
+                    found, recorded = seen_version[1], action
+        if found is not None:
+            done.append(Committed(found, one.table.head.timestamp, replayed=True))
+            with_it.append(one.table.name)
+        else:
+            done.append(Committed(one.table.head.version, one.table.head.timestamp, replayed=True))
+            without += [one.table.name] if change.versions else []
+    if recorded is None:
+        return None
+    if without:
+        # it can be neither skipped nor done, and trying again changes nothing
+        raise CommitError(
+            f"version {recorded.version} of application {recorded.app_id!r} is recorded in "
+            f"{', '.join(with_it)} and not in {', '.join(without)}: nothing was committed",
+            suggestion="write to the tables that lack it in a separate transaction, or give all writes of "
+            "this one a version that none of its tables has (see DeltaTable.transaction_version)",
+        )
+    logger.info(
+        "version %d of application %s was committed before: nothing to do", recorded.version, recorded.app_id
+    )
+    return done
+
+
+def _previous_result(
+    session: Session, changes: Sequence[TableChange], txn: str, done: Achieved, *, replayed: bool
+) -> list[Committed]:
+    """What the first call with the same id committed.
+
+    It is a CommitError if that was recovered from the logs of some tables, and another one lacks it.
+    """
+    sql = session.sql("tables", "by name")
+    out, without = [], []
+    for change in changes:
+        table = change.table
+        row = session.row(sql, (table.name,)) if isinstance(table, NewTable) else (table.table_id,)
+        table_id = None if row is None else row[0]
+        mine = [c for (of, _), c in done.commits.items() if of == table_id]
+        without += [table.name] if change.versions and not mine else []
+        out.append(max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0)))
+    if without and done.adopted:
+        names = ", ".join(without)
+        raise CommitError(
+            f"the transaction {txn!r} was recovered from the log of another table, and {names} does not have "
+            "it: nothing was committed",
+            suggestion=f"run `deltasql mirror recover` on {names}, then repeat the transaction; if it was "
+            "never there, write its part in a transaction with another id",
+        )
+    return [replace(c, replayed=replayed) for c in out]

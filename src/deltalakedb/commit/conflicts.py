@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from deltalakedb.commit.request import Adopted, Received, Write
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.metastore import concurrent_commits, files, vacuumed
+from deltalakedb.metastore import commits, files, vacuumed
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
@@ -54,14 +54,7 @@ def conflict(
     change: TableChange,
     current_protocol: Callable[[], Protocol | None],
 ) -> Conflict | None:
-    """The conflict that keeps a change from being committed on top of the head, or None.
-
-    Args:
-        session: Inside the committing transaction, which holds the head.
-        locked: The table as it is now.
-        change: What is to be committed.
-        current_protocol: Returns the protocol as it is now.
-    """
+    """The conflict that keeps a change from being committed on top of the head, or None."""
     read = change.read
     if read is None or locked.table.head.version == read.version:
         return None
@@ -73,11 +66,8 @@ def conflict(
 def vacuumed_files(session: Session, locked: LockedTable, change: TableChange) -> Conflict | None:
     """The conflict of a change that adds files again which a vacuum deletes, or deleted after it was read.
 
-    A commit received from another engine is refused for every file that a vacuum ever deleted: it is unknown
-    when that engine looked whether the file is there.
-
-    Raises:
-        ProtocolError: The commit is another engine's.
+    A commit received from another engine is refused with a ProtocolError for every file that a vacuum ever
+    deleted: it is unknown when that engine checked that the file exists.
     """
     origin = change.origin
     if isinstance(origin, Adopted) or (isinstance(origin, Write) and origin.new_names):
@@ -146,26 +136,22 @@ def isolation_of(change: TableChange) -> Isolation:
 
 
 def _changes_metadata(actions: Sequence[Action]) -> bool:
-    """Whether new metadata may say of all rows, by a constraint, what those that others added do not keep."""
+    """Whether new metadata may have a constraint that rows added by others violate."""
     return any(isinstance(a, Metadata) for a in actions)
 
 
 def _needs_live_file(action: Action) -> TypeGuard[Add | Remove]:
-    """Whether an action needs a file to be there still: its removal, or new statistics for it."""
+    """Whether an action needs a live file: its removal, or new statistics for it."""
     return isinstance(action, Remove) or (isinstance(action, Add) and not action.data_change)
 
 
 class _Check:
     def __init__(self, session: Session, locked: LockedTable, read: Snapshot) -> None:
-        self._session = session
-        self._locked = locked
-        self._table = locked.table
-        self._read = read
+        self._session, self._locked, self._table, self._read = session, locked, locked.table, read
 
     def state(
         self, actions: Sequence[Action], current_protocol: Callable[[], Protocol | None]
     ) -> Conflict | None:
-        """Metadata and protocol."""
         metadata, protocol = self._locked.metadata_version, self._locked.protocol_version
         if metadata > self._read.version:
             return self._conflict("metadata_changed", metadata, "the table's metadata changed")
@@ -187,22 +173,17 @@ class _Check:
             return self._files("concurrent_delete_delete", found, _DELETED)
         if isolation == "SnapshotIsolation":
             return None
-        reads = change.reads
-        if reads.whole:
-            found = files.removed_since(self._session, table_id, since)
-        else:
-            found = files.removed_since(self._session, table_id, since, reads.files) if reads.files else None
+        reads, found = change.reads, None
+        if reads.whole or reads.files:
+            keys = None if reads.whole else reads.files
+            found = files.removed_since(self._session, table_id, since, keys)
         if found is not None:
             return self._files("concurrent_delete_read", found, _DELETED)
         skip_blind = isolation == "WriteSerializable" and not _changes_metadata(change.actions)
         for where in (None,) if reads.whole else reads.predicates:
+            metadata = self._read.metadata
             found = files.added_since(
-                self._session,
-                table_id,
-                since,
-                metadata=self._read.metadata,
-                where=where,
-                skip_blind=skip_blind,
+                self._session, table_id, since, metadata=metadata, where=where, skip_blind=skip_blind
             )
             if found is not None:
                 text = None if where is None else predicate_text(where)
@@ -215,18 +196,14 @@ class _Check:
         """Application ids and metadata domains."""
         table_id, since = self._table.table_id, self._read.version
         apps = {a.app_id for a in actions if isinstance(a, Txn)}
-        if found := concurrent_commits.txns(self._session, table_id, since, apps):
-            return self._conflict(
-                "concurrent_transaction",
-                found.version,
-                f"the application {found.names[0]!r} wrote at the same time",
-            )
+        if found := commits.first_since(self._session, "txns", table_id, since, apps):
+            detail = f"the application {found.names[0]!r} wrote at the same time"
+            return self._conflict("concurrent_transaction", found.version, detail)
         # the row tracking domain is a counter that is merged, not a decision
         named = {a.domain for a in actions if isinstance(a, DomainMetadata)} - {ROW_TRACKING_DOMAIN}
-        if found := concurrent_commits.domains(self._session, table_id, since, named):
-            return self._conflict(
-                "concurrent_domain", found.version, f"the metadata domain {found.names[0]!r} changed"
-            )
+        if found := commits.first_since(self._session, "domains", table_id, since, named):
+            detail = f"the metadata domain {found.names[0]!r} changed"
+            return self._conflict("concurrent_domain", found.version, detail)
         return None
 
     def _files(self, kind: ConflictKind, found: ConcurrentChange, detail: str) -> Conflict:
@@ -239,7 +216,7 @@ class _Check:
         return Conflict(
             kind,
             version,
-            operation=concurrent_commits.operation(self._session, self._table.table_id, version),
+            operation=commits.operation(self._session, self._table.table_id, version),
             detail=f"{detail} since version {self._read.version}",
             files=files,
             table=self._table.name,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.commit.conflicts import isolation_of
-from deltalakedb.commit.info import info_of, with_info
 from deltalakedb.commit.request import NewTable, Write
+from deltalakedb.commit.versions import info_of, with_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
 from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
@@ -37,16 +36,10 @@ _INSIDE: Final = ("commit.locked", "commit.before_commit")
 def try_fast_append(
     database: Database, changes: Sequence[TableChange], txn: str, guard: LogAheadCheck | None
 ) -> list[Committed] | None:
-    """Commit changes that are all plain blind appends, if every table is as its writer saw it.
+    """Commit changes that are all plain blind appends, if every table is as its writer saw it; else None.
 
-    Anything else is left to the committer, which holds the heads and looks. A statement whose answer was lost
-    cannot happen a second time, or after a later attempt: the transaction's id is a key.
-
-    Returns:
-        One Committed per change, or None if nothing was committed.
-
-    Raises:
-        CommitUnknownError: The connection broke.
+    Anything else is left to the committer, which locks the heads. A statement whose answer was lost cannot
+    happen a second time, or after a later attempt: the transaction's id is a key.
     """
     if not database.dialect.at_once or is_watched(*_INSIDE):
         return None
@@ -57,8 +50,7 @@ def try_fast_append(
         appends.append(append)
     if not appends or sum(len(a.adds) for a in appends) > MOST_FILES:
         return None
-    ratified = ratify_appends(database, appends, txn)
-    if ratified is None:
+    if (ratified := ratify_appends(database, appends, txn)) is None:
         return None
     done = []
     for append, one in zip(appends, ratified, strict=True):
@@ -103,15 +95,7 @@ def _as_blind_append(
         return None  # whether another error comes first is seen when the head is held
     if (seen := _seen(change, guard)) is None:
         return None
-    actions = with_info(
-        given,
-        timestamp=0,
-        txn=txn,
-        in_commit=False,
-        read_version=read.version,
-        isolation=isolation_of(change),
-        blind=True,
-    )
+    actions = with_info(given, change, timestamp=0, txn=txn)
     first = encode_action(actions[0])
     if not first.startswith(_INFO_PREFIX):
         return None
@@ -133,10 +117,7 @@ def _as_blind_append(
 
 
 def _seen(change: TableChange, guard: LogAheadCheck | None) -> int | None:
-    """The newest version in the log, counted from the one that was read; None if that is far behind.
-
-    The head must have come as far, or the log holds what the catalog did not make.
-    """
+    """The newest version in the log, which the head must have reached; None if the read one is far behind."""
     version = change.read_version
     if guard is None or isinstance(change.table, NewTable):
         return version

@@ -1,4 +1,4 @@
-"""Folding: several operations of one transaction on one table become one version, where that is right."""
+"""Folding: several operations of one transaction on one table become one version, if that is correct."""
 
 from __future__ import annotations
 
@@ -58,13 +58,12 @@ class _Step:
         """Whether an operation can be part of this version."""
         if any(isinstance(a, Cdc) for a in (*self.rest, *operation)):
             return False
-        for kind in ("metadata", "protocol"):
-            if (kind, "") in self.state and any(_state_key(a) == (kind, "") for a in operation):
-                return False
         for action in operation:
+            if isinstance(action, Metadata | Protocol) and _state_key(action) in self.state:
+                return False
             if isinstance(action, Add) and action.key in self.removes:
                 return False
-            # what is left of the two would say of rows that they changed, or did not, and be wrong
+            # the actions that remain would report wrongly whether rows changed
             if isinstance(action, Remove):
                 mine = self.adds.get(action.key)
                 if mine is not None and mine.data_change != action.data_change:
@@ -72,7 +71,7 @@ class _Step:
         return True
 
     def merge(self, operation: Sequence[Action]) -> list[str]:
-        """Make an operation part of this version; the files that vanish by it."""
+        """Make an operation part of this version; returns the files that no version has then."""
         gone: list[str] = []
         for action in operation:
             if isinstance(action, CommitInfo):
@@ -96,7 +95,6 @@ class _Step:
         return [p for p in gone if canonical_path(p) not in kept]
 
     def actions(self) -> tuple[Action, ...]:
-        """The version's actions."""
         files: list[Action] = [*self.removes.values(), *self.adds.values()]
         return (*self._info(), *self.state.values(), *files, *self.rest)
 
@@ -115,13 +113,12 @@ class _Step:
 
 
 def _state_key(action: Action) -> tuple[str, str] | None:
-    """Where the newest of its kind replaces the older."""
-    if isinstance(action, Metadata):
-        return "metadata", ""
-    if isinstance(action, Protocol):
-        return "protocol", ""
-    if isinstance(action, Txn):
-        return "txn", action.app_id
-    if isinstance(action, DomainMetadata):
-        return "domain", action.domain
+    """The key under which the newest of its kind replaces older ones."""
+    match action:
+        case Metadata() | Protocol():
+            return type(action).__name__, ""
+        case Txn():
+            return "txn", action.app_id
+        case DomainMetadata():
+            return "domain", action.domain
     return None

@@ -67,12 +67,9 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A commit that another engine made and hands in to be decided; its bytes are kept as they are.
+    """A commit that another engine made and submits; its bytes are kept as they are.
 
-    Attributes:
-        data: Its bytes.
-        label: Where it came from, for the history.
-        handled_features: As for `Write`; None if the engine handles every feature of the table.
+    ``handled_features`` is as for `Write`; None if the engine handles every feature of the table.
     """
 
     data: bytes
@@ -82,11 +79,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Recommitted:
-    """A commit of ours made again on top of foreign ones, in the transaction that made it before.
-
-    Attributes:
-        handled_features: As for `Write`.
-    """
+    """A commit of ours made again on top of foreign ones, in the transaction that made it before."""
 
     handled_features: frozenset[str] = frozenset()
 
@@ -124,28 +117,24 @@ class TableChange:
 
     @property
     def read_version(self) -> int:
-        """The version the writer worked from; -1 for a new table."""
         return -1 if self.read is None else self.read.version
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another engine made the commit: its bytes are taken as they are."""
+        """Whether another engine made the commit: its bytes are kept as they are."""
         return isinstance(self.origin, Adopted | Received)
 
     @property
     def actions(self) -> list[Action]:
-        """The actions of all versions."""
         return [action for version in self.versions for action in version]
 
     @property
     def is_blind_append(self) -> bool:
         """Whether the change only adds files and looked at nothing."""
+        if self.reads or self.read is None:
+            return False
         actions = self.actions
-        if (
-            self.reads
-            or self.read is None
-            or any(isinstance(a, Remove | Metadata | Protocol) for a in actions)
-        ):
+        if any(isinstance(a, Remove | Metadata | Protocol) for a in actions):
             return False
         return any(isinstance(a, Add) for a in actions)
 

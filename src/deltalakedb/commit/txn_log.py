@@ -1,7 +1,8 @@
-"""The SQL-backed writer of a transaction log: a thin door to the one commit path."""
+"""The SQL-backed writer of a transaction log, by the one commit path."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,15 +48,14 @@ class SqlTxnLogWriter:
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
         """Make ``actions`` the commit ``version``, byte for byte; a Conflict if that version is taken."""
         if version < 0:
-            raise InvalidArgumentError(f"a version counts from 0, and {version} is below", table=self.name)
+            raise InvalidArgumentError(f"versions begin at 0, got {version}", table=self.name)
         self.database.ensure()
         try:
             opened = snapshots.open_table(self.database, self.name)
+            table: Table | NewTable = opened.table
+            head, read = opened.snapshot.version, opened.snapshot
         except TableMissingError:
-            head, read = -1, None
-            table: Table | NewTable = NewTable(self.name, self.location)
-        else:
-            head, read, table = opened.snapshot.version, opened.snapshot, opened.table
+            table, head, read = NewTable(self.name, self.location), -1, None
         if version <= head:
             return self._taken(version, actions)
         if version > head + 1:
@@ -69,16 +69,12 @@ class SqlTxnLogWriter:
         try:
             outcome = self._commit(CommitRequest([TableChange(table, [actions], read, origin=origin)]))
         except TableExistsError as error:
-            if version == 0 and error.table == self.name and self._exists():
-                return self._taken(version, actions)
+            if version == 0 and error.table == self.name:
+                with suppress(TableMissingError):
+                    if registry.find(self.database, self.name).head.version >= 0:
+                        return self._taken(version, actions)
             raise
         return self._taken(version, actions) if isinstance(outcome, Conflict) else outcome[0]
-
-    def _exists(self) -> bool:
-        try:
-            return registry.find(self.database, self.name).head.version >= 0
-        except TableMissingError:
-            return False
 
     def _taken(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
         """The earlier success of this very commit, or the Conflict with another one."""

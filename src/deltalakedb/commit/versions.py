@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb._version import __version__
 from deltalakedb.commit.conflicts import isolation_of
-from deltalakedb.commit.info import in_commit_timestamp, with_info
 from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
-from deltalakedb.metastore import commits, concurrent_commits
+from deltalakedb.exceptions import ProtocolError
+from deltalakedb.metastore import commits
 from deltalakedb.metastore.ratify import Ratification, ratify
-from deltalakedb.metastore.statements import statements
-from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
 from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
@@ -30,46 +30,45 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.protocol.actions import Action, Add, Remove
 
+#: how the engineInfo of our commits begins
+_ENGINE: Final = "deltalakedb:"
+#: characters of an id that a client may give
+_LONGEST_ID: Final = 200
+
 
 def current_protocol(session: Session, table: Table) -> Protocol | None:
     """A table's protocol as the transaction that holds its head sees it."""
-    sql = statements("snapshots", session.engine.dialect.name)["live protocol"]
-    row = session.row(sql, (table.table_id,))
+    row = session.row(session.sql("snapshots", "live protocol"), (table.table_id,))
     return None if row is None else Protocol.from_dict(decode_json(row[0]))
 
 
 def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
-    """Write every version of a change; nothing for a table that was only read.
+    """Write every version of a change, in the transaction that locks the head; nothing if it was only read.
 
     Args:
-        session: A session in the transaction that locks the head.
+        session: A session in that transaction.
         locked: The table, as it was when its head was locked.
         change: The change to write.
         txn: The transaction's id.
     """
-    origin = change.origin
-    protocol = None if change.read is None else change.read.protocol
-    metadata = None if change.read is None else change.read.metadata
-    overtaken = change.read is not None and locked.protocol_version > change.read.version
+    origin, read, before_all, first = change.origin, change.read, locked, 0
+    adopted, blind = isinstance(origin, Adopted), change.is_blind_append
+    protocol, metadata = (None, None) if read is None else (read.protocol, read.metadata)
+    overtaken = read is not None and locked.protocol_version > read.version
     if overtaken:
         protocol = current_protocol(session, locked.table)
-    result = Committed(locked.table.head.version, locked.table.head.timestamp)
-    before_all, written = locked, []
-    first = 0
     if isinstance(origin, Adopted) and origin.txn_uuid is not None:
-        txn = origin.txn_uuid
-        # each version of a transaction is copied by itself
-        first = commits.count_of_transaction(session, txn, locked.table.table_id)
-    elif isinstance(origin, Recommitted):
+        txn = origin.txn_uuid  # each version of a transaction is copied by itself
+    if isinstance(origin, Recommitted) or (isinstance(origin, Adopted) and origin.txn_uuid is not None):
         first = commits.count_of_transaction(session, txn, locked.table.table_id)
     outside = session.engine.config.catalog.allow_outside_paths
     paths = TablePaths(locked.table.location, outside, locked.table.name)
+    result, written = Committed(locked.table.head.version, locked.table.head.timestamp), []
     for ordinal, step in enumerate(change.versions, start=first):
         if ordinal > first:
             session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
-        version = head.version + 1
-        before = metadata
+        version, before = head.version + 1, metadata
         protocol, metadata = check_commit(
             step,
             version=version,
@@ -77,7 +76,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
             metadata=metadata,
             paths=paths,
             also=_handled_features(change, step, protocol),
-            own_commit=not isinstance(origin, Adopted),
+            own_commit=not adopted,
         )
         in_commit = is_on(metadata, IN_COMMIT_TIMESTAMPS)
         timestamp = max(session.now_ms(), head.timestamp + 1)
@@ -95,9 +94,13 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                     timestamp = in_commit_timestamp(step, after=head.timestamp, table=name, version=version)
                 data, label = origin.data, origin.label
             case Write() | Recommitted():
-                actions = _complete(
-                    session, locked, change, step, txn, timestamp, protocol, before, metadata, in_commit
-                )
+                actions = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                if in_commit and before is not None:
+                    noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
+                    actions = [noted if isinstance(a, Metadata) else a for a in actions]
+                if tracks_rows(protocol):
+                    domain = commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
+                    actions = assign_row_ids(actions, version=version, domain=domain, table=name)
                 # the next version copies the in-commit timestamp enablement from the completed metadata
                 metadata = next((a for a in actions if isinstance(a, Metadata)), metadata)
                 data = encode_commit(actions)
@@ -111,37 +114,28 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                 data=data,
                 txn_uuid=txn,
                 ordinal=ordinal,
-                is_blind_append=change.is_blind_append,
+                is_blind_append=blind,
                 origin=label,
-                published=isinstance(origin, Adopted),
+                published=adopted,
                 new_names=isinstance(origin, Write) and origin.new_names,
                 streamed=streamed,
-                reads=None if change.is_blind_append else encode_reads(change.reads),
+                reads=None if blind else encode_reads(change.reads),
             ),
         )
         result = Committed(version, timestamp)
-        if not isinstance(origin, Adopted) and data is not None:
+        if not adopted and data is not None:
             written.append((version, timestamp, data))
     if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
         return result
-    head = before_all.table.head
-    clear = before_all.published_version == head.version
-    return replace(
-        result,
-        unpublished=UnpublishedCommits(locked.table.table_id, tuple(written), before_all.digest, clear=clear),
-    )
+    clear = before_all.published_version == before_all.table.head.version
+    unpublished = UnpublishedCommits(locked.table.table_id, tuple(written), before_all.digest, clear=clear)
+    return Committed(result.version, result.timestamp, unpublished=unpublished)
 
 
 def _handled_features(
     change: TableChange, step: Sequence[Action], protocol: Protocol | None
 ) -> Collection[str]:
-    """Writer features whose duties are fulfilled: by the committer, or by the engine that made the commit.
-
-    Args:
-        change: The change.
-        step: The actions of one of its versions.
-        protocol: The table's protocol before them.
-    """
+    """Writer features whose duties are fulfilled: by the committer, or by the engine that made the commit."""
     origin = change.origin
     if isinstance(origin, Adopted):
         return {FENCE}
@@ -162,45 +156,57 @@ def _checked(
     def pieces(kind: type[Add | Remove]) -> Iterator[Sequence[Add | Remove]]:
         for piece in streamed.pieces(kind):
             check_commit(
-                piece,
-                version=version,
-                protocol=protocol,
-                metadata=metadata,
-                paths=paths,
-                own_commit=False,
+                piece, version=version, protocol=protocol, metadata=metadata, paths=paths, own_commit=False
             )
             yield piece
 
     return replace(streamed, pieces=pieces)
 
 
-def _complete(
-    session: Session,
-    locked: LockedTable,
-    change: TableChange,
-    step: Sequence[Action],
-    txn: str,
-    timestamp: int,
-    protocol: Protocol,
-    before: Metadata | None,
-    metadata: Metadata,
-    in_commit: bool,
+# ---- commitInfo ------------------------------------------------------------------------------------------
+
+
+def info_of(actions: Sequence[Action]) -> CommitInfo | None:
+    return next((a for a in actions if isinstance(a, CommitInfo)), None)
+
+
+def own_transaction(actions: Sequence[Action]) -> str | None:
+    """The id of the transaction that made a commit, if this library made it and a client can have it."""
+    info = (info_of(actions) or CommitInfo()).extra
+    txn, engine = info.get("txnId"), info.get("engineInfo")
+    if not (isinstance(txn, str) and isinstance(engine, str) and engine.startswith(_ENGINE)):
+        return None
+    return txn if txn.isprintable() and 0 < len(txn) <= _LONGEST_ID else None
+
+
+def with_info(
+    actions: Sequence[Action], change: TableChange, *, timestamp: int, txn: str, in_commit: bool = False
 ) -> list[Action]:
-    """A version's actions with everything that is only known under the lock."""
-    version = locked.table.head.version + 1
-    actions = with_info(
-        step,
-        timestamp=timestamp,
-        txn=txn,
-        in_commit=in_commit,
-        read_version=change.read_version,
-        isolation=isolation_of(change),
-        blind=change.is_blind_append,
-    )
-    if in_commit and before is not None:
-        noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
-        actions = [noted if isinstance(a, Metadata) else a for a in actions]
-    if tracks_rows(protocol):
-        domain = concurrent_commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
-        actions = assign_row_ids(actions, version=version, domain=domain, table=locked.table.name)
-    return actions
+    """The actions with their commitInfo first, as in-commit timestamps demand."""
+    given = info_of(actions) or CommitInfo()
+    info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
+    info["timestamp"] = timestamp
+    info.update({k: v for k, v in given.extra.items() if k not in ("timestamp", "inCommitTimestamp")})
+    info.setdefault("operation", "WRITE")
+    info.setdefault("operationParameters", {})
+    if change.read_version >= 0:
+        info["readVersion"] = change.read_version
+    info["isolationLevel"] = isolation_of(change)
+    info["isBlindAppend"] = change.is_blind_append
+    info["engineInfo"] = f"{_ENGINE}{__version__}"
+    info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
+    info["txnId"] = txn
+    return [CommitInfo(extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
+
+
+def in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
+    """The time inside a commit that another engine made; it must be later than the one before."""
+    info = info_of(actions) or CommitInfo()
+    if info.in_commit_timestamp is None or info.in_commit_timestamp <= after:
+        raise ProtocolError(
+            f"the commit's inCommitTimestamp is {info.in_commit_timestamp}, not after {after}",
+            table=table,
+            version=version,
+            suggestion="in-commit timestamps are on: each commit must carry a later one than its predecessor",
+        )
+    return info.in_commit_timestamp

@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import LogAheadError, commit
-from deltalakedb.commit.info import info_of
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
+from deltalakedb.commit.versions import info_of
 from deltalakedb.coordinator import guard
-from deltalakedb.coordinator.follow_up import Followed, after_commit, follow_up, interval
+from deltalakedb.coordinator.follow_up import after_commit, follow_up
 from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.exceptions import (
     CatalogBusyError,
@@ -21,10 +21,11 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.mirror import rebase
-from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
 from deltalakedb.mirror.publisher import Target, publish_all
+from deltalakedb.protocol.actions import Metadata
+from deltalakedb.protocol.commit_rules import decode_received
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
-from deltalakedb.protocol.received import decode_received
 from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import open_store
 
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror import Options
     from deltalakedb.mirror.publisher import Published
     from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.txn_log import Committed
+    from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +55,7 @@ class Coordinator:
             those of the settings.
     """
 
-    def __init__(
-        self, database: Database, options: Mapping[str, Mapping[str, str] | None] | None = None
-    ) -> None:
+    def __init__(self, database: Database, options: Mapping[str, Options] | None = None) -> None:
         self._database = database
         self._given = options or {}
 
@@ -76,14 +76,14 @@ class Coordinator:
     ) -> list[Committed]:
         """Commit a request, without the follow-up.
 
-        Only our own errors are certain. Whatever else comes out of a commit, such as an interrupt or the
-        exception of a signal handler, may have come after it: then the new data files stay, and `gc` finds
-        those that no version needs.
+        Only our own errors are certain. Anything else, such as an interrupt or the exception of a signal
+        handler, may have come after the commit: then the new data files stay, and `gc` deletes those that no
+        version needs.
 
         Args:
             request: What to commit.
             delete_files: Deletes the new data files. Called if the commit certainly did not happen, or was
-                done before.
+                made before.
 
         Raises:
             ConflictError: Another writer was first, and nothing happened.
@@ -119,35 +119,38 @@ class Coordinator:
         renamed: bool = False,
         checkpoints: Mapping[str, CheckpointOptions] | None = None,
     ) -> None:
-        """Publish what was committed, as the settings say. Errors are logged: the commit stands.
+        """Publish what was committed, by the settings. Errors are logged: the commit stands.
 
         Args:
             done: The changes, and what each became.
             group: The transaction, if it may have changed several tables.
             renamed: Tables may have been renamed or dropped by the same commit.
-            checkpoints: Whether checkpoints are written and the log cleaned up, by location; by default as
-                the tables' properties say.
+            checkpoints: Whether checkpoints are written and the log cleaned up, by location; by default the
+                tables' properties decide.
         """
         if self._database.engine.config.publish.mode == "off":
             return
         with after_commit("its tables could not be found again"):
             now = {t.location: t for t in registry.list_tables(self._database)} if renamed else None
-            followed = []
+            targets = []
             for change, committed in done:
                 table = self._table(change) if now is None else now.get(change.table.location)
                 if table is None:
                     continue  # dropped
                 wanted = (checkpoints or {}).get(table.location, DUE)
-                every = interval(change.read, change.actions)
                 write = wanted.write and self._database.engine.config.publish.checkpoints
-                options = CheckpointOptions(write, wanted.cleanup, every)
-                followed.append(Followed(table, options, committed.unpublished))
-            follow_up(
-                self._database, followed, self.storage_options, group=group if len(followed) > 1 else None
-            )
+                read = None if change.read is None else change.read.metadata
+                metadata = next((a for a in change.actions if isinstance(a, Metadata)), read)
+                options = CheckpointOptions(write, wanted.cleanup, interval_of(metadata))
+                targets.append(self._target(table, committed.unpublished, options))
+            follow_up(self._database, targets, group=group if len(targets) > 1 else None)
+
+    def _target(
+        self, table: Table, known: UnpublishedCommits | None = None, checkpoints: CheckpointOptions = DUE
+    ) -> Target:
+        return Target(table, self.storage_options(table.location), known, checkpoints)
 
     def _table(self, change: TableChange) -> Table | None:
-        """A change's table after its commit."""
         if not isinstance(change.table, NewTable):
             return change.table
         try:
@@ -160,12 +163,7 @@ class Coordinator:
     ) -> tuple[Committed, Published] | None:
         """Commit what another engine made as the next version of a table, and publish it.
 
-        It is published whatever the settings say, since its writer looks for the file at once.
-
-        Args:
-            table: The table, or the new table to create.
-            version: The version that its writer gave it.
-            data: The bytes of the commit file.
+        It is published whatever the settings are, since its writer looks for the file at once.
 
         Returns:
             What it became; None if the table changed meanwhile, so that the caller has to look again.
@@ -210,34 +208,22 @@ class Coordinator:
         if isinstance(outcome, Conflict):
             return None
         made = registry.find(self._database, table.name) if isinstance(table, NewTable) else table
-        target = Target(made, self.storage_options(made.location), outcome[0].unpublished)
+        target = self._target(made, outcome[0].unpublished)
         return outcome[0], publish_all(self._database, [target])[0]
 
-    def adopt(self, name: str, *, origin: str = "adopt") -> guard.Adoption:
-        """Copy foreign commits beyond the head of a table into the catalog; see `guard.adopt`."""
-        location = registry.find(self._database, name).location
-        return guard.adopt(self._database, name, self.storage_options(location), origin=origin)
-
     def recommit(self, name: str, *, allow_split: bool = False, dry_run: bool = False) -> Resolved:
-        """Resolve a divergence: adopt foreign commits, and commit ours again on top; see `rebase.resolve`.
-
-        Other tables that diverged and share a transaction with this one are resolved with it. All of them are
-        published afterwards, as the settings say.
-        """
-        location = registry.find(self._database, name).location
-        options = self.storage_options(location)
+        """Resolve a divergence by `rebase.resolve`, and publish all tables that it resolved."""
+        options = self.storage_options(registry.find(self._database, name).location)
         done = rebase.resolve(
             self._database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
         )
         if not dry_run:
             with after_commit("its tables could not be found again"):
                 tables = [registry.find(self._database, one) for one in (name, *done.also)]
-                every = [Followed(table, DUE) for table in tables]
-                follow_up(self._database, every, self.storage_options, all_waiting=True)
+                follow_up(self._database, [self._target(table) for table in tables], all_waiting=True)
         return done
 
-    def storage_options(self, location: str) -> Mapping[str, str] | None:
-        """The storage options of a location."""
+    def storage_options(self, location: str) -> Options:
         if location in self._given:
             return self._given[location]
         return self._database.engine.config.storage_options_for(location)
@@ -265,7 +251,6 @@ def _is_blind(actions: Sequence[Action]) -> bool:
 
 
 def conflict_error(conflict: Conflict) -> ConflictError:
-    """The exception for a conflict."""
     winner = f"version {conflict.version}" + (f" ({conflict.operation})" if conflict.operation else "")
     return ConflictError(
         f"{conflict.detail}; {winner} was first",

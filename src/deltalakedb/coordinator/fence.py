@@ -26,7 +26,6 @@ _RETRIES = 4
 
 
 def is_fenced(protocol: Protocol) -> bool:
-    """Whether only writers of the catalog may write."""
     return FENCE in (protocol.writer_features or ())
 
 
@@ -41,14 +40,13 @@ def refuse_fenced(database: Database, table: Table) -> None:
 
 
 def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
-    """Put the fence up or take it away by a commit; its version, or None if there was nothing to do."""
+    """Add or remove the fence by a commit; its version, or None if there was nothing to do."""
     coordinator, attempts = Coordinator(database), Retries(_RETRIES)
     while True:
         opened = snapshots.open_table(database, name)
         table, before = opened.table, opened.snapshot.protocol
-        require_writable(
-            database, table, open_store(table.location, coordinator.storage_options(table.location))
-        )
+        store = open_store(table.location, coordinator.storage_options(table.location))
+        require_writable(database, table, store)
         if is_fenced(before) == fenced:
             return None
         after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)

@@ -18,16 +18,11 @@ def require_writable(database: Database, table: Table, store: Store, *, log: boo
 
     Table operations, transactions, Spark and the HTTP service all call this, so a new precondition of writing
     belongs here. Whatever may change between this check and the commit is checked again under the lock of the
-    table's head, in `commit/committer.py`.
-
-    Args:
-        database: The catalog.
-        table: The table, as it was read at any time.
-        store: The table's root.
-        log: Require the log on local disk too: another engine made a missing folder by writing its data.
+    table's head, in `commit/committer.py`. ``log`` requires the log on local disk too, for an engine that has
+    already written its data, and so made a missing folder.
 
     Raises:
-        TableFollowedError: The table belongs to others and is only followed.
+        TableFollowedError: The table belongs to another catalog and is only followed.
         TableFolderMissingError: Versions were published, and the folder is missing or holds no data.
     """
     registry.refuse_followed(table)

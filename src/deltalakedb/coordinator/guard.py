@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange
-from deltalakedb.delta_log.last_checkpoint import last_checkpoint
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
+from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogCorruptError,
@@ -25,7 +25,6 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
-from deltalakedb.mirror.commit_files import commit_file_state
 from deltalakedb.mirror.drift import log_differences
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.outside import (
@@ -33,24 +32,22 @@ from deltalakedb.mirror.outside import (
     ADVICE,
     FREEZE,
     POLICY,
+    commit_file_state,
     newest_beyond,
     read_foreign,
     refuse_rewritten,
 )
-from deltalakedb.protocol.actions import Protocol
-from deltalakedb.protocol.features import check_readable
 from deltalakedb.protocol.txn_log import Conflict
 from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalakedb.commit.committer import LogAheadCheck
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror import Options
     from deltalakedb.storage.store import Store
-
-    Options = Mapping[str, str] | None
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_under_lock(database: Database) -> LogAheadCheck | None:
-    """Return the check that a committer runs while it locks a head; None if it is disabled."""
+    """The check that a committer runs while it locks a head; None if it is disabled."""
     return None if database.engine.config.publish.look_ahead == "off" else has_next
 
 
@@ -67,9 +64,6 @@ def look_ahead(database: Database, changes: Sequence[TableChange], options: Call
     """Before a commit: handle foreign commits on object stores, if the settings say so.
 
     Object stores respond slowly, so they are not queried while a head is locked.
-
-    Raises:
-        TableFrozenError: The log is ahead and the policy is to freeze.
     """
     if database.engine.config.publish.look_ahead != "always":
         return
@@ -80,12 +74,9 @@ def look_ahead(database: Database, changes: Sequence[TableChange], options: Call
 
 
 def look_at_open(database: Database, table: Table) -> bool:
-    """When a table is opened: adopt foreign commits or freeze the table, as its policy says.
+    """When a table is opened: adopt foreign commits or freeze the table; whether versions were adopted.
 
     Errors become warnings, so the table can be read even without permission to write, or if it is frozen.
-
-    Returns:
-        Whether versions were adopted.
     """
     try:
         options = database.engine.config.storage_options_for(table.location)
@@ -96,7 +87,7 @@ def look_at_open(database: Database, table: Table) -> bool:
 
 
 def has_next(table: Table, version: int) -> bool:
-    """Whether a log on local disk goes on after a version; False for an object store."""
+    """Whether a log on local disk continues after a version; False for an object store."""
     # an unreadable log does not block a commit; publishing finds a foreign commit later
     root = local_path(table.location)
     if root is None:
@@ -105,7 +96,7 @@ def has_next(table: Table, version: int) -> bool:
 
 
 def _continues_after(root: str, version: int) -> bool:
-    """Whether a log on local disk goes on beyond a version whose next one was cleaned up."""
+    """Whether a log on local disk continues beyond a version whose next one was cleaned up."""
     try:
         hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - asked before every commit
         newest = _last_checkpoint(root, (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
@@ -119,10 +110,7 @@ def _continues_after(root: str, version: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _last_checkpoint(root: str, _stat: tuple[int, ...]) -> int | None:
-    """Return the version that ``_last_checkpoint`` names, cached by the stat fields of that file.
-
-    It is called while a head is locked, and few commits change the file: it is read only after a change.
-    """
+    """The version that ``_last_checkpoint`` names; asked while a head is locked, so it is cached."""
     return last_checkpoint(open_store(root))
 
 
@@ -137,10 +125,7 @@ class Adoption:
 
 
 def handle_foreign_commits(database: Database, table: Table, storage_options: Options = None) -> bool:
-    """Adopt foreign commits beyond the head, or freeze the table, as its policy says.
-
-    Returns:
-        Whether versions were adopted; the writer's snapshot is then out of date.
+    """Adopt foreign commits beyond the head, or freeze the table, as its policy says; whether it adopted any.
 
     Raises:
         TableFrozenError: The log is ahead and the policy is to freeze.
@@ -159,12 +144,8 @@ def handle_foreign_commits(database: Database, table: Table, storage_options: Op
         return bool(adopt(database, table.name, storage_options).versions)
     reason = f"_delta_log has version {newest}, which the catalog did not make"
     registry.freeze(database, table, reason, version=table.head.version)
-    raise TableFrozenError(
-        f"the table is frozen: {reason}",
-        table=table.name,
-        version=table.head.version,
-        suggestion=ADVICE,
-    )
+    text = f"the table is frozen: {reason}"
+    raise TableFrozenError(text, table=table.name, version=table.head.version, suggestion=ADVICE)
 
 
 def adopt(
@@ -172,11 +153,7 @@ def adopt(
 ) -> Adoption:
     """Copy every commit of the log beyond the head, in order, byte for byte, by the one commit path.
 
-    Args:
-        database: The catalog.
-        name: The table.
-        storage_options: Options for the object store.
-        origin: The operation that copies them, for the history.
+    ``origin`` names the operation that copies them, for the history.
 
     Raises:
         LogGapError: Versions were cleaned up before the catalog had copied them.
@@ -201,13 +178,11 @@ def adopt(
                 f"version {version} was cleaned up before the catalog had it; the log is at {newest}",
                 table=name,
                 version=version,
-                suggestion="what the catalog knows of the table is not enough to go on: "
-                f"`deltasql drop {name} --force` forgets that and leaves all files, `deltasql import` takes "
-                "the table over anew",
+                suggestion=f"`deltasql drop {name} --force` forgets what the catalog knows and leaves all "
+                "files; then `deltasql import` imports the table again",
             )
     if done:
-        # an import expects them
-        level = logging.INFO if origin == "import" else logging.WARNING
+        level = logging.INFO if origin == "import" else logging.WARNING  # an import expects them
         logger.log(level, "%s: commits of other writers that were adopted: %d", name, len(done))
     return Adoption(tuple(done))
 
@@ -217,11 +192,9 @@ def _adopt_one(database: Database, name: str, reader: FileTxnLogReader, version:
     opened = snapshots.open_table(database, name)
     # commit a copy only on top of its predecessor: otherwise it would get another version number
     if opened.snapshot.version == version - 1:
-        actions, copy = read_foreign(reader, version, origin)
+        actions, copy = read_foreign(reader, version, name, origin)
         if opened.table.state == registry.FOLLOWING:
             copy = replace(copy, txn_uuid=None)  # its owners' transactions are not this catalog's
-        for protocol in (a for a in actions if isinstance(a, Protocol)):
-            check_readable(protocol, table=name)
         change = TableChange(opened.table, [actions], opened.snapshot, origin=copy)
         published = partial(outbox.advance, table_id=opened.table.table_id, version=version)
         outcome = commit(database, CommitRequest([change], statements=[published]))
@@ -270,7 +243,7 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
                     f"version {version} of the catalog is not in the log, and later ones are",
                     table=table.name,
                     version=version,
-                    suggestion="move the later ones away, then recover again: ours are published then",
+                    suggestion="move the later ones away, then recover again, which publishes ours",
                 )
             break  # it is only waiting to be published
         if state != "ours":
@@ -282,7 +255,7 @@ def _acknowledge(database: Database, table: Table, store: Store) -> None:
 
 def _both_sides(table: Table, version: int) -> TableFrozenError:
     return TableFrozenError(
-        f"version {version} of the log is not the one in the catalog: both sides went on",
+        f"version {version} of the log is not the one in the catalog: both sides have new commits",
         table=table.name,
         version=version,
         suggestion="decide with `deltasql mirror resolve`",

@@ -1,4 +1,4 @@
-"""Writing checkpoints: streamed to a local file with bounded memory, then put into the log whole."""
+"""Write checkpoints: streamed to a local file in bounded memory, then put into the log whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.delta_log.checkpoint import is_complete
-from deltalakedb.delta_log.checkpoint_schema import DELETION_VECTOR, REMOVE, STRING_MAP, checkpoint_schema
-from deltalakedb.delta_log.last_checkpoint import LastCheckpoint
 from deltalakedb.delta_log.listing import Checkpoint
 from deltalakedb.delta_log.names import SIDECAR_FOLDER, checkpoint_path, v2_checkpoint_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, StorageUnavailableError
@@ -32,47 +31,152 @@ from deltalakedb.protocol.actions import (
     Txn,
     action_to_dict,
 )
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.schema import PrimitiveType
-from deltalakedb.protocol.stats_columns import nested, stats_columns
+from deltalakedb.protocol.properties import is_on
+from deltalakedb.protocol.schema import Leaf, PrimitiveType, StructField, parse_schema
+from deltalakedb.protocol.stats import stats_leaves
+from deltalakedb.protocol.stats_columns import nested, stats_columns, type_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
     from deltalakedb.protocol.actions import Remove
     from deltalakedb.storage import Store
 
 CheckpointKind: TypeAlias = Literal["classic", "v2"]
-#: a kind of action ("state" for all that are no files) and rows of it
+#: a kind of action ("state" for all that are not files) and rows of it
 KindRows: TypeAlias = "tuple[str, pa.Table]"
 
 V2_FEATURE = "v2Checkpoint"
-#: rows that are written together: what memory has to hold
+#: rows and bytes that are written together and must fit into memory
 GROUP_ROWS = 20_000
 GROUP_BYTES = 32 << 20
 #: a sidecar is complete once it has this many actions
 SIDECAR_ROWS = 250_000
-_PREFIX = "deltalakedb-checkpoint-"
-_NEEDED = ("path", "size", "modification_time")
 _MAPS = ("partitionValues", "configuration", "options", "tags")
+#: types whose bounds no writer records, or no reader uses
+_UNORDERED = {"binary", "boolean", "variant"}
+
+
+# ---- columns ----
+
+
+def _struct(**fields: pa.DataType) -> pa.StructType:
+    return pa.struct(list(fields.items()))
+
+
+_TEXT, _LONG, _INT, _FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
+_TEXTS, _STRING_MAP = pa.list_(_TEXT), pa.map_(_TEXT, _TEXT)
+_DELETION_VECTOR = _struct(
+    storageType=_TEXT, pathOrInlineDv=_TEXT, offset=_INT, sizeInBytes=_INT, cardinality=_LONG
+)
+_ADD = {
+    "path": _TEXT,
+    "partitionValues": _STRING_MAP,
+    "size": _LONG,
+    "modificationTime": _LONG,
+    "dataChange": _FLAG,
+    "tags": _STRING_MAP,
+    "deletionVector": _DELETION_VECTOR,
+    "baseRowId": _LONG,
+    "defaultRowCommitVersion": _LONG,
+    "clusteringProvider": _TEXT,
+}
+_REMOVE = _struct(
+    path=_TEXT,
+    deletionTimestamp=_LONG,
+    dataChange=_FLAG,
+    extendedFileMetadata=_FLAG,
+    partitionValues=_STRING_MAP,
+    size=_LONG,
+    deletionVector=_DELETION_VECTOR,
+    baseRowId=_LONG,
+    defaultRowCommitVersion=_LONG,
+)
+_METADATA = _struct(
+    id=_TEXT,
+    name=_TEXT,
+    description=_TEXT,
+    format=_struct(provider=_TEXT, options=_STRING_MAP),
+    schemaString=_TEXT,
+    partitionColumns=_TEXTS,
+    configuration=_STRING_MAP,
+    createdTime=_LONG,
+)
+_PROTOCOL = _struct(
+    minReaderVersion=_INT, minWriterVersion=_INT, readerFeatures=_TEXTS, writerFeatures=_TEXTS
+)
+_TXN = _struct(appId=_TEXT, version=_LONG, lastUpdated=_LONG)
+_DOMAIN = _struct(domain=_TEXT, configuration=_TEXT, removed=_FLAG)
+_SIDECAR = _struct(path=_TEXT, sizeInBytes=_LONG, modificationTime=_LONG, tags=_STRING_MAP)
+
+
+@dataclass(frozen=True)
+class CheckpointSchema:
+    """The columns of a checkpoint's files, and which of a table's columns have statistics there."""
+
+    stats_as_json: bool
+    as_struct: bool = False
+    #: columns with a null count in ``stats_parsed``, and those of them with a minimum and a maximum
+    counted: tuple[Leaf, ...] = ()
+    bounded: tuple[Leaf, ...] = ()
+    #: columns of ``partitionValues_parsed``
+    partitions: tuple[StructField, ...] = ()
+    tight_bounds: bool = False
+
+    @property
+    def stats_parsed(self) -> pa.StructType:
+        bounds = type_tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
+        counts = type_tree({leaf.physical_path: _LONG for leaf in self.counted})
+        groups = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
+        fields = {"numRecords": _LONG, **{name: kind for name, kind in groups.items() if kind.num_fields}}
+        return _struct(**fields, **({"tightBounds": _FLAG} if self.tight_bounds else {}))
+
+    @property
+    def partitions_parsed(self) -> pa.StructType:
+        return pa.struct([(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions])
+
+    @property
+    def add(self) -> pa.StructType:
+        fields = dict(_ADD)
+        if self.stats_as_json:
+            fields["stats"] = _TEXT
+        if self.partitions:
+            fields["partitionValues_parsed"] = self.partitions_parsed
+        if self.as_struct:
+            fields["stats_parsed"] = self.stats_parsed
+        return _struct(**fields)
+
+    def classic(self) -> pa.Schema:
+        """The columns of a classic checkpoint."""
+        state = {"metaData": _METADATA, "protocol": _PROTOCOL, "domainMetadata": _DOMAIN}
+        return pa.schema({"txn": _TXN, "add": self.add, "remove": _REMOVE, **state})
+
+    def top_level(self) -> pa.Schema:
+        """The columns of a V2 checkpoint's own file; all file actions are in sidecars."""
+        header = _struct(version=_LONG, tags=_STRING_MAP)
+        return pa.schema([*self.classic(), ("checkpointMetadata", header), ("sidecar", _SIDECAR)])
+
+    def sidecar(self) -> pa.Schema:
+        return pa.schema({"add": self.add, "remove": _REMOVE})
+
+
+# ---- files ----
 
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """A table's state at a version, with its files as streams that are read once.
+    """A table's state at a version, with its files as streams that are read once, in bounded memory.
 
     Attributes:
-        version: The version.
-        protocol: Its protocol.
-        metadata: Its metadata.
-        txns: Application transactions.
-        domains: Metadata domains; removed ones are left out.
         files: The live files, in batches with the columns ``path``, ``size``, ``modification_time`` and any
             of ``stats``, ``partition_values``, ``tags``, ``deletion_vector`` (JSON texts), ``base_row_id``,
-            ``default_row_commit_version``, ``clustering_provider``. Other columns are ignored:
-            unknown fields have no place in a checkpoint's schema.
+            ``default_row_commit_version``, ``clustering_provider``. Other columns are ignored, since a
+            checkpoint's schema has no column for unknown fields.
         tombstones: Removed files whose retention has not ended.
+        stats_as_json: Statistics as text; by default as the table's properties request.
+        stats_as_struct: Statistics and partition values as typed columns; the same.
     """
 
     version: int
@@ -82,6 +186,31 @@ class CheckpointContent:
     tombstones: Iterable[Remove] = ()
     txns: Sequence[Txn] = ()
     domains: Sequence[DomainMetadata] = ()
+    stats_as_json: bool | None = None
+    stats_as_struct: bool | None = None
+
+    @cached_property
+    def schema(self) -> CheckpointSchema:
+        """The columns; ProtocolError if the table's schema cannot be parsed."""
+        metadata, as_json, as_struct = self.metadata, self.stats_as_json, self.stats_as_struct
+        if as_json is None:
+            text = metadata.configuration.get("delta.checkpoint.writeStatsAsJson") or ""
+            as_json = text.strip().lower() != "false"
+        if as_struct is None:
+            as_struct = is_on(metadata, "delta.checkpoint.writeStatsAsStruct")
+        if not as_struct:
+            return CheckpointSchema(as_json)
+        schema = parse_schema(metadata.schema_string)
+        found = (schema.field(name) for name in metadata.partition_columns)
+        counted = tuple(stats_leaves(schema, metadata.partition_columns, metadata.configuration))
+        return CheckpointSchema(
+            as_json,
+            True,
+            counted,
+            tuple(x for x in counted if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None),
+            tuple(f for f in found if f is not None),
+            "deletionVectors" in (self.protocol.writer_features or ()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +219,12 @@ class WrittenCheckpoint:
 
     Attributes:
         version: The table's version.
-        kind: What was written.
+        kind: ``classic`` or ``v2``.
         paths: Its files under the table's root, the top-level one of a V2 checkpoint last.
-        size: Its actions.
-        size_in_bytes: Its files' bytes.
-        num_add_files: Its adds.
-        created: False if a complete checkpoint was there already; it is left as it is.
+        size: The number of its actions.
+        size_in_bytes: The size of its files.
+        num_add_files: The number of its adds.
+        created: False if a complete checkpoint was there already, which stays as it is.
     """
 
     version: int
@@ -106,46 +235,29 @@ class WrittenCheckpoint:
     num_add_files: int
     created: bool = True
 
-    def hint(self) -> LastCheckpoint:
-        """The content of ``_last_checkpoint`` for it."""
-        return LastCheckpoint(
-            version=self.version,
-            size=self.size,
-            size_in_bytes=self.size_in_bytes,
-            num_of_add_files=self.num_add_files,
-        )
-
 
 def write_checkpoint(
-    store: Store,
-    content: CheckpointContent,
-    *,
-    kind: CheckpointKind = "classic",
-    stats_as_json: bool = True,
-    stats_as_struct: bool = False,
+    store: Store, content: CheckpointContent, *, kind: CheckpointKind = "classic"
 ) -> WrittenCheckpoint:
-    """Write a table's state at a published version into its log; ``_last_checkpoint`` is another step.
+    """Write a table's state at a published version into its log, but not ``_last_checkpoint``.
 
-    A reader sees the whole checkpoint or none of it, whenever the writer dies: files are complete before they
-    get their names, and the file that makes them a checkpoint comes last.
-
-    Args:
-        store: The table's root.
-        content: The state; its streams are read once, with bounded memory.
-        kind: One file, or a V2 checkpoint with sidecars.
-        stats_as_json: Statistics as text (``delta.checkpoint.writeStatsAsJson``).
-        stats_as_struct: Statistics and partition values as typed columns
-            (``delta.checkpoint.writeStatsAsStruct``).
+    A reader sees the whole checkpoint or none of it, even if the writer is killed: files are complete before
+    they get their names, and the file that makes them a checkpoint comes last.
 
     Raises:
         ProtocolError: The table's features forbid that kind, or a partition value does not fit its type.
         StorageError: The store refused; at most files that no reader looks at are left.
     """
-    _check(content, kind)
-    schema = checkpoint_schema(
-        content.metadata, content.protocol, stats_as_json=stats_as_json, stats_as_struct=stats_as_struct
-    )
-    written = (_write_classic if kind == "classic" else _write_v2)(store, content, schema)
+    if kind not in ("classic", "v2"):
+        raise InvalidArgumentError(f"Unknown checkpoint kind {kind!r}", suggestion="choose classic or v2")
+    features = set(content.protocol.writer_features or ()) & set(content.protocol.reader_features or ())
+    if kind == "v2" and V2_FEATURE not in features:
+        raise ProtocolError(
+            f"a V2 checkpoint needs the table feature {V2_FEATURE}",
+            version=content.version,
+            suggestion="write a classic checkpoint, or add the feature to the table's protocol",
+        )
+    written = (_write_classic if kind == "classic" else _write_v2)(store, content)
     failpoint("checkpoint.after_put")
     return written
 
@@ -153,18 +265,12 @@ def write_checkpoint(
 def put_parquet(
     store: Store, path: str, tables: Iterable[KindRows], schema: pa.Schema
 ) -> tuple[Counter[str], bool]:
-    """Write one file of a checkpoint, complete before it has its name.
+    """Write one file of a checkpoint, complete before it has its name; rows by kind, and whether it is new.
 
     A complete file of that name stays as it is; a torn one, which would block the name, is replaced.
-
-    Returns:
-        Rows by kind, and whether the file was written.
-
-    Raises:
-        StorageError: The store or the local disk refused.
     """
     counts: Counter[str] = Counter()
-    with _local_errors(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+    with _local_errors(), tempfile.TemporaryDirectory(prefix="deltalakedb-checkpoint-") as folder:
         local = Path(folder) / "checkpoint.parquet"
         # other engines have no use for Arrow's own copy of the schema
         with pq.ParquetWriter(local, schema, compression="snappy", store_schema=False) as writer:
@@ -184,25 +290,13 @@ def new_sidecar_path(version: int, number: int) -> str:
 
 
 def put_v2(
-    store: Store,
-    content: CheckpointContent,
-    schema: CheckpointSchema,
-    sidecars: Sequence[str],
-    counts: Counter[str],
+    store: Store, content: CheckpointContent, sidecars: Sequence[str], counts: Counter[str]
 ) -> WrittenCheckpoint:
-    """Write the file that makes sidecars a V2 checkpoint.
-
-    Args:
-        store: The table's root.
-        content: The state; its files are not read.
-        schema: The columns.
-        sidecars: Paths of the sidecars, which must be there.
-        counts: Their rows by kind of action.
-    """
+    """Write the file that makes existing sidecars, whose rows are counted by kind, a V2 checkpoint."""
     found = [store.head(path) for path in sidecars]
     header = CheckpointMetadata(version=content.version)
     named = [Sidecar(path=m.name, size_in_bytes=m.size, modification_time=m.modified_ms) for m in found]
-    table = state_rows(content, schema.top_level(), more=[header, *named])
+    table = _state_rows(content, content.schema.top_level(), more=[header, *named])
     path = v2_checkpoint_path(content.version, str(uuid.uuid4()))
     put_parquet(store, path, [("state", table)], table.schema)
     size = store.head(path).size + sum(meta.size for meta in found)
@@ -210,19 +304,18 @@ def put_v2(
     return WrittenCheckpoint(content.version, "v2", (*sidecars, path), actions, size, counts["add"])
 
 
-def _write_classic(store: Store, content: CheckpointContent, schema: CheckpointSchema) -> WrittenCheckpoint:
-    path, columns = checkpoint_path(content.version), schema.classic()
-    tables = chain([("state", state_rows(content, columns))], file_rows(content, schema, columns))
+def _write_classic(store: Store, content: CheckpointContent) -> WrittenCheckpoint:
+    path, columns = checkpoint_path(content.version), content.schema.classic()
+    tables = chain([("state", _state_rows(content, columns))], file_rows(content, columns))
     counts, created = put_parquet(store, path, tables, columns)
     size = store.head(path).size
-    return WrittenCheckpoint(
-        content.version, "classic", (path,), counts.total(), size, counts["add"], created
-    )
+    actions, adds = counts.total(), counts["add"]
+    return WrittenCheckpoint(content.version, "classic", (path,), actions, size, adds, created)
 
 
-def _write_v2(store: Store, content: CheckpointContent, schema: CheckpointSchema) -> WrittenCheckpoint:
-    columns = schema.sidecar()
-    tables = file_rows(content, schema, columns)
+def _write_v2(store: Store, content: CheckpointContent) -> WrittenCheckpoint:
+    columns = content.schema.sidecar()
+    tables = file_rows(content, columns)
     paths: list[str] = []
     counts: Counter[str] = Counter()
     try:
@@ -235,12 +328,12 @@ def _write_v2(store: Store, content: CheckpointContent, schema: CheckpointSchema
         with contextlib.suppress(DeltaSqlError):
             store.delete_all(paths)
         raise
-    # the checkpoint may stand even if this fails, so its sidecars stay
-    return put_v2(store, content, schema, paths, counts)
+    # the checkpoint may exist even if this fails, so its sidecars stay
+    return put_v2(store, content, paths, counts)
 
 
 def _up_to(rows: int, tables: Iterator[KindRows]) -> Iterator[KindRows]:
-    """Tables until they have so many rows; the rest is left in the iterator."""
+    """Tables until they have so many rows; the rest stays in the iterator."""
     for kind, table in tables:
         yield kind, table
         rows -= table.num_rows
@@ -250,7 +343,7 @@ def _up_to(rows: int, tables: Iterator[KindRows]) -> Iterator[KindRows]:
 
 @contextlib.contextmanager
 def _local_errors() -> Iterator[None]:
-    """Translate errors of the local disk; the store's own are typed already."""
+    """Translate errors of the local disk; the store's errors are typed already."""
     try:
         yield
     except DeltaSqlError:
@@ -262,61 +355,33 @@ def _local_errors() -> Iterator[None]:
         ) from e
 
 
-def _check(content: CheckpointContent, kind: CheckpointKind) -> None:
-    if content.version < 0:
-        raise InvalidArgumentError(f"Expected a version from 0 on, got {content.version}")
-    if kind not in ("classic", "v2"):
-        raise InvalidArgumentError(f"Unknown checkpoint kind {kind!r}", suggestion="choose classic or v2")
-    features = set(content.protocol.writer_features or ()) & set(content.protocol.reader_features or ())
-    if kind == "v2" and V2_FEATURE not in features:
-        raise ProtocolError(
-            f"a V2 checkpoint needs the table feature {V2_FEATURE}",
-            version=content.version,
-            suggestion="write a classic checkpoint, or add the feature to the table's protocol",
-        )
-
-
 # ---- rows ----
 
 
-def state_rows(content: CheckpointContent, schema: pa.Schema, *, more: Iterable[Action] = ()) -> pa.Table:
-    """Everything that is no file, as rows of a checkpoint."""
+def _state_rows(content: CheckpointContent, schema: pa.Schema, *, more: Iterable[Action] = ()) -> pa.Table:
+    """All actions that are not about files, as rows of a checkpoint."""
     live = [domain for domain in content.domains if not domain.removed]
     rows = []
     for action in (content.protocol, content.metadata, *content.txns, *live, *more):
         ((kind, value),) = action_to_dict(action).items()
-        if isinstance(action, Protocol):
-            value = _with_feature_lists(action, value)
+        if isinstance(action, Protocol):  # these versions require lists of features, even empty ones
+            if action.min_reader_version >= 3:
+                value.setdefault("readerFeatures", [])
+            if action.min_writer_version >= 7:
+                value.setdefault("writerFeatures", [])
         rows.append({kind: _pairs(value)})
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def file_rows(content: CheckpointContent, schema: CheckpointSchema, columns: pa.Schema) -> Iterator[KindRows]:
-    """The live files, then the removed ones, as rows of a checkpoint in groups that are worth a row group."""
+def file_rows(content: CheckpointContent, columns: pa.Schema) -> Iterator[KindRows]:
+    """The live files, then the removed ones, as rows of a checkpoint in tables of a row group each."""
     for batch in _grouped(content.files):
-        yield "add", _action_table("add", _adds(batch, schema), columns)
+        yield "add", _action_table("add", _adds(batch, content.schema), columns)
     removed = iter(content.tombstones)
     while group := list(islice(removed, GROUP_ROWS)):
-        yield "remove", _action_table("remove", _removes(group), columns)
-
-
-def _removes(group: list[Remove]) -> pa.StructArray:
-    columns: dict[str, Any] = {
-        "path": [r.path for r in group],
-        "deletionTimestamp": [r.deletion_timestamp for r in group],
-        "dataChange": [False] * len(group),
-        "extendedFileMetadata": [r.extended_file_metadata for r in group],
-        "partitionValues": [
-            None if r.partition_values is None else list(r.partition_values.items()) for r in group
-        ],
-        "size": [r.size for r in group],
-        "deletionVector": [None if r.deletion_vector is None else r.deletion_vector.to_dict() for r in group],
-        "baseRowId": [r.base_row_id for r in group],
-        "defaultRowCommitVersion": [r.default_row_commit_version for r in group],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in REMOVE]
-    return pa.StructArray.from_arrays(arrays, fields=list(REMOVE))
+        rows = [_pairs(remove.to_dict()) | {"dataChange": False} for remove in group]
+        yield "remove", _action_table("remove", pa.array(rows, _REMOVE), columns)
 
 
 def _action_table(kind: str, rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
@@ -326,7 +391,7 @@ def _action_table(kind: str, rows: pa.StructArray, schema: pa.Schema) -> pa.Tabl
 
 
 def _grouped(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of about the same size, whatever size they come in."""
+    """Batches of about the same size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for given in files:
@@ -352,35 +417,31 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _adds(batch: pa.RecordBatch, schema: CheckpointSchema) -> pa.StructArray:
-    if missing := [name for name in _NEEDED if name not in batch.schema.names]:
-        raise InvalidArgumentError(
-            f"the files of a checkpoint lack {', '.join(missing)}",
-            suggestion="give batches with the columns that CheckpointContent names",
-        )
-    partitions = _column(batch, "partition_values", pa.string()).fill_null("{}")
-    stats = _column(batch, "stats", pa.string())
+    stats = _column(batch, "stats", _TEXT)
+    partitions = _column(batch, "partition_values", _TEXT).fill_null("{}")
     columns = {
-        "path": _column(batch, "path", pa.string()),
-        "partitionValues": _decoded(partitions, STRING_MAP),
-        "size": _column(batch, "size", pa.int64()),
-        "modificationTime": _column(batch, "modification_time", pa.int64()),
+        "path": batch["path"],
+        "partitionValues": _decoded(partitions, _STRING_MAP),
+        "size": batch["size"],
+        "modificationTime": batch["modification_time"],
         "dataChange": pa.repeat(pa.scalar(False), batch.num_rows),
-        "tags": _decoded(_column(batch, "tags", pa.string()), STRING_MAP),
-        "deletionVector": _decoded(_column(batch, "deletion_vector", pa.string()), DELETION_VECTOR),
-        "baseRowId": _column(batch, "base_row_id", pa.int64()),
-        "defaultRowCommitVersion": _column(batch, "default_row_commit_version", pa.int64()),
-        "clusteringProvider": _column(batch, "clustering_provider", pa.string()),
+        "tags": _decoded(_column(batch, "tags", _TEXT), _STRING_MAP),
+        "deletionVector": _decoded(_column(batch, "deletion_vector", _TEXT), _DELETION_VECTOR),
+        "baseRowId": _column(batch, "base_row_id", _LONG),
+        "defaultRowCommitVersion": _column(batch, "default_row_commit_version", _LONG),
+        "clusteringProvider": _column(batch, "clustering_provider", _TEXT),
         "stats": stats,
     }
     if schema.partitions:
         columns["partitionValues_parsed"] = _parsed_partitions(partitions, schema)
     if schema.as_struct:
         columns["stats_parsed"] = _parsed_stats(stats, schema)
-    return pa.StructArray.from_arrays([columns[f.name] for f in schema.add], fields=list(schema.add))
+    fields = list(schema.add)
+    return pa.StructArray.from_arrays([_cast(columns[f.name], f.type) for f in fields], fields=fields)
 
 
 def _parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray:
-    """``stats_parsed`` of files; bounds are wide enough to hold values that writers have rounded."""
+    """``stats_parsed`` of files; bounds are wide enough for values that writers rounded."""
     counted, bounded = (
         [leaf._replace(path=leaf.physical_path) for leaf in leaves]
         for leaves in (schema.counted, schema.bounded)
@@ -399,11 +460,7 @@ def _parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructA
 
 
 def _parsed_partitions(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructArray:
-    """``partitionValues_parsed`` of files.
-
-    Raises:
-        ProtocolError: A value does not fit its column's type.
-    """
+    """``partitionValues_parsed`` of files; ProtocolError if a value does not fit its column's type."""
     encoded = texts.dictionary_encode()
     values = [decode_json(text) for text in encoded.dictionary.to_pylist()]
     columns, kind = [], schema.partitions_parsed
@@ -415,9 +472,10 @@ def _parsed_partitions(texts: pa.StringArray, schema: CheckpointSchema) -> pa.St
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, kind)
-    column = batch.column(name)
+    return _cast(batch[name], kind) if name in batch.schema.names else pa.nulls(batch.num_rows, kind)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else column.cast(kind)
 
 
@@ -430,15 +488,6 @@ def _decoded(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         values = [list(value.items()) for value in values]
     return pa.array(values, kind).take(encoded.indices)
-
-
-def _with_feature_lists(protocol: Protocol, value: dict[str, Any]) -> dict[str, Any]:
-    """Lists of features if the versions ask for them, even if a commit left them out."""
-    if protocol.min_reader_version >= 3:
-        value.setdefault("readerFeatures", [])
-    if protocol.min_writer_version >= 7:
-        value.setdefault("writerFeatures", [])
-    return value
 
 
 def _pairs(value: dict[str, Any]) -> dict[str, Any]:

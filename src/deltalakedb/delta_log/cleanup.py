@@ -1,4 +1,4 @@
-"""Log clean-up: which files of a log its retention lets go, and their deletion, oldest first."""
+"""Log clean-up: delete expired files of a log, oldest first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.checkpoint import is_complete, named_sidecars
-from deltalakedb.delta_log.last_checkpoint import last_checkpoint
-from deltalakedb.delta_log.listing import Checkpoint, listing_of, newest_at
+from deltalakedb.delta_log.listing import Checkpoint, newest_at, parse_listing
 from deltalakedb.delta_log.names import LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER, parse_name
+from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import ConfigError, LogCorruptError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.properties import DAY_MS, duration_ms
@@ -23,20 +23,20 @@ LOG_RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * DAY_MS
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
-#: a file that nobody has touched for so long has no writer any more
+#: an unfinished file that has not changed for so long has no writer any more
 UNFINISHED_GRACE_MS = DAY_MS
-#: where publishers write
+#: folders that publishers write to
 _WRITTEN = (LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPlan:
-    """What may go.
+    """Files to delete.
 
     Attributes:
-        checkpoint: The version whose checkpoint covers everything that goes; None where nothing goes.
+        checkpoint: The version whose checkpoint covers them; None if nothing can be deleted.
         delete: The files, in the order in which to delete them.
-        reason: Why nothing goes, or why not more.
+        reason: Why nothing is deleted, or not more.
     """
 
     checkpoint: int | None
@@ -45,16 +45,12 @@ class CleanupPlan:
 
 
 def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = DEFAULT_RETENTION_MS) -> int:
-    """A duration of the table's properties, such as ``interval 30 days``, in milliseconds.
-
-    Raises:
-        ConfigError: The property is no duration.
-    """
+    """A duration of the table's properties, such as ``interval 30 days``, in milliseconds."""
     if (text := metadata.configuration.get(name)) is None:
         return default
     if (found := duration_ms(text)) is None:
         raise ConfigError(
-            f"the property {name} is no duration: {text!r}",
+            f"the property {name} is not a duration: {text!r}",
             suggestion="write it as: interval 30 days",
         )
     return found
@@ -69,23 +65,22 @@ def plan_cleanup(
     needed_from: int | None = None,
     whole: Callable[[Checkpoint], bool] = lambda _: True,
 ) -> CleanupPlan:
-    """Decide which files of a log may go; nothing is read or deleted here.
+    """Decide which files of a log to delete; nothing is read or deleted here.
 
-    Kept are the newest version that is older than the retention and all after it, the newest whole checkpoint
-    at or below that version, and that checkpoint's own commit with all that follow. Without such a checkpoint
-    nothing goes.
+    These stay: the newest version that is older than the retention and all later ones, the newest whole
+    checkpoint at or below that version, and that checkpoint's commit with all that follow. Without such a
+    checkpoint nothing is deleted.
 
     Args:
-        files: What lies in ``_delta_log``.
+        files: The files in ``_delta_log``.
         now_ms: Now, in epoch milliseconds.
         retention: How long versions must stay readable, in milliseconds.
         times: When versions were committed; by default their files' times.
-        needed_from: Versions from here on must stay whatever their age, such as those that are not
-            published, or that somebody still reads.
+        needed_from: Versions from here on stay whatever their age, such as those that are not published.
         whole: Whether a checkpoint can be trusted.
     """
     found = list(files)
-    listing = listing_of(found)
+    listing = parse_listing(found)
     versions = listing.versions
     if not versions or versions[-1] != listing.latest:
         return CleanupPlan(None, (), "the newest version of the log cannot be rebuilt")
@@ -96,11 +91,11 @@ def plan_cleanup(
     if needed_from is not None:
         cutoff = min(cutoff, needed_from)
     for base in sorted((v for v in listing.checkpoints if v <= cutoff), reverse=True):
-        # a chain with a hole behind the checkpoint is no log to delete anything from
+        # from a log with a gap after the checkpoint nothing is deleted
         if listing.files_between(base, versions[-1]) is None:
             continue
         if any(whole(checkpoint) for checkpoint in listing.checkpoints[base]):
-            return CleanupPlan(base, _before(found, base), f"version {base} has a checkpoint")
+            return CleanupPlan(base, _files_before(found, base), f"version {base} has a checkpoint")
     return CleanupPlan(None, (), f"no whole checkpoint covers the versions below {cutoff}")
 
 
@@ -113,23 +108,11 @@ def clean_log(
     needed_from: int | None = None,
     dry_run: bool = False,
 ) -> CleanupPlan:
-    """Delete what the retention lets go, sidecars that no checkpoint names any more, and what the dead left.
+    """Delete expired log files, unreferenced sidecars and leftover temporary files; see `plan_cleanup`.
 
-    A run that dies half-way leaves a log that reads the same; the next one finishes its work.
-
-    Args:
-        store: The table's root.
-        now_ms: Now, in epoch milliseconds.
-        retention: As `retention_ms` gives it.
-        times: As `plan_cleanup`.
-        needed_from: As `plan_cleanup`.
-        dry_run: Only look.
-
-    Returns:
-        What was deleted, or would be, and why not more.
+    If a run is interrupted, the log reads the same, and the next run finishes the work.
     """
-    hint = last_checkpoint(store)
-    if hint is not None:
+    if (hint := last_checkpoint(store)) is not None:
         # readers that follow the hint must find what it names
         needed_from = hint if needed_from is None else min(hint, needed_from)
     plan = plan_cleanup(
@@ -143,53 +126,37 @@ def clean_log(
     for meta in () if dry_run else plan.delete:
         store.delete(meta.path)
         failpoint("cleanup.between_files")
-    plan = replace(plan, delete=plan.delete + sweep(store, now_ms=now_ms, dry_run=dry_run))
-    if plan.checkpoint is None:
-        return plan
-    gone = {meta.path for meta in plan.delete}
-    orphans = tuple(_orphans(store, now_ms - max(retention, SIDECAR_GRACE_MS), gone))
-    for meta in () if dry_run else orphans:
-        store.delete(meta.path)
-    return CleanupPlan(plan.checkpoint, plan.delete + orphans, plan.reason)
+    more = sweep(store, now_ms=now_ms, dry_run=dry_run)
+    if plan.checkpoint is not None:
+        gone = {meta.path for meta in plan.delete}
+        sidecars = tuple(_unreferenced_sidecars(store, now_ms - max(retention, SIDECAR_GRACE_MS), gone))
+        if not dry_run:
+            store.delete_all(meta.path for meta in sidecars)
+        more += sidecars
+    return replace(plan, delete=plan.delete + more)
 
 
 def sweep(
-    store: Store,
-    *,
-    now_ms: int,
-    older_than_ms: int = 0,
-    dry_run: bool = False,
+    store: Store, *, now_ms: int, older_than_ms: int = 0, dry_run: bool = False
 ) -> tuple[ObjectMeta, ...]:
-    """Delete files that their writers never finished; those that were touched in the last day stay.
-
-    Args:
-        store: The table's root.
-        now_ms: Now, in epoch milliseconds.
-        older_than_ms: Those that were touched in this time stay too.
-        dry_run: Only look.
-    """
+    """Delete temporary files of dead writers, which have not changed for a day or for a longer given time."""
     before = now_ms - max(UNFINISHED_GRACE_MS, older_than_ms)
-    dead = tuple(
-        meta for folder in _WRITTEN for meta in store.unfinished(folder) if meta.modified_ms < before
-    )
-    for meta in () if dry_run else dead:
-        store.delete(meta.path)
+    dead = tuple(m for folder in _WRITTEN for m in store.unfinished(folder) if m.modified_ms < before)
+    if not dry_run:
+        store.delete_all(meta.path for meta in dead)
     return dead
 
 
-def _before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
+def _files_before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
     gone = []
     for meta in files:
-        if (name := parse_name(meta.name)) is None:
-            continue
-        # a compacted file that begins at or below the checkpoint has lost what it stands for
-        limit = base + 1 if name.kind == "compacted" else base
-        if name.version < limit:
+        # a compacted file that starts at or before the checkpoint has no use any more
+        if (name := parse_name(meta.name)) and name.version < base + (name.kind == "compacted"):
             gone.append((name.version, meta))
     return tuple(meta for _, meta in sorted(gone, key=lambda pair: (pair[0], pair[1].path)))
 
 
-def _orphans(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterable[ObjectMeta]:
+def _unreferenced_sidecars(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterable[ObjectMeta]:
     sidecars = [meta for meta in store.list(SIDECAR_FOLDER) if meta.modified_ms < older_than_ms]
     if not sidecars:
         return []
@@ -201,6 +168,6 @@ def _orphans(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterabl
             try:
                 named |= named_sidecars(store, Checkpoint(name.version, (meta,)))
             except LogCorruptError:
-                # what a torn checkpoint names is not known, so every sidecar may be its
+                # which sidecars a torn checkpoint names is unknown, so all stay
                 return []
     return [meta for meta in sidecars if meta.path not in named]

@@ -1,56 +1,61 @@
-"""Reading commit files: small ones at once, large ones line by line, so that memory stays bounded."""
+"""Commit files: small ones are read at once, large ones line by line in bounded memory; and their writer."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.protocol.actions import Add, CommitInfo, Remove
-from deltalakedb.protocol.codec import decode_line
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    LogGapError,
+    ProtocolError,
+    StorageMissingError,
+)
+from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltalakedb.protocol.codec import decode_line, encode_commit
+from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogWriter
+from deltalakedb.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
     from types import UnionType
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage import ObjectMeta, Store
 
-#: bytes from which on a commit is not held in memory as a whole
+#: size in bytes from which on a commit is read line by line
 LARGE: Final = 32 * 1024 * 1024
-
 #: files of a large commit in memory at once
 PIECE: Final = 10_000
 
 _BOM = b"\xef\xbb\xbf"
-#: how lines of files begin, as every known writer spells them; others are decoded and looked at
+#: how lines of files begin in every known writer's commits; other lines are decoded
 _FILES = (b'{"add":', b'{"remove":', b'{"cdc":')
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDigest:
-    """The sha256 of a commit's bytes, and how many there are."""
+class CommitDigest(NamedTuple):
+    """The sha256 and the number of a commit's bytes."""
 
     sha256: str
     size: int
 
 
 def is_large(meta: ObjectMeta | None) -> bool:
-    """Whether a commit is read line by line."""
     return meta is not None and meta.size >= LARGE
 
 
 def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Action]:
-    """The actions of a commit, in the order written.
-
-    Args:
-        store: The table's root.
-        path: The commit's file.
-        size: Its size, if it is known; a small file is fetched by one request.
+    """The actions of a commit, in the order written; a file that is known to be small takes one request.
 
     Raises:
-        LogCorruptError: A line is broken, or the file holds no action at all.
+        LogCorruptError: A line is broken, or the file has no action at all.
         StorageMissingError: There is no such file.
     """
     nothing = True
@@ -63,12 +68,10 @@ def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Acti
 
 
 def iter_state(store: Store, path: str) -> Iterator[Action]:
-    """The same without most of the lines about files, which are not even decoded."""
+    """The actions of a large commit without most of those about files, which are not decoded."""
     for number, line in _lines(store, path, LARGE):
-        if (
-            not line.startswith(_FILES)
-            and (action := decode_line(line, source=path, number=number)) is not None
-        ):
+        action = None if line.startswith(_FILES) else decode_line(line, source=path, number=number)
+        if action is not None:
             yield action
 
 
@@ -76,24 +79,12 @@ def iter_pieces(
     store: Store, path: str, kind: type[Add | Remove] | UnionType = Add | Remove
 ) -> Iterator[list[Add | Remove]]:
     """The file actions of a commit, or those of one kind, in lists of a bounded length."""
-    found: list[Add | Remove] = []
-    for action in iter_actions(store, path):
-        if isinstance(action, kind):
-            found.append(action)
-            if len(found) >= PIECE:
-                yield found
-                found = []
-    if found:
-        yield found
+    found = (action for action in iter_actions(store, path) if isinstance(action, kind))
+    return iter(lambda: list(islice(found, PIECE)), [])
 
 
 def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInfo | None:
-    """The commitInfo of a commit, or None; only lines that may hold it are decoded, and none after it.
-
-    Raises:
-        LogCorruptError: Such a line is broken.
-        StorageMissingError: There is no such file.
-    """
+    """The commitInfo of a commit, or None; only lines that may contain it are decoded, and none after it."""
     for number, line in _lines(store, path, size):
         if b'"commitInfo"' in line:
             action = decode_line(line, source=path, number=number)
@@ -103,7 +94,6 @@ def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInf
 
 
 def commit_digest(store: Store, path: str) -> CommitDigest:
-    """The digest of a commit's bytes."""
     hashed, size = hashlib.sha256(), 0
     with store.open(path) as file:
         while piece := file.read(1 << 20):
@@ -119,3 +109,105 @@ def _lines(store: Store, path: str, size: int) -> Iterator[tuple[int, bytes]]:
     with store.open(path) as file:
         for number, line in enumerate(file, start=1):
             yield number, line.removeprefix(_BOM) if number == 1 else line
+
+
+class FileTxnLogWriter(TxnLogWriter):
+    """Appends commits to a table's ``_delta_log``.
+
+    Example:
+        >>> writer = FileTxnLogWriter("/data/sales")  # doctest: +SKIP
+        >>> writer.commit(0, [protocol, metadata])  # doctest: +SKIP
+        Committed(version=0, timestamp=1700000000000, replayed=False)
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        store: Store | None = None,
+    ) -> None:
+        self._store = open_store(location, storage_options) if store is None else store
+
+    def __repr__(self) -> str:
+        return f"FileTxnLogWriter({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The table's root, without credentials."""
+        return self._store.location
+
+    def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
+        """Make ``actions`` the commit ``version``; a Conflict value if that version is taken.
+
+        The commit's time is that of its commitInfo (in-commit or the writer's), else now. A local file gets
+        that time, but at least one later than its predecessor's.
+
+        Raises:
+            LogGapError: The version before does not exist.
+            ProtocolError: The protocol forbids such a commit.
+        """
+        self._check(version, actions)
+        info = next((a for a in actions if isinstance(a, CommitInfo)), None)
+        own = None if info is None else info.in_commit_timestamp
+        timestamp = own if info is None else own or info.timestamp
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        before = None
+        if version > 0:
+            with contextlib.suppress(StorageMissingError):
+                before = self._store.head(commit_path(version - 1)).modified_ms
+        if before is not None:
+            timestamp = max(timestamp, before + 1)
+        path, data = commit_path(version), encode_commit(actions)
+        # a clean-up deletes the oldest files first, so a version may exist although its file does not
+        taken = before is None and self._is_taken(version)
+        if not taken and self._store.put_new(path, data, mtime_ms=timestamp):
+            return Committed(version, own or self._store.head(path).modified_ms)
+        return self._winner(version, data)
+
+    def _winner(self, version: int, data: bytes) -> Committed | Conflict:
+        """The outcome of a commit whose version is taken: by an earlier attempt of its own, or by another."""
+        path = commit_path(version)
+        try:
+            winner = self._store.get(path)
+        except StorageMissingError:
+            return Conflict(
+                "version_taken", version, detail="a checkpoint has it, its commit file was deleted"
+            )
+        if winner == data:
+            return Committed(version, self._store.head(path).modified_ms, replayed=True)
+        info = None
+        with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
+            info = read_commit_info(self._store, path, size=len(winner))
+        operation = None if info is None else info.operation
+        detail = "another commit has that version"
+        return Conflict("version_taken", version, operation=operation, detail=detail)
+
+    def _is_taken(self, version: int) -> bool:
+        latest = list_log(self._store).latest
+        if latest < version - 1:
+            newest = f"the newest version is {latest}" if latest >= 0 else "the table has no version yet"
+            raise LogGapError(
+                f"version {version} cannot be committed: {newest}",
+                table=self.location,
+                version=version,
+                suggestion=f"commit version {latest + 1} first",
+            )
+        return latest >= version
+
+    def _check(self, version: int, actions: Sequence[Action]) -> None:
+        """Refuse a commit that no reader could read; finer rules are the caller's."""
+        if not actions:
+            raise ProtocolError("a commit needs at least one action", table=self.location, version=version)
+        for kind, name in ((Metadata, "metaData"), (Protocol, "protocol")):
+            count = sum(isinstance(action, kind) for action in actions)
+            if count > 1 or (version == 0 and count == 0):
+                raise ProtocolError(
+                    f"expected {'one' if version == 0 else 'at most one'} {name} action, got {count}",
+                    table=self.location,
+                    version=version,
+                    suggestion="split the commit" if count > 1 else "start with protocol and metaData",
+                )
+        if version < 0:
+            raise InvalidArgumentError(f"Expected a version from 0 on, got {version}", table=self.location)

@@ -1,4 +1,4 @@
-"""The files of a ``_delta_log``, which of them rebuild a version, and when versions were committed."""
+"""List the files of a ``_delta_log``: which of them rebuild a version, and when versions were committed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Plan:
 
     @property
     def base(self) -> int:
-        """The version of the checkpoint, or -1."""
         return -1 if self.checkpoint is None else self.checkpoint.version
 
 
@@ -50,12 +49,11 @@ class LogListing:
 
     @property
     def empty(self) -> bool:
-        """Whether there is neither a commit nor a checkpoint."""
         return not self.commits and not self.checkpoints
 
     @cached_property
     def latest(self) -> int:
-        """The newest version that any file names, or -1; it may stand behind a gap."""
+        """The newest version that any file names, or -1; it may be after a gap."""
         return max(max(self.commits, default=-1), max(self.checkpoints, default=-1))
 
     @cached_property
@@ -64,41 +62,30 @@ class LogListing:
         return tuple(sorted(v for v in self._reached if v in self.commits or v in self.checkpoints))
 
     def has(self, version: int) -> bool:
-        """Whether a version can be rebuilt."""
         return version in self._reached and (version in self.commits or version in self.checkpoints)
 
     def plans(self, version: int) -> Iterator[Plan]:
-        """The ways to rebuild a version, the one with the newest checkpoint first.
-
-        Raises:
-            LogGapError: There is none.
-        """
+        """The ways to rebuild a version, the one with the newest checkpoint first; LogGapError if none."""
         found = False
-        for base in sorted((v for v in self.checkpoints if v <= version), reverse=True):
+        bases = sorted((v for v in self.checkpoints if v <= version), reverse=True)
+        for base in (*bases, -1):
             if (files := self.files_between(base, version)) is not None:
-                for checkpoint in self.checkpoints[base]:
+                for checkpoint in self.checkpoints[base] if base >= 0 else (None,):
                     found = True
                     yield Plan(version, checkpoint, files)
-        if (files := self.files_between(-1, version)) is not None:
-            found = True
-            yield Plan(version, None, files)
         if not found:
+            missing = max(v for v in self._reached if v <= version) + 1
             raise LogGapError(
-                f"version {version} cannot be rebuilt: the log lacks version {self._first_missing(version)}",
+                f"version {version} cannot be rebuilt: the log lacks version {missing}",
                 version=version,
                 suggestion="restore the missing commit file or a checkpoint after it from a copy",
             )
 
     def plan(self, version: int) -> Plan:
-        """The best way to rebuild a version.
-
-        Raises:
-            LogGapError: There is none.
-        """
         return next(self.plans(version))
 
     def files_between(self, base: int, version: int) -> tuple[ObjectMeta, ...] | None:
-        """The JSON files that lead from one version (-1: nothing) to another; None where one is missing."""
+        """The JSON files that lead from one version (-1: nothing) to another; None if one is missing."""
         at, files = version, []
         while at > base:
             if at in self.commits and (at - 1 == base or at - 1 in self._reached):
@@ -119,9 +106,8 @@ class LogListing:
     def file_times(self) -> Mapping[int, int]:
         """Times of versions by their files, strictly increasing.
 
-        A file that is not younger than its predecessor counts as 1 ms younger.
-        A version whose commit file is gone takes its checkpoint's time, which may be later than the commit's,
-        but not later than the next commit's.
+        A file that is not younger than its predecessor counts as 1 ms younger. A version without a commit
+        file has its checkpoint's time, which may be later than the commit's, but not than the next one's.
         """
         times: dict[int, int] = {}
         last: int | None = None
@@ -137,7 +123,7 @@ class LogListing:
 
     @cached_property
     def _reached(self) -> frozenset[int]:
-        """-1, the state before anything, and all versions that files lead to."""
+        """-1, the state before the first commit, and all versions that files lead to."""
         reached = {-1}
         for v in sorted({*self.commits, *self.compacted, *self.checkpoints}):
             if (
@@ -148,23 +134,23 @@ class LogListing:
                 reached.add(v)
         return frozenset(reached)
 
-    def _first_missing(self, version: int) -> int:
-        """The end of what is there, before a version that cannot be rebuilt."""
-        return max(v for v in self._reached if v <= version) + 1
+    def with_newer(self, new: LogListing) -> LogListing:
+        """This listing with the files of a later, partial one."""
+        return LogListing(
+            {**self.commits, **new.commits},
+            {**self.checkpoints, **new.checkpoints},
+            {**self.compacted, **new.compacted},
+            {**self.checksums, **new.checksums},
+        )
 
 
 def list_log(store: Store, *, start_after: str | None = None) -> LogListing:
-    """List a table's log in one go.
-
-    Args:
-        store: The table's root.
-        start_after: Only files whose path sorts after this one.
-    """
-    return listing_of(store.list(LOG_FOLDER, start_after=start_after))
+    """List a table's log, or only files whose path sorts after a given one, in one request."""
+    return parse_listing(store.list(LOG_FOLDER, start_after=start_after))
 
 
-def listing_of(files: Iterable[ObjectMeta]) -> LogListing:
-    """What a log's files are, by their names; other files are passed over."""
+def parse_listing(files: Iterable[ObjectMeta]) -> LogListing:
+    """Sort files by their names; those that are not the log's are ignored."""
     commits: dict[int, ObjectMeta] = {}
     checksums: dict[int, ObjectMeta] = {}
     checkpoints: dict[int, list[Checkpoint]] = {}
@@ -190,17 +176,7 @@ def listing_of(files: Iterable[ObjectMeta]) -> LogListing:
     return LogListing(commits, checkpoints, compacted, checksums)
 
 
-def merged(old: LogListing, new: LogListing) -> LogListing:
-    """A listing with what a later, partial one adds."""
-    return LogListing(
-        {**old.commits, **new.commits},
-        {**old.checkpoints, **new.checkpoints},
-        {**old.compacted, **new.compacted},
-        {**old.checksums, **new.checksums},
-    )
-
-
 def newest_at(versions: Sequence[int], timestamp_ms: int, time_of: Callable[[int], int]) -> int | None:
-    """The newest of ascending versions whose time is not after a moment; asks for few times only."""
+    """The newest of ascending versions whose time is not after a moment; asks for few times."""
     at = bisect_right(versions, timestamp_ms, key=time_of)
     return versions[at - 1] if at else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
 from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state, read_commit_info
-from deltalakedb.delta_log.listing import LogListing, list_log, merged, newest_at
+from deltalakedb.delta_log.listing import LogListing, list_log, newest_at
 from deltalakedb.delta_log.names import checksum_path, commit_path
 from deltalakedb.exceptions import (
     DeltaSqlError,
@@ -25,9 +25,15 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.actions import Add, Cdc, Remove
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.features import check_readable, check_schema
-from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, number_or
+from deltalakedb.protocol.properties import (
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    IN_COMMIT_TIMESTAMPS,
+    is_on,
+    number_or,
+)
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.txn_log import Commit, Snapshot
+from deltalakedb.protocol.txn_log import Commit, Snapshot, TxnLogReader
 from deltalakedb.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -38,10 +44,8 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, CommitInfo, DomainMetadata, Metadata, Txn
     from deltalakedb.storage import ObjectMeta
 
-ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
-#: all that a state without its files is made of
-STATE_KINDS = frozenset({"protocol", "metaData", "txn", "domainMetadata"})
+#: the actions of a state without its files
+_STATE_KINDS = frozenset({"protocol", "metaData", "txn", "domainMetadata"})
 
 
 def open_file_log(
@@ -65,11 +69,11 @@ def open_file_log(
     return reader
 
 
-class FileTxnLogReader:
-    """Reads a table's ``_delta_log``; implements `protocol.txn_log.TxnLogReader`.
+class FileTxnLogReader(TxnLogReader):
+    """Reads a table's ``_delta_log``.
 
-    It lists the log once, looks for newer commits whenever the newest version is asked for, and keeps the
-    last state that it rebuilt. Threads may share it.
+    It lists the log once, looks for newer commits when the newest version is requested, and caches the last
+    state that it rebuilt. Threads may share it.
     """
 
     def __init__(
@@ -79,10 +83,11 @@ class FileTxnLogReader:
         *,
         store: Store | None = None,
     ) -> None:
-        self._store = open_store(location, storage_options) if store is None else store
+        #: the table's root
+        self.store = open_store(location, storage_options) if store is None else store
         self._lock = threading.RLock()
-        self._listing: LogListing | None = None
-        self._states = StateBuilder(self._store)
+        self._listing = LogListing()
+        self._states = StateBuilder(self.store)
         #: in-commit timestamps that were read
         self._in_commit: dict[int, int | None] = {}
         #: since when the table has in-commit timestamps, as of a listing
@@ -94,29 +99,19 @@ class FileTxnLogReader:
     @property
     def location(self) -> str:
         """The table's root, without credentials."""
-        return self._store.location
-
-    @property
-    def store(self) -> Store:
-        """The table's root as a store."""
-        return self._store
+        return self.store.location
 
     # ---- versions ----
 
     def latest_version(self) -> int:
-        """The newest version.
-
-        Raises:
-            LogGapError: It cannot be rebuilt, because a version before it is missing.
-        """
+        """The newest version; LogGapError if a version before it is missing."""
         return self._rebuildable(None)[1]
 
     def versions(self) -> Sequence[int]:
-        """All versions that can be rebuilt, ascending."""
         return self._current().versions
 
     def commit_versions(self) -> Sequence[int]:
-        """The versions whose commit file is there, ascending; they need not all be rebuildable."""
+        """The versions that have a commit file, ascending; some of them may not be rebuildable."""
         return sorted(self._current().commits)
 
     def timestamp_of(self, version: int) -> int:
@@ -125,10 +120,8 @@ class FileTxnLogReader:
         return self._time(listing, version, self._enablement(listing))
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time; VersionMissingError if there is none."""
         listing = self._current()
-        since = self._enablement(listing)
-        versions = listing.versions
+        since, versions = self._enablement(listing), listing.versions
         if since is not None and since.timestamp is not None:
             # files of a copied table may be younger than the commits in them: never mix the two clocks
             own = timestamp_ms >= since.timestamp
@@ -146,7 +139,6 @@ class FileTxnLogReader:
     # ---- state ----
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version (default: the newest); VersionMissingError if it cannot be rebuilt."""
         with self._lock:
             state, version = self._state(version, files=False)
             protocol, metadata = state.require()
@@ -154,29 +146,24 @@ class FileTxnLogReader:
             return Snapshot(version, self.timestamp_of(version), protocol, metadata)
 
     def files(self, version: int | None = None) -> Iterator[Add]:
-        """The live files at a version, in no particular order."""
         with self._lock:
             return iter(list(self._state(version, files=True)[0].files.values()))
 
     def tombstones(self, version: int | None = None) -> Iterator[Remove]:
-        """The removed files that the log still remembers at a version."""
         with self._lock:
             return iter(list(self._state(version, files=True)[0].tombstones.values()))
 
     def txns(self, version: int | None = None) -> Mapping[str, Txn]:
-        """Application transactions by application id."""
         with self._lock:
             return dict(self._state(version, files=False)[0].txns)
 
     def domains(self, version: int | None = None) -> Mapping[str, DomainMetadata]:
-        """Metadata domains by name, without removed ones."""
         with self._lock:
             return dict(self._state(version, files=False)[0].domains)
 
     # ---- commits ----
 
     def history(self, limit: int | None = None) -> Sequence[Commit]:
-        """Commits whose file is there, newest first."""
         listing = self._current()
         since = self._enablement(listing)
         newest = sorted(listing.commits, reverse=True)
@@ -188,69 +175,62 @@ class FileTxnLogReader:
         return commits
 
     def commit_bytes(self, version: int) -> bytes:
-        """The exact bytes of a commit; VersionMissingError if its file does not exist."""
         try:
             if version >= 0:
-                return self._store.get(commit_path(version))
+                return self.store.get(commit_path(version))
         except StorageMissingError as e:
             self._current()  # no log at all is another error
             raise self._no_commit(version) from e
         raise self._no_commit(version)
 
     def actions(self, version: int) -> Sequence[Action]:
-        """The actions of one commit, in the order written."""
         with self._about(version):
             return decode_commit(self.commit_bytes(version), source=commit_path(version))
 
-    # ---- inside ----
+    # ---- internals ----
 
     def _current(self) -> LogListing:
         """The listing, updated with newer commits; LogMissingError if there is no log."""
         with self._lock:
             old = self._listing
-            if old is None or old.empty:
+            if old.empty:
                 self._relist()
-            elif self._store.exists(commit_path(old.latest + 1)):
-                self._listing = merged(old, list_log(self._store, start_after=commit_path(old.latest)))
-            if (listing := self._listing) is None or listing.empty:
+            elif self.store.exists(commit_path(old.latest + 1)):
+                self._listing = old.with_newer(list_log(self.store, start_after=commit_path(old.latest)))
+            if self._listing.empty:
                 raise LogMissingError(
                     f"there is no Delta log at {self.location}",
                     table=self.location,
                     suggestion="check the location: a table has a folder _delta_log with a commit in it",
                 )
-            return listing
+            return self._listing
 
     def _relist(self) -> bool:
         """List the whole log again; whether that changed anything."""
-        old, self._listing = self._listing, list_log(self._store)
+        old, self._listing = self._listing, list_log(self.store)
         self._states.clear()
         return old != self._listing
 
     def _rebuildable(self, version: int | None) -> tuple[LogListing, int]:
         """The listing, and the version if it can be rebuilt."""
         listing = self._listing
-        if version is None or listing is None or not listing.has(version):
+        if version is None or not listing.has(version):
             listing = self._current()
         wanted = listing.latest if version is None else version
         if listing.has(wanted):
             return listing, wanted
-        first, last = (listing.versions or (None,))[0], listing.latest
-        if wanted < 0 or wanted > last or (first is not None and wanted < first):
-            raise VersionMissingError(
-                f"the log has no version {wanted}"
-                + (" any more" if first is not None and 0 <= wanted < first else ""),
-                table=self.location,
-                version=wanted,
-                suggestion=f"ask for a version from {first} to {last}" if first is not None else None,
-            )
+        first, last = next(iter(listing.versions), None), listing.latest
         with self._about(wanted):
+            if wanted < 0 or wanted > last or (first is not None and wanted < first):
+                raise VersionMissingError(
+                    f"the log has no version {wanted}" + (" any more" if 0 <= wanted <= last else ""),
+                    suggestion=None if first is None else f"ask for a version from {first} to {last}",
+                )
             listing.plan(wanted)
-        raise LogGapError(
-            f"version {wanted} has neither a commit nor a checkpoint of its own",
-            table=self.location,
-            version=wanted,
-            suggestion="ask for a version that versions() names",
-        )
+            raise LogGapError(
+                f"version {wanted} has neither a commit nor a checkpoint of its own",
+                suggestion="ask for a version that versions() returns",
+            )
 
     def _state(self, version: int | None, *, files: bool) -> tuple[Replay, int]:
         listing, version = self._rebuildable(version)
@@ -258,14 +238,14 @@ class FileTxnLogReader:
             try:
                 state = self._states.build(listing, version, files=files)
             except (StorageMissingError, LogCorruptError):
-                # a clean-up may have deleted what was listed earlier
+                # a clean-up may have deleted files that were listed earlier
                 if not self._relist():
                     raise
                 listing, version = self._rebuildable(version)
                 state = self._states.build(listing, version, files=files)
             protocol, metadata = state.require()
             check_readable(protocol, table=self.location)
-            if version == listing.versions[-1]:  # an older one may have been without
+            if version == listing.versions[-1]:  # an older version may lack a schema
                 check_schema(metadata, table=self.location, version=version)
         return state, version
 
@@ -274,7 +254,7 @@ class FileTxnLogReader:
         with self._lock:
             if self._since is None or self._since[0] is not listing:
                 since = None
-                # a head that cannot be read must not keep older versions from being dated
+                # older versions have times even if the newest one cannot be read
                 with contextlib.suppress(LogError, ProtocolError, IndexError):
                     state = self._states.build(listing, listing.versions[-1], files=False)
                     since = None if state.metadata is None else _Enablement.of(state.metadata)
@@ -282,9 +262,10 @@ class FileTxnLogReader:
             return self._since[1]
 
     def _time(self, listing: LogListing, version: int, since: _Enablement | None) -> int:
+        own = None
         if since is not None and version >= since.version:
-            return self._in_commit_timestamp(listing, version) or listing.file_times[version]
-        return listing.file_times[version]
+            own = self._in_commit_timestamp(listing, version)
+        return own or listing.file_times[version]
 
     def _in_commit_timestamp(self, listing: LogListing, version: int) -> int | None:
         if version not in self._in_commit:
@@ -293,18 +274,18 @@ class FileTxnLogReader:
                 info = self._commit_info(listing, version)
                 time = None if info is None else info.in_commit_timestamp
             elif version in listing.checksums:
-                # with the commit gone, its checksum may still have it
+                # without the commit, its checksum may still have the time
                 with contextlib.suppress(LogCorruptError, StorageMissingError):
-                    checksum = decode_json(self._store.get(checksum_path(version)))
+                    checksum = decode_json(self.store.get(checksum_path(version)))
                     value = checksum.get("inCommitTimestampOpt") if isinstance(checksum, dict) else None
                     time = value if type(value) is int else None
             self._in_commit[version] = time
         return self._in_commit[version]
 
     def _commit_info(self, listing: LogListing, version: int) -> CommitInfo | None:
+        meta = listing.commits[version]
         try:
-            meta = listing.commits[version]
-            return read_commit_info(self._store, meta.path, size=meta.size)
+            return read_commit_info(self.store, meta.path, size=meta.size)
         except StorageMissingError as e:
             raise self._no_commit(version) from e
 
@@ -313,7 +294,7 @@ class FileTxnLogReader:
             f"the log has no commit file of version {version}",
             table=self.location,
             version=version,
-            suggestion="ask for a version that commit_versions() names",
+            suggestion="ask for a version that commit_versions() returns",
         )
 
     @contextlib.contextmanager
@@ -343,7 +324,6 @@ class _Enablement:
 
     @classmethod
     def of(cls, metadata: Metadata) -> _Enablement | None:
-        """The enablement by a table's properties, or None if it has no in-commit timestamps."""
         if not is_on(metadata, IN_COMMIT_TIMESTAMPS):
             return None
         version = number_or(metadata.configuration.get(ENABLEMENT_VERSION), -1)
@@ -353,7 +333,7 @@ class _Enablement:
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A state and how it was reached."""
+    """A state, and the version and checkpoint that it was built from."""
 
     version: int
     checkpoint: Checkpoint | None
@@ -370,75 +350,61 @@ class StateBuilder:
         self._store = store
         #: the last state with files, and the last one without
         self._cached: dict[bool, _Built] = {}
-        self._torn: dict[Checkpoint, LogCorruptError] = {}
+        self._torn: dict[Checkpoint | None, LogCorruptError] = {}
 
     def clear(self) -> None:
-        """Forget all states: the log has changed."""
         self._cached.clear()
         self._torn.clear()
 
     def build(self, listing: LogListing, version: int, *, files: bool) -> Replay:
         """The state at a version; without files it reads a fraction of a checkpoint.
 
-        A torn checkpoint is passed over for an older one, or for the commits alone.
+        Instead of a torn checkpoint, an older one or the commits alone are used.
 
         Raises:
             LogGapError: A version on the way is missing.
             LogCorruptError: A commit is torn, or no checkpoint on the way can be read.
-            StorageMissingError: A file that was listed is gone.
+            StorageMissingError: A listed file was deleted.
         """
         for with_files in (True,) if files else (True, False):
             cached = self._cached.get(with_files)
             if cached is not None and cached.version == version:
                 return cached.state
-        torn: LogCorruptError | None = None
+        torn: list[LogCorruptError] = []
         for plan in listing.plans(version):
-            if plan.checkpoint is not None and plan.checkpoint in self._torn:
-                torn = torn or self._torn[plan.checkpoint]
+            if plan.checkpoint in self._torn:
+                torn.append(self._torn[plan.checkpoint])
                 continue
-            if (moved := self._advance(listing, version, plan.checkpoint, files)) is not None:
-                return moved
+            cached, rest = self._cached.get(files), None
+            if cached is not None and cached.version <= version and cached.checkpoint == plan.checkpoint:
+                rest = listing.files_between(cached.version, version)
             try:
-                state = self._from_checkpoint(plan.checkpoint, files)
+                if cached is not None and rest is not None:
+                    state, commits = cached.state, rest
+                else:
+                    state, commits = self._from_checkpoint(plan.checkpoint, files), plan.files
             except LogCorruptError as e:
-                if plan.checkpoint is not None:
-                    self._torn[plan.checkpoint] = e
-                torn = torn or e
+                self._torn[plan.checkpoint] = e
+                torn.append(e)
                 continue
-            return self._apply(_Built(version, plan.checkpoint, state), plan.files, files)
-        raise torn or LogCorruptError("no checkpoint can be read", version=version)
-
-    def _advance(
-        self, listing: LogListing, version: int, checkpoint: Checkpoint | None, files: bool
-    ) -> Replay | None:
-        """The cached state advanced, if it is between the checkpoint and the version."""
-        cached = self._cached.get(files)
-        if cached is None or cached.version > version or cached.checkpoint != checkpoint:
-            return None
-        if (rest := listing.files_between(cached.version, version)) is None:
-            return None
-        return self._apply(_Built(version, checkpoint, cached.state), rest, files)
+            self._cached.pop(files, None)  # while it changes, the state is that of no version
+            for meta in commits:
+                state.commit(self._actions(meta, files))
+            self._cached[files] = _Built(version, plan.checkpoint, state)
+            return state
+        raise torn[0]
 
     def _from_checkpoint(self, checkpoint: Checkpoint | None, files: bool) -> Replay:
         state = Replay()
         if checkpoint is not None:
-            for batch in iter_checkpoint(self._store, checkpoint, kinds=None if files else STATE_KINDS):
+            for batch in iter_checkpoint(self._store, checkpoint, kinds=None if files else _STATE_KINDS):
                 state.commit(batch)
         return state
 
-    def _apply(self, goal: _Built, commits: tuple[ObjectMeta, ...], files: bool) -> Replay:
-        # while it changes, the state is no version's
-        self._cached.pop(files, None)
-        for meta in commits:
-            if files:
-                goal.state.commit(list(iter_actions(self._store, meta.path, size=meta.size)))
-                continue
-            large = is_large(meta)  # a torn file action in a large commit is found only by a read with files
-            found = (
-                iter_state(self._store, meta.path)
-                if large
-                else iter_actions(self._store, meta.path, size=meta.size)
-            )
-            goal.state.commit([a for a in found if not isinstance(a, Add | Remove | Cdc)])
-        self._cached[files] = goal
-        return goal.state
+    def _actions(self, meta: ObjectMeta, files: bool) -> list[Action]:
+        if files:
+            return list(iter_actions(self._store, meta.path, size=meta.size))
+        # a torn file action in a large commit is found only by a read with files
+        large = is_large(meta)
+        found = iter_state(self._store, meta.path) if large else self._actions(meta, files=True)
+        return [action for action in found if not isinstance(action, Add | Remove | Cdc)]

@@ -12,6 +12,8 @@ from deltalakedb.protocol.codec import encode_json
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.imports import ImportRow
+    from deltalakedb.metastore.rows import Table
 
 _COLUMNS = ("recorded_at", "actor", "action", "table_id", "table_name", "version", "txn_uuid", "details")
 
@@ -31,15 +33,15 @@ def actor() -> str:
 def record(
     session: Session,
     action: str,
+    about: Table | ImportRow | None = None,
     *,
-    table_id: int | None = None,
-    table: str | None = None,
     version: int | None = None,
     txn: str | None = None,
     at: int | None = None,
     **details: Any,
 ) -> None:
-    """Write one audit row."""
+    """Write one audit row, about a table or an import of one."""
     when = session.now_ms() if at is None else at
-    row = (when, actor(), action, table_id, table, version, txn, encode_json(details))
+    table_id, name = (None, None) if about is None else (about.table_id, about.name)
+    row = (when, actor(), action, table_id, name, version, txn, encode_json(details))
     session.insert("dl_audit", _COLUMNS, [row])

@@ -1,13 +1,14 @@
-"""Commits: history, exact bytes, and finding an earlier attempt by its id."""
+"""Commits: history, exact bytes, what concurrent ones did, and finding an earlier attempt by its id."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import CatalogCorruptError, CommitError, VersionMissingError
 from deltalakedb.metastore import audit
+from deltalakedb.metastore.files import ConcurrentChange
 from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -46,7 +47,6 @@ class CommitRow:
     txn_uuid: str
 
     def commit(self) -> Commit:
-        """The commit as the log's seam knows it."""
         info = None if self.info is None else CommitInfo.from_dict(decode_json(self.info))
         return Commit(self.version, self.timestamp, info)
 
@@ -55,14 +55,13 @@ def history(
     db: SessionSource, table: Table, *, upto: int | None = None, limit: int | None = None
 ) -> list[CommitRow]:
     """Commits, newest first, from a version downwards."""
-    newest = table.head.version if upto is None else upto
-    values = (table.table_id, newest, _ALL if limit is None else limit)
+    return of_table(db, table.table_id, table.head.version if upto is None else upto, limit)
+
+
+def of_table(db: SessionSource, table_id: int, upto: int = _ALL, limit: int | None = None) -> list[CommitRow]:
+    """Commits of a table that need not be visible yet, newest first."""
+    values = (table_id, upto, _ALL if limit is None else limit)
     return [_row(row) for row in db.rows(db.sql("commits", "history"), values)]
-
-
-def of_table(db: SessionSource, table_id: int) -> list[CommitRow]:
-    """All commits of a table that need not be visible yet, newest first."""
-    return [_row(row) for row in db.rows(db.sql("commits", "history"), (table_id, _ALL, _ALL))]
 
 
 def kept_bytes(db: SessionSource, table_id: int, version: int) -> bytes | None:
@@ -72,17 +71,15 @@ def kept_bytes(db: SessionSource, table_id: int, version: int) -> bytes | None:
 
 
 def versions(db: SessionSource, table: Table) -> list[int]:
-    """All versions that SQL holds, ascending."""
     return [version for (version,) in db.rows(db.sql("commits", "versions"), (table.table_id,))]
 
 
 def one(db: SessionSource, table: Table, version: int) -> CommitRow | None:
-    """One commit's row, or None if SQL does not have it."""
     return by_id(db, table.table_id, version)
 
 
 def by_id(db: SessionSource, table_id: int, version: int) -> CommitRow | None:
-    """The same for a table that need not be visible yet."""
+    """A commit of a table that need not be visible yet."""
     row = db.row(db.sql("commits", "one"), (table_id, version))
     return None if row is None else _row(row)
 
@@ -94,7 +91,6 @@ def tail(db: SessionSource, table_id: int, after: int, upto: int) -> tuple[int, 
 
 
 def commit_bytes(db: SessionSource, table: Table, version: int) -> bytes:
-    """A commit's exact bytes, checked against their digest."""
     with db.read() as session:
         found = kept_bytes(session, table.table_id, version)
         row = one(session, table, version)
@@ -133,35 +129,21 @@ def checked_bytes(row: CommitRow, data: bytes, *, table: str | None = None) -> b
     return data
 
 
-def first_with_bytes(db: SessionSource, table: Table) -> int:
-    """The oldest version whose successors all have their bytes."""
-    newest = _newest_without_bytes(db, table)
-    return table.head.first_version if newest is None else newest
-
-
 def tail_start(db: SessionSource, table: Table) -> int:
     """The oldest version from which on all have their bytes; after the newest if not even that has."""
-    newest = _newest_without_bytes(db, table)
-    return table.head.first_version if newest is None else newest + 1
-
-
-def _newest_without_bytes(db: SessionSource, table: Table) -> int | None:
     row = db.row(db.sql("commits", "newest without bytes"), (table.table_id,))
-    return None if row is None or row[0] is None else int(row[0])
+    return table.head.first_version if row is None or row[0] is None else int(row[0]) + 1
 
 
 def without_bytes(db: SessionSource, table: Table) -> list[int]:
-    """The versions whose bytes are not kept, newest first."""
     return [version for (version,) in db.rows(db.sql("commits", "without bytes"), (table.table_id,))]
 
 
 @dataclass(frozen=True, slots=True)
 class Achieved:
-    """What a transaction achieved.
+    """What a transaction achieved: its commits by (table id, ordinal).
 
-    Attributes:
-        commits: Its commits by (table id, ordinal).
-        adopted: Some came back from a log, so that not all of its tables need to be known.
+    ``adopted``: some came back from a log, so that not all of its tables need to be known.
     """
 
     commits: Mapping[tuple[int, int], Committed]
@@ -171,8 +153,7 @@ class Achieved:
 def by_transaction(session: Session, txn_uuid: str) -> Achieved | None:
     """What a transaction achieved; None if it never committed.
 
-    Raises:
-        CommitError: Some of its tables lost their part, so it is neither done nor undone.
+    CommitError if some of its tables lost their part, so it is neither done nor undone.
     """
     if session.row(session.sql("commits", "transaction"), (txn_uuid,)) is None:
         return None
@@ -184,21 +165,18 @@ def by_transaction(session: Session, txn_uuid: str) -> Achieved | None:
             suggestion=f"compare the tables, then write what {lost} lacks in a transaction with another id",
         )
     rows = session.rows(session.sql("commits", "by transaction"), (txn_uuid,))
-    made = {
-        (table_id, ordinal): Committed(version, at, replayed=True)
-        for table_id, ordinal, version, at, _ in rows
-    }
+    made = {(row[0], row[1]): Committed(row[2], row[3], replayed=True) for row in rows}
     return Achieved(made, any(origin != "sql" for *_, origin in rows))
 
 
 def lost_tables(session: Session, txn_uuid: str) -> tuple[str, ...]:
-    """The tables in which a transaction is lost although it stands in others."""
+    """The tables in which a transaction is lost although others kept their part."""
     note = _lost_note(session, txn_uuid)
     return () if note is None else tuple(note["lost"])
 
 
 def note_lost(session: Session, txn_uuid: str, lost: Collection[str], stands: Collection[str]) -> None:
-    """Record in which tables a transaction is lost and in which it stands; delete it if it stands in none.
+    """Record in which tables a transaction is lost and in which it is kept; delete it if all lost it.
 
     A transaction that is lost in all its tables never was: repeating it does it.
     """
@@ -216,20 +194,12 @@ def _lost_note(session: Session, txn_uuid: str) -> dict[str, list[str]] | None:
 
 
 def count_of_transaction(session: Session, txn_uuid: str, table_id: int) -> int:
-    """How many versions of a table a transaction made."""
     rows = session.rows(session.sql("commits", "by transaction"), (txn_uuid,))
     return sum(found == table_id for found, *_ in rows)
 
 
 def insert_transaction(session: Session, txn_uuid: str, count: int, *, new_id: bool) -> None:
-    """Record a transaction of ``count`` commits.
-
-    Args:
-        session: Inside the transaction that writes the commits.
-        txn_uuid: Its id.
-        count: Commits.
-        new_id: The id must be new; else it may be there already.
-    """
+    """Record a transaction of ``count`` commits, whose id must be new or may be there already."""
     row = (txn_uuid, session.now_ms(), audit.actor(), count)
     if new_id:
         session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
@@ -240,6 +210,35 @@ def insert_transaction(session: Session, txn_uuid: str, count: int, *, new_id: b
 def digest(data: bytes) -> str:
     """The sha256 by which the catalog knows a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
+
+
+def first_since(
+    session: Session, kind: Literal["txns", "domains"], table_id: int, since: int, names: Collection[str]
+) -> ConcurrentChange | None:
+    """The first txn or metadata domain with one of these names that was committed after a version."""
+    if not names:
+        return None
+    sql = session.sql("commits", f"{kind} since").expand(len(names))
+    row = session.row(sql, (table_id, since, *sorted(names)))
+    return None if row is None else ConcurrentChange(row[1], (row[0],))
+
+
+def operation(session: Session, table_id: int, version: int) -> str | None:
+    """The operation that a commit names."""
+    row = by_id(session, table_id, version)
+    return None if row is None else row.operation
+
+
+def application(session: Session, table_id: int, app_id: str) -> tuple[int, int] | None:
+    """The version that an application recorded last, and the table's version with that record."""
+    row = session.row(session.sql("commits", "application"), (table_id, app_id))
+    return None if row is None else (row[0], row[1])
+
+
+def domain(session: Session, table_id: int, name: str) -> dict[str, object] | None:
+    """The live action of a metadata domain."""
+    row = session.row(session.sql("commits", "domain"), (table_id, name))
+    return None if row is None else decode_json(row[0])
 
 
 def _row(columns: Sequence[Any]) -> CommitRow:

@@ -15,7 +15,8 @@ from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.engines.base import Dialect, Engine, Row, Session
@@ -53,79 +54,63 @@ class Database:
 
     @property
     def address(self) -> Address:
-        """The catalog's address."""
         return self.engine.address
 
     @property
     def dialect(self) -> Dialect:
-        """The engine's facts."""
         return self.engine.dialect
 
     def sql(self, noun: str, name: str) -> Statement:
-        """A named statement in this engine's form."""
         return statements(noun, self.engine.dialect.name)[name]
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
-        """A session for reading; CatalogNotFoundError if there is no catalog yet."""
-        self.ensure(create=False)
-        with self.watched(), self.engine.read() as session:
+    def _session(
+        self, lend: Callable[[], AbstractContextManager[Session]], *, create: bool = True
+    ) -> Iterator[Session]:
+        self.ensure(create=create)
+        with self.watched(), lend() as session:
             yield session
 
+    def read(self) -> AbstractContextManager[Session]:
+        """A session for reading; CatalogNotFoundError if there is no catalog yet."""
+        return self._session(self.engine.read, create=False)
+
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a query, in a session of its own."""
         with self.read() as session:
             return session.rows(statement, params)
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
-        """The first row of a query, in a session of its own."""
         with self.read() as session:
             return session.row(statement, params)
 
-    @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> AbstractContextManager[Session]:
         """A session inside one transaction."""
         self.ensure()
         if not self._indexed:
             from deltalakedb.metastore import imports  # which imports this module's neighbours
 
             self._indexed = imports.rebuild_indexes(self)
-        with self.watched(), self.engine.write() as session:
-            yield session
+        return self._session(self.engine.write)
 
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip."""
         self.ensure()
         with self.watched():
             return self.engine.change(statement, params, then)
 
-    @contextmanager
-    def relaxed_write(self) -> Iterator[Session]:
+    def relaxed_write(self) -> AbstractContextManager[Session]:
         """A transaction for notes that a power cut may lose: they can be found out again."""
-        self.ensure()
-        with self.watched(), self.engine.relaxed_write() as session:
-            yield session
+        return self._session(self.engine.relaxed_write)
 
-    @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A session in which nothing can be changed, for users' queries.
-
-        Args:
-            asking: The caller runs a query at once, which fixes the moment that the session sees.
-        """
-        self.ensure(create=False)
-        with self.watched(), self.engine.read_only(asking=asking) as session:
-            yield session
+    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
+        """A session in which nothing can be changed; ``asking`` if the caller runs a query at once."""
+        return self._session(lambda: self.engine.read_only(asking=asking), create=False)
 
     def ensure(self, *, create: bool = True) -> None:
-        """Check the schema once, creating or upgrading it if the settings allow.
+        """Check the schema once; ``create``: creating or upgrading it if the settings allow.
 
         A file that was deleted or replaced since is opened again: writes to the old one would be lost.
-
-        Args:
-            create: False for readers: CatalogNotFoundError instead of an empty catalog.
         """
         if self._checked and self.engine.identity() == self._identity:
             return
@@ -158,12 +143,10 @@ class Database:
             raise
 
     def _is_gone(self) -> bool:
-        with suppress(DeltaSqlError):
-            with self.engine.read() as session:
-                if self.engine.has_schema_table(session):
-                    return False
-            self._checked = self._indexed = False
-            return True
+        with suppress(DeltaSqlError), self.engine.read() as session:
+            if not self.engine.has_schema_table(session):
+                self._checked = self._indexed = False
+                return True
         return False
 
     def may_be_created(self, error: CatalogNotFoundError) -> bool:
@@ -192,7 +175,6 @@ _open_lock = threading.Lock()
 
 @atexit.register
 def close_all() -> None:
-    """Close every database of this process."""
     with _open_lock:
         databases = list(_open.values())
         _open.clear()

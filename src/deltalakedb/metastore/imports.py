@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.exceptions import CatalogBusyError, CatalogError, TableExistsError
-from deltalakedb.metastore import audit, commits, files, registry
-from deltalakedb.metastore.leases import Lease, extend_lease, still_held
+from deltalakedb.exceptions import CatalogError, TableExistsError
+from deltalakedb.metastore import audit, commits, files, leases, registry
+from deltalakedb.metastore.leases import Lease, extend_lease
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head, write_commits
 from deltalakedb.metastore.rows import LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
+    from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.ratify import CommitFacts, Ratification
     from deltalakedb.metastore.rows import Head
 
@@ -52,14 +53,13 @@ class ImportRow:
     actor: str
     started_at: int
     updated_at: int
-    finished_at: int | None
-    digest: str | None
-    error: str | None
+    finished_at: int | None = None
+    digest: str | None = None
+    error: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be resumed."""
         return self.phase in ("loading", "verifying")
 
 
@@ -70,13 +70,11 @@ class Receipt:
     Attributes:
         batch: Its number in the plan, from 0.
         kind: ``base`` rows come from a checkpoint, ``tail`` rows from commits.
-        begins: Its first position in the checkpoint, or its first version.
-        ends: Its last.
+        begins: Its first position in the checkpoint, or its first version; ``ends`` is its last.
         actions: File actions that it held.
         num_files: By how much it changed the number of live files; the next three likewise.
         next_file_seq: The first sequence number that is free after it.
-        milliseconds: How long it took.
-        memory_bytes: The most memory the process had held by then.
+        memory_bytes: The peak memory of the process until then.
     """
 
     batch: int
@@ -94,12 +92,13 @@ class Receipt:
     memory_bytes: int
 
 
+_IMPORT_COLUMNS = tuple(f.name for f in fields(ImportRow))
 _RECEIPT_COLUMNS = ("import_id", *(f.name for f in fields(Receipt)))
 
 
 def find_open(db: SessionSource, name: str, location: str) -> ImportRow | None:
     """The unfinished import of this table; TableExistsError if another import has its name or location."""
-    found = [_row(r) for r in db.rows(db.sql("imports", "open"), (name, location))]
+    found = _list(db, "open", name, location)
     for row in found:
         if (row.name, row.location) != (name, location):
             what = f"location {location}" if row.location == location else f"name {name!r}"
@@ -112,26 +111,34 @@ def find_open(db: SessionSource, name: str, location: str) -> ImportRow | None:
 
 
 def newest_of(db: SessionSource, name: str) -> ImportRow | None:
-    """The newest import under a name, whatever became of it."""
     return next(iter(list_imports(db, name)), None)
 
 
 def of_table(db: SessionSource, table_id: int) -> ImportRow | None:
     """The import that made a table, or None for one that was created here."""
-    row = db.row(db.sql("imports", "by table"), (table_id,))
-    return None if row is None else _row(row)
+    return next(iter(_list(db, "by table", table_id)), None)
 
 
 def lease_name(location: str) -> str:
-    """The name of the lease on a location."""
     return f"import:{location}"
 
 
 def list_imports(db: SessionSource, name: str | None = None) -> list[ImportRow]:
-    """All imports, or those under a name, newest first."""
-    if name is None:
-        return [_row(r) for r in db.rows(db.sql("imports", "all"))]
-    return [_row(r) for r in db.rows(db.sql("imports", "by name"), (name,))]
+    return _list(db, "all") if name is None else _list(db, "by name", name)
+
+
+def _list(db: SessionSource, statement: str, *params: object) -> list[ImportRow]:
+    """Imports from the columns of ``{import}``, which are the fields of an ImportRow."""
+    found = [ImportRow(*row) for row in db.rows(db.sql("imports", statement), params)]
+    return [
+        replace(
+            row,
+            plan=decode_json(row.plan),  # type: ignore[arg-type]  # JSON until here
+            details=decode_json(row.details),  # type: ignore[arg-type]
+            deferred_indexes=bool(row.deferred_indexes),
+        )
+        for row in found
+    ]
 
 
 def begin(
@@ -155,8 +162,8 @@ def begin(
             return found
         now = session.now_ms()
         # the row is deleted again at once, but its id is never given to another table
-        table_id = registry.insert_row(session, name, location, "importing", None, "{}", "{}", now)
-        session.run(session.sql("drop", "dl_tables"), (table_id,))
+        table_id = registry.insert_row(session, name, location, "importing", None, {}, {})
+        session.run(session.sql("imports", "unreserve"), (table_id,))
         row = ImportRow(
             str(uuid.uuid4()),
             table_id,
@@ -173,21 +180,10 @@ def begin(
             actor=audit.actor(),
             started_at=now,
             updated_at=now,
-            finished_at=None,
-            digest=None,
-            error=None,
         )
-        session.run(session.sql("imports", "insert"), _values(row))
-        audit.record(
-            session,
-            "begin import",
-            table_id=row.table_id,
-            table=name,
-            version=source_version,
-            at=now,
-            location=location,
-            import_id=row.import_id,
-        )
+        session.insert("dl_imports", _IMPORT_COLUMNS, [_texts(astuple(row))])
+        details = {"location": location, "import_id": row.import_id}
+        audit.record(session, "begin import", row, version=source_version, at=now, **details)
     return row
 
 
@@ -199,11 +195,7 @@ def require(session: Session, lease: Lease) -> None:
 
 def check_lease(session: Session, lease: Lease) -> None:
     """Check that a lease is still held without extending it: many tasks may check at the same time."""
-    if not still_held(session, lease):
-        raise CatalogBusyError(
-            f"the lease {lease.name} ran out or was taken over",
-            suggestion="look whether another import of the table is running, then resume",
-        )
+    leases.require(session, lease, work="the import")
 
 
 def set_phase(
@@ -215,39 +207,37 @@ def set_phase(
     error: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> ImportRow:
-    """Move an import to another phase."""
-    now = session.now_ms()
-    moved = replace(
+    moved = _save(
+        session,
         row,
         phase=phase,
-        updated_at=now,
-        finished_at=None if phase in ("loading", "verifying") else now,
+        finished_at=None if phase in ("loading", "verifying") else session.now_ms(),
         digest=digest or row.digest,
         error=error if error is None else error[:2000],
         details={**row.details, **(details or {})},
     )
-    _update(session, moved)
     return replace(moved, error=error)
-
-
-def _update(session: Session, row: ImportRow) -> None:
-    details = encode_json(dict(row.details))
-    values = (row.phase, row.updated_at, row.finished_at, row.digest, row.error, details, row.import_id)
-    session.run(session.sql("imports", "set phase"), values)
 
 
 def extend(
     session: Session, row: ImportRow, plan: Mapping[str, Any], *, source_version: int, batches_total: int
 ) -> ImportRow:
     """Record that the source moved on, or that the number of batches is known better."""
-    now = session.now_ms()
-    values = (encode_json(dict(plan)), source_version, batches_total, now, row.import_id)
-    session.run(session.sql("imports", "set plan"), values)
-    return replace(row, plan=plan, source_version=source_version, batches_total=batches_total, updated_at=now)
+    return _save(session, row, plan=plan, source_version=source_version, batches_total=batches_total)
+
+
+def _save(session: Session, row: ImportRow, **changes: Any) -> ImportRow:
+    changes["updated_at"] = session.now_ms()
+    values = (*_texts(changes.values()), row.import_id)
+    session.update_rows("dl_imports", tuple(changes), "import_id", [values])
+    return replace(row, **changes)
+
+
+def _texts(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(encode_json(dict(v)) if isinstance(v, Mapping) else v for v in values)
 
 
 def receipts(db: SessionSource, import_id: str) -> list[Receipt]:
-    """The receipts of the batches that are loaded, in order."""
     return [Receipt(*r) for r in db.rows(db.sql("imports", "receipts"), (import_id,))]
 
 
@@ -265,7 +255,6 @@ def claim_batch(session: Session, import_id: str, batch: int) -> bool:
 
 
 def write_claimed_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
-    """Replace the claim of a batch by its receipt, at the end of the same transaction."""
     session.run(session.sql("imports", "unclaim receipt"), (import_id, receipt.batch))
     write_receipt(session, import_id, receipt)
 
@@ -295,15 +284,13 @@ def show_table(
 
 
 def note_follower(db: SessionSource, row: ImportRow, source_version: int) -> None:
-    """Record when a followed log was looked at, and how far it was."""
     with db.relaxed_write() as session:
-        now = session.now_ms()
-        details = {**row.details, "looked_at": now, "seen_version": source_version}
-        _update(session, replace(row, updated_at=now, error=None, details=details))
+        details = {**row.details, "looked_at": session.now_ms(), "seen_version": source_version}
+        _save(session, row, error=None, details=details)
 
 
 def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
-    """Delete everything that an unfinished import loaded, in pieces; how many files it had at the most."""
+    """Delete everything that an unfinished import loaded, in pieces; an upper limit of its files."""
     loaded = 0
     for receipt in reversed(receipts(database, row.import_id)):
         loaded = max(loaded, receipt.next_file_seq)
@@ -318,7 +305,6 @@ def undo_rows(database: Database, row: ImportRow, lease: Lease) -> int:
 
 
 def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Lease) -> None:
-    """Delete the newest batch and its receipt in one transaction."""
     with database.write() as session:
         require(session, lease)
         if receipt.kind == "tail":
@@ -341,17 +327,13 @@ def defer_indexes(database: Database, row: ImportRow, lease: Lease) -> ImportRow
         if files.has_other_files(session, row.table_id):
             return row
         files.drop_indexes(session)
-        return _set_deferred(session, row, deferred=True)
+        return _save(session, row, deferred_indexes=True)
 
 
 def restore_indexes(database: Database, row: ImportRow, lease: Lease, *, planning: bool = True) -> ImportRow:
     """Build the file indexes that a load deferred; existing ones stay.
 
-    Args:
-        database: The catalog.
-        row: The import.
-        lease: The right to import, checked in the transaction of every index.
-        planning: Those for planning too; without them the import stays marked as one that lacks indexes.
+    Without those for planning the import stays marked as one that lacks indexes.
     """
     if not row.deferred_indexes:
         return row
@@ -360,23 +342,13 @@ def restore_indexes(database: Database, row: ImportRow, lease: Lease, *, plannin
         return row
     with database.write() as session:
         require(session, lease)
-        return _set_deferred(session, row, deferred=False)
+        return _save(session, row, deferred_indexes=False)
 
 
-def without_indexes(database: Database) -> list[ImportRow]:
+def without_indexes(db: SessionSource) -> list[ImportRow]:
     """Imports that dropped the indexes and are not running any more."""
-    if not database.dialect.indexed:
-        return []
-    with database.engine.read() as session:
-        if session.row(session.sql("imports", "any deferred")) is None:
-            return []
-        now = session.now_ms()
-        found = []
-        for row in list_imports(session):
-            held = session.row(session.sql("leases", "one"), (lease_name(row.location),))
-            if row.deferred_indexes and (held is None or held[2] <= now):
-                found.append(row)
-    return found
+    rows = [row for row in list_imports(db) if row.deferred_indexes]
+    return [row for row in rows if leases.holding(db, lease_name(row.location)) is None]
 
 
 def rebuild_indexes(database: Database) -> bool:
@@ -390,7 +362,7 @@ def rebuild_indexes(database: Database) -> bool:
         with database.engine.read() as session:
             if session.row(session.sql("imports", "any deferred")) is None:
                 return True
-        lost = without_indexes(database)
+            lost = without_indexes(session)
         if not lost:
             return False
         names = ", ".join(row.name for row in lost)
@@ -398,30 +370,9 @@ def rebuild_indexes(database: Database) -> bool:
         files.build_indexes(database.engine, lambda _: None, planning=True)
         with database.engine.write() as session:
             for row in lost:
-                _set_deferred(session, row, deferred=False)
+                _save(session, row, deferred_indexes=False)
     except CatalogError as error:
         if error.transient:
             return False  # the next write tries again
         logger.warning("the indexes of an interrupted import cannot be built: %s", error.message)
     return True
-
-
-def _set_deferred(session: Session, row: ImportRow, *, deferred: bool) -> ImportRow:
-    session.run(session.sql("imports", "set deferred"), (deferred, session.now_ms(), row.import_id))
-    return replace(row, deferred_indexes=deferred)
-
-
-def _row(row: Row) -> ImportRow:
-    made = ImportRow(*row)
-    return replace(
-        made,
-        plan=decode_json(made.plan),  # type: ignore[arg-type]  # JSON until here
-        details=decode_json(made.details),  # type: ignore[arg-type]
-        deferred_indexes=bool(made.deferred_indexes),
-    )
-
-
-def _values(row: ImportRow) -> tuple[Any, ...]:
-    """The columns of ``{import}``, which are the fields of an ImportRow."""
-    made = replace(row, plan=encode_json(dict(row.plan)), details=encode_json(dict(row.details)))  # type: ignore[arg-type]
-    return astuple(made)

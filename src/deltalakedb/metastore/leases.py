@@ -50,13 +50,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How a lease is held, for those who do not hold it.
-
-    Attributes:
-        holder: Who has it.
-        seconds: How long it lasts, unless it is renewed.
-        token: Distinguishes this holding from those before and after.
-    """
+    """How a lease is held, for those who do not hold it: for how many seconds, unless it is renewed."""
 
     holder: str
     seconds: float
@@ -64,7 +58,6 @@ class Holding:
 
     @property
     def who(self) -> str:
-        """The holder's machine and process."""
         return self.holder.rpartition(":")[0]
 
     @property
@@ -110,9 +103,8 @@ def _acquire(db: SessionSource, name: str, me: str, ttl_ms: int, over: int = 0) 
     with db.write() as session:
         now = session.now_ms()
         until = now + ttl_ms
-        row = session.row(session.sql("leases", "take"), (me, until, name, now, over)) or session.row(
-            session.sql("leases", "insert"), (name, me, until, name)
-        )
+        take, insert = session.sql("leases", "take"), session.sql("leases", "insert")
+        row = session.row(take, (me, until, name, now, over)) or session.row(insert, (name, me, until, name))
         if row is None:
             return None
         lease = Lease(name, me, int(row[0]), until)
@@ -123,16 +115,12 @@ def _acquire(db: SessionSource, name: str, me: str, ttl_ms: int, over: int = 0) 
 def holding(db: SessionSource, name: str) -> Holding | None:
     """How a lease is held; None if it is free."""
     with db.read() as session:
-        row = session.row(session.sql("leases", "one"), (name,))
-        now = session.now_ms()
-    if row is None:
-        return None
-    holder, token, expires_at = row
-    return None if expires_at <= now else Holding(holder, (expires_at - now) / 1000, token)
+        holder, token, expires_at = session.row(session.sql("leases", "one"), (name,)) or ("", 0, 0)
+        left = expires_at - session.now_ms()
+    return Holding(holder, left / 1000, token) if left > 0 else None
 
 
 def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
-    """Hold a lease for longer; None if it was lost."""
     with db.write() as session:
         if not still_held(session, lease):
             return None
@@ -140,7 +128,6 @@ def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | N
 
 
 def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
-    """Extend a lease inside a transaction; the new deadline."""
     until = session.now_ms() + ttl_ms
     session.run(session.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
     return until
@@ -155,22 +142,13 @@ def release(db: SessionSource, lease: Lease) -> None:
 
 def still_held(session: Session, lease: Lease) -> bool:
     """Whether a lease is still ours: asked inside the transaction that relies on it."""
+    held = (lease.holder, lease.token)
     row = session.row(session.sql("leases", "one"), (lease.name,))
-    if row is None:
-        return False
-    holder, token, expires_at = row
-    return bool(holder == lease.holder and token == lease.token and expires_at > session.now_ms())
+    return row is not None and row[:2] == held and bool(row[2] > session.now_ms())
 
 
-def require(session: Session, lease: Lease, *, work: str, table: str) -> None:
-    """Refuse to go on if a lease was lost; asked inside the transaction that relies on it.
-
-    Args:
-        session: The transaction.
-        lease: What it relies on.
-        work: What is being done, for the message.
-        table: The table's name, for the message.
-    """
+def require(session: Session, lease: Lease, *, work: str, table: str | None = None) -> None:
+    """Raise CatalogBusyError if a lease was lost; asked inside the transaction that relies on it."""
     if not still_held(session, lease):
         raise CatalogBusyError(
             f"the lease was lost before {work} was done",
@@ -185,21 +163,12 @@ def leased(
 ) -> Iterator[Lease]:
     """Hold a lease for a piece of work, renewed for as long as the process runs and the work takes.
 
-    Args:
-        database: The catalog.
-        name: The lease.
-        work: What it is for, for the message.
-        table: The table's name, for the message.
-        ttl_ms: How long others wait for a holder that has stopped.
-
-    Raises:
-        CatalogBusyError: Another holder has it.
+    CatalogBusyError if another holder has it; ``work`` and ``table`` are for its message.
     """
     lease = acquire(database, name, ttl_ms=ttl_ms)
     if lease is None:
         held = holding(database, name)
-        who = "" if held is None else f" on {held.who}"
-        until = "" if held is None else f" in {held.seconds:.0f} s at the latest"
+        who, until = ("", "") if held is None else (f" on {held.who}", f" within {held.seconds:.0f} s")
         raise CatalogBusyError(
             f"{work} is already in progress{who}",
             table=table,
@@ -224,7 +193,7 @@ def leased(
         try:
             release(database, lease)
         except DeltaSqlError as error:
-            # what was done under it stands, and an error of its own is the one to report
+            # the work under it is done, and its own error is the one to report
             logger.info("the lease %s could not be released: %s", name, error.message)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Engine, Session
 
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<title>\w+)\.sql$")
-_TOKEN = re.compile(r"\{(\w+)\}")
+_TOKEN = re.compile(r"\{(\w+)(?:: ([\w, ]+))?\}")
 
 _CREATE = """CREATE TABLE dl_schema_version (
   version {bigint} NOT NULL,
@@ -70,12 +70,7 @@ def _version_at_first_use(engine: Engine) -> int:
 
 
 def ensure(engine: Engine, *, create: bool = True) -> None:
-    """Check that the database has the schema of this client, upgrading it if the settings allow.
-
-    Args:
-        engine: The database.
-        create: Create a missing catalog if the settings allow it; False for readers.
-    """
+    """Check that the database has this client's schema; create or upgrade it if the settings allow."""
     known = migrations()[-1].number
     version = 0 if not create and engine.is_absent() else _version_at_first_use(engine)
     if version == known:
@@ -102,7 +97,6 @@ def ensure(engine: Engine, *, create: bool = True) -> None:
 
 
 def pending(engine: Engine) -> Sequence[Migration]:
-    """The steps that the database still lacks."""
     with engine.read() as session:
         version = current_version(engine, session)
     _refuse_newer(engine, version)
@@ -110,14 +104,10 @@ def pending(engine: Engine) -> Sequence[Migration]:
 
 
 def migrate(engine: Engine) -> list[Migration]:
-    """Bring the schema up to date, each step in one transaction; concurrent callers apply each step once.
-
-    Raises:
-        CatalogEncodingError: There is no catalog yet, and the database cannot store all characters.
-    """
+    """Bring the schema up to date, each step in one transaction; concurrent callers apply each step once."""
     if (trouble := engine.encoding_trouble()) is not None:
         with engine.read() as session:
-            if not engine.has_schema_table(session):  # an existing catalog goes on; doctor reports it
+            if not engine.has_schema_table(session):  # an existing catalog stays usable; doctor reports it
                 raise trouble
     done = []
     for step in migrations():
@@ -150,4 +140,6 @@ def _refuse_newer(engine: Engine, version: int) -> None:
 
 
 def _fill(sql: str, engine: Engine) -> str:
-    return _TOKEN.sub(lambda m: engine.dialect.tokens[m[1]], sql)
+    keys = {"pk": " PRIMARY KEY", "unique": " UNIQUE", "key": ",\n  PRIMARY KEY ({})"}
+    tokens = engine.dialect.tokens | (keys if engine.dialect.indexed else dict.fromkeys(keys, ""))
+    return _TOKEN.sub(lambda m: tokens[m[1]].format(m[2]), sql)

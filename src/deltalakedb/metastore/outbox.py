@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _MAX_TABLES_PER_STATEMENT: Final = 8
 #: limit for commits held in memory, in bytes; the commit that exceeds it is still loaded
 HELD_BYTES: Final = 16 << 20
-#: settings of the catalog: the pause of all publishing, and why a checkpoint of a table or a manifest of a
-#: transaction could not be written
+#: settings of the catalog: the pause of all publishing, and errors of checkpoints and manifests
 _PAUSED: Final = "mirror.paused"
 _CHECKPOINT: Final = "mirror.checkpoint."
 _MANIFEST: Final = "mirror.manifest."
@@ -67,15 +66,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MissingManifest:
-    """A transaction whose manifest is not beside all of its tables.
-
-    Attributes:
-        txn: The transaction's id.
-        tables: Ids of the tables that lack it.
-        error: Why.
-        attempts: How often it failed.
-        retry_in: Seconds until it is tried again.
-    """
+    """A transaction whose manifest is not beside all of its tables, and why."""
 
     txn: str
     tables: tuple[int, ...]
@@ -87,16 +78,14 @@ class MissingManifest:
 def waiting(db: SessionSource, table_id: int, *, limit: int) -> list[Unpublished]:
     """The oldest unpublished commits of a table, in order; fewer if they are large."""
     rows = db.rows(db.sql("outbox", "open"), (table_id, limit, HELD_BYTES))
-    return [Unpublished(version, at, bytes(data), attempts, txn) for version, at, data, attempts, txn in rows]
+    return [Unpublished(version, at, bytes(data), *rest) for version, at, data, *rest in rows]
 
 
 def waiting_versions(db: SessionSource, table_id: int) -> list[int]:
-    """All unpublished versions of a table, in order."""
     return [version for (version,) in db.rows(db.sql("outbox", "open versions"), (table_id,))]
 
 
 def lag(db: SessionSource, table_id: int) -> Lag:
-    """How many versions wait, and since when."""
     row = db.row(db.sql("outbox", "lag"), (table_id,))
     return Lag(*row) if row else Lag(0, None)
 
@@ -104,17 +93,13 @@ def lag(db: SessionSource, table_id: int) -> Lag:
 def behind(db: SessionSource) -> list[str]:
     """Names of tables with something to publish now, the longest waiting first."""
     with db.read() as session:
-        rows = session.rows(session.sql("outbox", "behind"), (session.now_ms(),))
-    return [name for _, name, *_ in rows]
+        return [name for (name,) in session.rows(session.sql("outbox", "behind"), (session.now_ms(),))]
 
 
 def group(db: SessionSource, txn_uuid: str) -> list[Member]:
     """The tables that a transaction changed, by name."""
     rows = db.rows(db.sql("outbox", "group"), (txn_uuid,))
-    return [
-        Member(table_id, name, location, version, at, state == "published")
-        for table_id, name, location, version, at, state in rows
-    ]
+    return [Member(*(*row, state == "published")) for *row, state in rows]
 
 
 def reads_of(db: SessionSource, table_id: int, version: int) -> ReadSet:
@@ -155,7 +140,6 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
 
 
 def mark_range(session: Session, table_id: int, oldest: int, newest: int, now: int) -> None:
-    """Record that some versions of a table are in the log."""
     if oldest == newest:
         session.run(session.sql("outbox", "published"), (now, table_id, newest))
     else:
@@ -163,13 +147,11 @@ def mark_range(session: Session, table_id: int, oldest: int, newest: int, now: i
 
 
 def advance(session: Session, table_id: int, version: int, now: int | None = None) -> None:
-    """Record that everything up to a version is in the log."""
     at = session.now_ms() if now is None else now
     session.run(session.sql("outbox", "advance"), (version, at, table_id, version))
 
 
 def mark_failed(db: SessionSource, table_id: int, version: int, error: str, *, retry_in_ms: int) -> None:
-    """Record that publishing failed, and when to try again."""
     with db.relaxed_write() as session:
         due = session.now_ms() + retry_in_ms
         session.run(session.sql("outbox", "failed"), (due, error[:2000], table_id, version))
@@ -183,14 +165,12 @@ def set_checkpoint(db: SessionSource, table_id: int, version: int) -> None:
 
 
 def checkpoint_failed(db: SessionSource, status: MirrorStatus, error: str, *, retry_in_ms: int) -> None:
-    """Record that a checkpoint could not be written, and when to try again."""
     with db.relaxed_write() as session:
         value = [error[:2000], status.checkpoint_attempts + 1, session.now_ms() + retry_in_ms]
         _note(session, f"{_CHECKPOINT}{status.table_id}", value)
 
 
 def missing_manifests(db: SessionSource) -> list[MissingManifest]:
-    """All transactions that lack a manifest beside some of their tables."""
     with db.read() as session:
         rows = session.rows(session.sql("tables", "settings like"), (f"{_MANIFEST}%",))
         if not rows:
@@ -202,7 +182,6 @@ def missing_manifests(db: SessionSource) -> list[MissingManifest]:
 def manifest_failed(
     db: SessionSource, txn: str, tables: Sequence[int], error: str, *, attempts: int, retry_in_ms: int
 ) -> None:
-    """Record that a manifest is missing beside some tables, and when to try again."""
     with db.write() as session:
         value = [list(tables), error[:2000], attempts, session.now_ms() + retry_in_ms]
         _note(session, _MANIFEST + txn, value)
@@ -234,15 +213,13 @@ def paused(db: SessionSource, table_ids: Sequence[int]) -> set[int]:
 
 
 def all_paused(db: SessionSource) -> bool:
-    """Whether publishing is paused for the whole catalog."""
     return db.row(db.sql("tables", "setting"), (_PAUSED,)) is not None
 
 
 def set_paused(db: SessionSource, table: Table, paused: bool) -> None:
-    """Pause or resume the publishing of a table."""
     with db.write() as session:
         session.run(session.sql("outbox", "set paused"), (paused, table.table_id))
-        audit.record(session, "pause" if paused else "resume", table_id=table.table_id, table=table.name)
+        audit.record(session, "pause" if paused else "resume", table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,17 +296,14 @@ class MirrorStatus:
         return self.checkpoint_retry_in is not None and self.checkpoint_retry_in > 0
 
     def to_dict(self) -> dict[str, object]:
-        """The status as plain data."""
         return asdict(self) | {"alarm": self.alarm}
 
 
 def status_of(db: SessionSource, name: str) -> MirrorStatus | None:
-    """The status of one table."""
     return next(iter(status(db, name)), None)
 
 
 def status(db: SessionSource, name: str | None = None) -> list[MirrorStatus]:
-    """The status of every table, or of one."""
     with db.read() as session:
         now = session.now_ms()
         rows = session.rows(session.sql("outbox", "status"), (name,))
@@ -347,28 +321,19 @@ def _status(
     held: Mapping[str, tuple[str, float]],
     manifests: Sequence[MissingManifest],
 ) -> MirrorStatus:
-    name, location, state, reason, version, published, published_at, checkpoint = row[:8]
-    paused, waiting, oldest, attempts, error, retry_at, table_id = row[8:]
-    checkpoint_error, checkpoint_attempts, due = decode_json(
-        notes.get(f"{_CHECKPOINT}{table_id}", "[null, 0, null]")
-    )
+    *begin, paused, waiting, oldest, attempts, error, retry_at, table_id = row
+    note = notes.get(f"{_CHECKPOINT}{table_id}", "[null, 0, null]")
+    checkpoint_error, checkpoint_attempts, due = decode_json(note)
     holder, lease = held.get(f"{CHECKPOINT_LEASE}{table_id}", (None, None))
     missing = sorted((m for m in manifests if table_id in m.tables), key=lambda m: m.retry_in)
-    return MirrorStatus(
-        name,
-        location,
-        state,
-        reason,
-        version,
-        published,
-        published_at,
-        checkpoint,
-        paused=bool(paused) or _PAUSED in notes,
-        versions_behind=waiting,
-        seconds_behind=0.0 if oldest is None else _seconds(now, oldest),
-        attempts=attempts or 0,
-        error=error,
-        table_id=table_id,
+    return MirrorStatus(  # type: ignore[call-arg, misc]  # the row has as many columns as there are fields
+        *begin,
+        bool(paused) or _PAUSED in notes,
+        waiting,
+        0.0 if oldest is None else _seconds(now, oldest),
+        attempts or 0,
+        error,
+        table_id,
         retry_in=None if retry_at is None else _seconds(retry_at, now),
         checkpoint_error=checkpoint_error,
         checkpoint_attempts=checkpoint_attempts,

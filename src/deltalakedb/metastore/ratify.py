@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
 from deltalakedb.metastore import audit, commits, files
-from deltalakedb.metastore.rows import Head, LockedTable
-from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.rows import Head, LockedTable, head_values
 from deltalakedb.protocol.actions import (
     Action,
     Add,
@@ -30,37 +29,16 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.slots import SlotEncoder
 
 _COMMIT_COLUMNS = (
-    "table_id",
-    "version",
-    "txn_uuid",
-    "ordinal",
-    "timestamp",
-    "operation",
-    "is_blind_append",
-    "data_change",
-    "num_added",
-    "num_removed",
-    "info",
-    "origin",
-    "actor",
-    "sha256",
-    "size_bytes",
-)
+    "table_id", "version", "txn_uuid", "ordinal", "timestamp", "operation", "is_blind_append", "data_change",
+    "num_added", "num_removed", "info", "origin", "actor", "sha256", "size_bytes",
+)  # fmt: skip
 _HEAD_COLUMNS = (
-    "head_version",
-    "head_timestamp",
-    "first_version",
-    "num_files",
-    "size_bytes",
-    "num_records",
-    "files_without_count",
-    "next_file_seq",
-    "metadata_version",
-    "protocol_version",
-    "shape",
-    "head_sha256",
-)
+    "head_version", "head_timestamp", "first_version", "num_files", "size_bytes", "num_records",
+    "files_without_count", "next_file_seq", "metadata_version", "protocol_version", "shape", "head_sha256",
+)  # fmt: skip
 
+#: tables whose rows are live from a version on, up to another
+_INTERVALS = ("dl_metadata", "dl_protocol", "dl_txns", "dl_domains")
 #: what a table has beside its files
 State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
 
@@ -78,13 +56,7 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A commit that is too large to be held in memory; its bytes stay in the log alone.
-
-    Attributes:
-        pieces: Reads its removes or its adds, in lists of a bounded length.
-        sha256: The digest of its bytes.
-        size: How many there are.
-    """
+    """A commit too large for memory: ``pieces`` reads its removes or adds; its bytes stay in the log."""
 
     pieces: Callable[[type[Add | Remove]], Iterator[Sequence[Add | Remove]]]
     sha256: str
@@ -114,15 +86,17 @@ class Ratification:
     reads: str | None = None
 
     @property
+    def info(self) -> CommitInfo | None:
+        return next((a for a in self.actions if isinstance(a, CommitInfo)), None)
+
+    @property
     def sha256(self) -> str | None:
-        """The digest of its bytes, if they are known."""
         if self.data is not None:
             return commits.digest(self.data)
         return None if self.facts is None else self.facts.sha256
 
     @property
     def counted(self) -> CommitFacts:
-        """What its row says of its files."""
         if self.facts is not None:
             return self.facts
         files = [a for a in self.actions if isinstance(a, Add | Remove)]
@@ -131,7 +105,6 @@ class Ratification:
 
 
 def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
-    """Write a commit's rows and move the head; the caller has checked that it may."""
     table, head = locked.table, locked.table.head
     adds = [a for a in commit.actions if isinstance(a, Add)]
     removes = [a for a in commit.actions if isinstance(a, Remove)]
@@ -149,35 +122,33 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     else:
         changes.apply_pieces(commit.version, streamed.pieces(Remove))
         changes.apply_pieces(commit.version, streamed.pieces(Add))
-        facts = CommitFacts(
-            changes.data_change, changes.added, changes.removed, streamed.sha256, streamed.size
-        )
+        counts = (changes.data_change, changes.added, changes.removed)
+        facts = CommitFacts(*counts, streamed.sha256, streamed.size)
     commit = replace(commit, facts=facts)
     with session.batch(len(adds) + len(removes)):
         changes.apply(commit.version, (*removes, *adds))
         changes.rows.flush()
         write_commits(session, table.table_id, [commit])
         first = commit.version if head.version < 0 else head.first_version
-        moved = LockedTable(
-            replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
-            changes.rows.next_seq,
-            *state_versions(locked, commit.version, commit.actions),
-            locked.frozen,
-            uuid.uuid4().hex if state is not None else locked.shape,
-            commit.sha256,
-            locked.published_version,
-            locked.paused,
+        metadata, protocol = state_versions(locked, commit.version, commit.actions)
+        moved = replace(
+            locked,
+            table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
+            next_file_seq=changes.rows.next_seq,
+            metadata_version=metadata,
+            protocol_version=protocol,
+            shape=locked.shape if state is None else uuid.uuid4().hex,
+            digest=commit.sha256,
         )
         set_head(session, moved)
         audit.record(
             session,
             "commit",
-            table_id=table.table_id,
-            table=table.name,
+            table,
             version=commit.version,
             txn=commit.txn_uuid,
             at=commit.timestamp,
-            operation=_operation(commit.actions),
+            operation=commit.info and commit.info.operation,
             added=facts.added,
             removed=facts.removed,
             origin=commit.origin,
@@ -187,8 +158,7 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
 
 def state_versions(locked: LockedTable, version: int, actions: Sequence[Action]) -> tuple[int, int]:
     """Since when the live metadata and protocol hold after some actions."""
-    metadata = any(isinstance(a, Metadata) for a in actions)
-    protocol = any(isinstance(a, Protocol) for a in actions)
+    metadata, protocol = (any(isinstance(a, kind) for a in actions) for kind in (Metadata, Protocol))
     return (
         version if metadata else locked.metadata_version,
         version if protocol else locked.protocol_version,
@@ -198,30 +168,27 @@ def state_versions(locked: LockedTable, version: int, actions: Sequence[Action])
 def apply_state(
     session: Session, table_id: int, version: int, actions: Sequence[Action]
 ) -> SlotEncoder | None:
-    """Write metadata, protocol, txns and domains as intervals; the new encoder if the schema changed.
-
-    Raises:
-        ProtocolError: Two actions of one kind that a commit may have once.
-    """
+    """Write metadata, protocol, txns and domains as intervals; the new encoder if the schema changed."""
     encoder = None
+    own: dict[str, object]
     for action in _unique_state_actions(actions, version):
+        match action:
+            case Metadata():
+                kind, table, own = "metadata", "dl_metadata", {}
+            case Protocol():
+                kind, table, own = "protocol", "dl_protocol", {}
+            case Txn():
+                kind, table = "txn", "dl_txns"
+                own = {"app_id": action.app_id, "app_version": action.version}
+            case DomainMetadata():
+                kind, table = "domain", "dl_domains"
+                own = {"domain": action.domain, "removed": action.removed}
+        # the first of its own columns is its name
+        session.run(session.sql("snapshots", f"close {kind}"), (version, table_id, *list(own.values())[:1]))
+        row = {"table_id": table_id, **own, "add_version": version, "raw": encode_json(action.to_dict())}
+        session.insert(table, tuple(row), [tuple(row.values())])
         if isinstance(action, Metadata):
-            session.run(session.sql("snapshots", "close metadata"), (version, table_id))
-            _interval(session, "dl_metadata", table_id, version, encode_json(action.to_dict()))
             encoder = files.assign_slots(session, table_id, version, action)
-        elif isinstance(action, Protocol):
-            session.run(session.sql("snapshots", "close protocol"), (version, table_id))
-            _interval(session, "dl_protocol", table_id, version, encode_json(action.to_dict()))
-        elif isinstance(action, Txn):
-            session.run(session.sql("snapshots", "close txn"), (version, table_id, action.app_id))
-            columns = ("table_id", "app_id", "app_version", "add_version", "raw")
-            raw = encode_json(action.to_dict())
-            session.insert("dl_txns", columns, [(table_id, action.app_id, action.version, version, raw)])
-        else:
-            session.run(session.sql("snapshots", "close domain"), (version, table_id, action.domain))
-            columns = ("table_id", "domain", "removed", "add_version", "raw")
-            raw = encode_json(action.to_dict())
-            session.insert("dl_domains", columns, [(table_id, action.domain, action.removed, version, raw)])
     return encoder
 
 
@@ -247,31 +214,24 @@ def _unique_state_actions(actions: Sequence[Action], version: int) -> Iterable[S
     return kept.values()
 
 
-def _interval(session: Session, table: str, table_id: int, version: int, raw: str) -> None:
-    session.insert(table, ("table_id", "add_version", "raw"), [(table_id, version, raw)])
-
-
 def write_commits(session: Session, table_id: int, ratified: Sequence[Ratification]) -> None:
     """Commits' own rows: what they were, their bytes, and their places in the outbox."""
     session.insert("dl_commits", _COMMIT_COLUMNS, [_commit_row(table_id, c) for c in ratified])
     kept = [(table_id, c.version, c.data) for c in ratified if c.data is not None]
-    if kept:
-        session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
-    open_ = [(table_id, c.version, "pending", 0, c.reads) for c in ratified if not c.published]
-    if open_:
-        session.insert("dl_outbox", ("table_id", "version", "state", "attempts", "reads"), open_)
+    session.insert("dl_commit_bytes", ("table_id", "version", "bytes"), kept)
+    waiting = [(table_id, c.version, "pending", 0, c.reads) for c in ratified if not c.published]
+    session.insert("dl_outbox", ("table_id", "version", "state", "attempts", "reads"), waiting)
 
 
 def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
-    info = next((a for a in commit.actions if isinstance(a, CommitInfo)), None)
-    facts = commit.counted
+    info, facts = commit.info, commit.counted
     return (
         table_id,
         commit.version,
         commit.txn_uuid,
         commit.ordinal,
         commit.timestamp,
-        _operation(commit.actions),
+        info and info.operation,
         commit.is_blind_append,
         facts.data_change,
         facts.added,
@@ -285,40 +245,15 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
 
 
 def set_head(session: Session, locked: LockedTable) -> None:
-    """Move a table's head."""
-    head = locked.table.head
-    values = (
-        head.version,
-        head.timestamp,
-        head.first_version,
-        head.num_files,
-        head.size_bytes,
-        head.num_records,
-        head.files_without_count,
-        locked.next_file_seq,
-        locked.metadata_version,
-        locked.protocol_version,
-        locked.shape,
-        locked.digest,
-        locked.table.table_id,
-    )
+    state = (locked.next_file_seq, locked.metadata_version, locked.protocol_version)
+    values = (*head_values(locked.table.head), *state, locked.shape, locked.digest, locked.table.table_id)
     session.update_rows("dl_heads", _HEAD_COLUMNS, "table_id", [values])
 
 
-def _operation(actions: Sequence[Action]) -> str | None:
-    info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-    return None if info is None else info.operation
-
-
 def revert(session: Session, locked: LockedTable, first: int) -> None:
-    """Undo every commit of a table from a version on. All of them must be unpublished.
+    """Undo every commit of a table from a version on, which must be unpublished; the one before stays.
 
     What replaces them is committed in the same transaction: readers must never see the table without it.
-
-    Args:
-        session: Inside the transaction that holds the head.
-        locked: The table.
-        first: The first version to undo; the one before it must be in the catalog.
     """
     table, before = locked.table, first - 1
     revert_rows(session, table.table_id, first)
@@ -328,30 +263,29 @@ def revert(session: Session, locked: LockedTable, first: int) -> None:
     totals = files.totals_at(session, table.table_id, before)
     metadata, protocol = live_state_versions(session, table.table_id)
     head = Head(before, kept.timestamp, table.head.first_version, *totals)
+    # what is known of publishing and of the newest digest may be about the undone versions
     moved = LockedTable(
         replace(table, head=head), locked.next_file_seq, metadata, protocol, locked.frozen, uuid.uuid4().hex
     )
     set_head(session, moved)
-    audit.record(
-        session,
-        "take back",
-        table_id=table.table_id,
-        table=table.name,
-        version=before,
-        first=first,
-        last=table.head.version,
-    )
+    audit.record(session, "take back", table, version=before, first=first, last=table.head.version)
 
 
 def revert_rows(session: Session, table_id: int, first: int) -> None:
     """Delete the rows of versions from one on, without moving the head."""
     files.revert_files(session, table_id, first)
-    for statement in statements("revert", session.dialect.name).values():
-        session.run(statement, (table_id, first))
+    changes = [f"DELETE FROM {table} WHERE table_id = ? AND add_version >= ?" for table in _INTERVALS]  # noqa: S608
+    changes += [
+        f"UPDATE {table} SET remove_version = NULL WHERE table_id = ? AND remove_version >= ?"  # noqa: S608
+        for table in _INTERVALS
+    ]
+    for table in ("dl_outbox", "dl_commit_bytes", "dl_commits"):
+        changes.append(f"DELETE FROM {table} WHERE table_id = ? AND version >= ?")  # noqa: S608
+    for change in changes:
+        session.run(change, (table_id, first))
 
 
 def live_state_versions(session: Session, table_id: int) -> tuple[int, int]:
-    """Since when the live metadata and protocol hold."""
     row = session.row(session.sql("snapshots", "state versions"), (table_id, table_id))
     metadata, protocol = row or (-1, -1)
     return metadata, protocol

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import (
@@ -18,7 +18,6 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag
 from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
-from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
 
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.engines.base import Session, SessionSource
 
+#: the tables with rows of one table, except its files, in the order in which they are deleted
+_TABLES = (
+    "dl_domains", "dl_txns", "dl_metadata", "dl_protocol", "dl_vacuumed", "dl_outbox", "dl_commit_bytes",
+    "dl_commits", "dl_mirror", "dl_heads", "dl_tables",
+)  # fmt: skip
 _EMPTY = Head(-1, 0, 0, 0, 0, 0, 0)
 
 
@@ -41,7 +45,6 @@ class Namespace:
 
 
 def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:
-    """All tables, or those of a namespace and below it."""
     tables = [table_from_row(r) for r in db.rows(db.sql("tables", "list"))]
     if namespace is None:
         return tables
@@ -64,7 +67,6 @@ FOLLOWING = "following"
 
 
 def refuse_followed(table: Table) -> None:
-    """Refuse to change a read-only copy, or a file of it."""
     if table.state == FOLLOWING:
         raise TableFollowedError(
             "the table is a read-only copy: others write it, and the catalog follows",
@@ -76,7 +78,6 @@ def refuse_followed(table: Table) -> None:
 
 
 def find_location(db: SessionSource, location: str) -> Table | None:
-    """The table at a location, or None."""
     row = db.row(db.sql("tables", "by location"), (location,))
     return None if row is None else table_from_row(row)
 
@@ -84,8 +85,7 @@ def find_location(db: SessionSource, location: str) -> Table | None:
 def missing(session: Session, name: str) -> TableMissingError:
     """The error for an unknown name, with names that are close to it."""
     names = [found for (found,) in session.rows(session.sql("tables", "names"))]
-    near = difflib.get_close_matches(name, names, n=3)
-    if near:
+    if near := difflib.get_close_matches(name, names, n=3):
         hint = f"did you mean {' or '.join(near)}?"
     elif names:
         hint = "`deltasql list` shows the tables of a catalog"
@@ -111,12 +111,10 @@ def insert(
     refuse_taken(session, name, location)
     now = session.now_ms()
     tags, settings = dict(tags or {}), dict(settings or {})
-    table_id = insert_row(
-        session, name, location, "active", comment, encode_json(tags), encode_json(settings), now
-    )
+    table_id = insert_row(session, name, location, "active", comment, tags, settings)
     insert_head(session, table_id, -1)
-    audit.record(session, "create table", table_id=table_id, table=name, at=now, location=location)
     table = Table(table_id, name, location, "active", None, comment, tags, settings, now, now, _EMPTY)
+    audit.record(session, "create table", table, at=now, location=location)
     return LockedTable(table, 0)
 
 
@@ -126,14 +124,13 @@ def insert_row(
     location: str,
     state: str,
     comment: str | None,
-    tags: str,
-    settings: str,
-    now: int,
+    tags: Mapping[str, str],
+    settings: Mapping[str, Any],
 ) -> int:
     """Insert the row of a table and return its id; TableExistsError if another writer was first."""
-    row = session.row(
-        session.sql("tables", "insert"), (name, location, state, comment, tags, settings, now, now)
-    )
+    now = session.now_ms()
+    texts = (comment, encode_json(tags), encode_json(settings))
+    row = session.row(session.sql("tables", "insert"), (name, location, state, *texts, now, now))
     if row is None:
         refuse_taken(session, name, location)
         raise TableExistsError(f"the name {name!r} or its location already exists", table=name)
@@ -141,20 +138,12 @@ def insert_row(
 
 
 def insert_head(session: Session, table_id: int, published_version: int) -> None:
-    """Insert a head without a version, and how far the table is published."""
     session.run(session.sql("tables", "insert head"), (table_id,))
     session.run(session.sql("tables", "insert mirror"), (table_id, published_version))
 
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
-    """TableExistsError if a name is taken, or a location belongs to another table or overlaps it.
-
-    Args:
-        db: The catalog, or a session on it.
-        name: The name.
-        location: The location.
-        free: The name will be free by the time it is used, so only the location is checked.
-    """
+    """TableExistsError if a name is taken, unless it will be free, or a location overlaps another table's."""
     # locations are stored as given, and a symbolic link may make two of them the same folder
     real = RealPlaces()
     mine = real.of(location)
@@ -202,19 +191,16 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
 
 
 def set_comment(db: SessionSource, name: str, comment: str | None) -> None:
-    """Set or clear a table's comment."""
     with db.write() as session:
         _set(session, _locked(session, name), "set comment", comment, comment=comment)
 
 
 def set_tags(db: SessionSource, name: str, tags: Mapping[str, str]) -> None:
-    """Replace a table's tags."""
     with db.write() as session:
         _set(session, _locked(session, name), "set tags", encode_json(dict(tags)), tags=dict(tags))
 
 
 def set_table_setting(db: SessionSource, name: str, setting_name: str, value: Any) -> None:
-    """Set one setting of a table."""
     with db.write() as session:
         table = _locked(session, name)
         settings = encode_json({**table.settings, setting_name: value})
@@ -224,7 +210,7 @@ def set_table_setting(db: SessionSource, name: str, setting_name: str, value: An
 def _set(session: Session, table: Table, what: str, text: str | None, **details: Any) -> None:
     now = session.now_ms()
     session.run(session.sql("tables", what), (text, now, table.table_id))
-    audit.record(session, what, table_id=table.table_id, table=table.name, at=now, **details)
+    audit.record(session, what, table, at=now, **details)
 
 
 def _locked(session: Session, name: str) -> Table:
@@ -239,25 +225,15 @@ def _locked(session: Session, name: str) -> Table:
 
 
 def freeze(db: SessionSource, table: Table, reason: str, *, version: int | None = None) -> None:
-    """Block writes to a table until a user resolves the problem."""
     with db.write() as session:
         now = set_state(session, table.table_id, "frozen", reason)
-        audit.record(
-            session,
-            "freeze",
-            table_id=table.table_id,
-            table=table.name,
-            version=version,
-            at=now,
-            reason=reason,
-        )
+        audit.record(session, "freeze", table, version=version, at=now, reason=reason)
 
 
 def unfreeze(db: SessionSource, table: Table, reason: str) -> None:
-    """Allow writes to a frozen table again."""
     with db.write() as session:
         now = set_state(session, table.table_id, "active", None)
-        audit.record(session, "unfreeze", table_id=table.table_id, table=table.name, at=now, reason=reason)
+        audit.record(session, "unfreeze", table, at=now, reason=reason)
 
 
 def set_state(session: Session, table_id: int, state: str, reason: str | None) -> int:
@@ -270,13 +246,7 @@ def set_state(session: Session, table_id: int, state: str, reason: str | None) -
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """A table to rename or drop.
-
-    Attributes:
-        table: The table as it was read.
-        new_name: Its new name; None to drop it.
-        force: Drop it although some of its commits were never published.
-    """
+    """A table to rename, or to drop if there is no new name; ``force`` although commits are unpublished."""
 
     table: Table
     new_name: str | None = None
@@ -302,7 +272,6 @@ def change_names(session: Session, held: Mapping[int, LockedTable], changes: Seq
 
 
 def drop_table(db: SessionSource, name: str, *, force: bool = False) -> Table:
-    """Delete a table's rows, unless some of its commits are not published yet."""
     with db.write() as session:
         table = _locked(session, name)
         _drop(session, table, force=force)
@@ -310,21 +279,12 @@ def drop_table(db: SessionSource, name: str, *, force: bool = False) -> Table:
 
 
 def rename_table(db: SessionSource, name: str, new_name: str) -> Table:
-    """Rename a table; its location and history stay."""
     with db.write() as session:
         _rename(session, _locked(session, name), new_name)
     return find(db, new_name)
 
 
-def _drop(session: Session, table: Table, *, force: bool) -> None:
-    """Drop a table whose head is locked: a concurrent commit has ended, or finds no table."""
-    if not force:
-        refuse_unpublished(session, table)
-    forget(session, table)
-
-
 def refuse_unpublished(session: Session, table: Table) -> None:
-    """Refuse to drop a table with commits that are not published yet."""
     if behind := lag(session, table.table_id).versions:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
@@ -333,24 +293,24 @@ def refuse_unpublished(session: Session, table: Table) -> None:
         )
 
 
+def _drop(session: Session, table: Table, *, force: bool) -> None:
+    if not force:
+        refuse_unpublished(session, table)
+    forget(session, table)
+
+
 def forget(session: Session, table: Table) -> None:
     """Delete every row of a table whose head is locked; data files and `_delta_log` stay."""
     delete_rows(session, table.table_id)
-    audit.record(
-        session,
-        "drop table",
-        table_id=table.table_id,
-        table=table.name,
-        version=table.head.version,
-        location=table.location,
-    )
+    audit.record(session, "drop table", table, version=table.head.version, location=table.location)
 
 
 def delete_rows(session: Session, table_id: int) -> None:
     """Delete every row of a table, also of one that is not visible yet."""
     files.drop_files(session, table_id)
-    for statement in statements("drop", session.dialect.name).values():
-        session.run(statement, (table_id,))
+    for table in _TABLES:
+        session.run(f"DELETE FROM {table} WHERE table_id = ?", (table_id,))  # noqa: S608
+    session.run(session.sql("imports", "drop table"), (table_id,))
 
 
 def _rename(session: Session, table: Table, new_name: str) -> None:
@@ -364,9 +324,7 @@ def _rename(session: Session, table: Table, new_name: str) -> None:
     now = session.now_ms()
     session.run(session.sql("tables", "rename"), (new_name, now, table.table_id))
     session.run(session.sql("tables", "reshape"), (uuid.uuid4().hex, table.table_id))
-    audit.record(
-        session, "rename table", table_id=table.table_id, table=new_name, at=now, old_name=table.name
-    )
+    audit.record(session, "rename table", replace(table, name=new_name), at=now, old_name=table.name)
 
 
 def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
@@ -374,11 +332,6 @@ def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = 
 
     An operation addresses a table by name: if another table has taken the name meanwhile, readers of that
     name would not see a commit to the table that was read.
-
-    Args:
-        held: Tables as they are now, by id.
-        table: The table as it was read.
-        named: Whether the table must still have the same name.
     """
     found = held.get(table.table_id)
     if found is not None and found.table.location != table.location:
@@ -412,7 +365,6 @@ def _created_namespaces(session: Session) -> list[Namespace]:
 def create_namespace(
     db: SessionSource, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
 ) -> Namespace:
-    """Create a namespace; it may be empty."""
     with db.write() as session:
         if any(n.name == name for n in _created_namespaces(session)):
             raise TableExistsError(f"the namespace {name!r} exists", suggestion="use it, or another name")
@@ -424,7 +376,6 @@ def create_namespace(
 
 
 def drop_namespace(db: SessionSource, name: str) -> None:
-    """Drop an empty namespace."""
     if inside := list_tables(db, namespace=name):
         raise InvalidArgumentError(
             f"the namespace {name!r} still holds {len(inside)} tables, for example {inside[0].name}",
@@ -436,13 +387,11 @@ def drop_namespace(db: SessionSource, name: str) -> None:
 
 
 def setting(db: SessionSource, name: str) -> str | None:
-    """A setting of the whole catalog."""
     row = db.row(db.sql("tables", "setting"), (name,))
     return None if row is None else row[0]
 
 
 def set_setting(db: SessionSource, name: str, value: str | None) -> None:
-    """Set or clear a setting of the whole catalog."""
     with db.write() as session:
         session.run(session.sql("tables", "delete setting"), (name,))
         if value is not None:

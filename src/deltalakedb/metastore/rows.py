@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.protocol.actions import Add
@@ -33,13 +34,17 @@ class Head:
         return None if self.files_without_count else self.num_records
 
 
-#: the fields of a head by their names in a table's plain data, in order
+#: the fields of a head, in order, and their names in a table's plain data
+head_values = attrgetter(*(f.name for f in fields(Head)))
 _HEAD = (
     "version", "committed_at", "first_version", "num_files", "size_bytes", "records_counted",
     "files_without_count",
 )  # fmt: skip
 #: the fields of a table that are the same in its plain data
-_PLAIN = ("table_id", "name", "location", "state", "state_reason", "comment", "created_at", "updated_at")
+_PLAIN = (
+    "name", "location", "state", "state_reason", "comment", "created_at", "updated_at", "published_version",
+    "table_id",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Table(JsonValue):
     created_at: int
     updated_at: int
     head: Head
-    published_version: int = field(default=-1)
+    published_version: int = -1
 
     @property
     def namespace(self) -> str | None:
@@ -66,33 +71,16 @@ class Table(JsonValue):
 
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data."""
-        return {
-            "name": self.name,
-            "location": self.location,
-            "state": self.state,
-            "state_reason": self.state_reason,
-            "comment": self.comment,
-            "tags": dict(self.tags),
-            "settings": dict(self.settings),
-            "created_at": self.created_at,
-            "updated_at": self.updated_at,
-            "version": self.head.version,
-            "committed_at": self.head.timestamp,
-            "first_version": self.head.first_version,
-            "num_files": self.head.num_files,
-            "size_bytes": self.head.size_bytes,
-            "num_records": self.head.rows,
-            "records_counted": self.head.num_records,
-            "files_without_count": self.head.files_without_count,
-            "published_version": self.published_version,
-            "table_id": self.table_id,
-        }
+        head = dict(zip(_HEAD, head_values(self.head), strict=True))
+        own = {name: getattr(self, name) for name in _PLAIN}
+        maps = {"tags": dict(self.tags), "settings": dict(self.settings)}
+        return {**own, **maps, **head, "num_records": self.head.rows}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The table from the result of ``to_dict``."""
         return cls(
-            **{name: part(data, name, cls) for name in (*_PLAIN, "published_version")},
+            **{name: part(data, name, cls) for name in _PLAIN},
             tags=dict(part(data, "tags", cls)),
             settings=dict(part(data, "settings", cls)),
             head=Head(*(part(data, name, cls) for name in _HEAD)),
@@ -155,11 +143,7 @@ class LockedTable:
     """A table whose head this transaction holds.
 
     Attributes:
-        table: The table, with its head as it is now.
-        next_file_seq: The first free sequence number of its files.
-        metadata_version: The version that brought the live metadata.
-        protocol_version: The version that brought the live protocol.
-        frozen: Every commit is refused.
+        metadata_version: The version that brought the live metadata; ``protocol_version`` likewise.
         shape: An id of the assignment of slots; no other assignment ever has the same.
         digest: The sha256 of the newest commit's bytes, if they are known.
         published_version: The newest version that was known to be published when the lock was taken; -1 if
@@ -184,21 +168,6 @@ TABLE_COLUMNS = 18
 
 def table_from_row(row: Row) -> Table:
     """A Table from the columns of ``{table}``, which lead the row."""
-    (
-        table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at,
-        *head, published_version,
-    ) = row[:TABLE_COLUMNS]  # fmt: skip
-    return Table(
-        table_id,
-        name,
-        location,
-        state,
-        state_reason,
-        comment,
-        decode_json(tags),
-        decode_json(settings),
-        created_at,
-        updated_at,
-        Head(*head),
-        published_version,
-    )
+    values = [*row[:10], Head(*row[10:17]), row[17]]
+    values[6:8] = map(decode_json, values[6:8])  # tags and settings
+    return Table(*values)

@@ -25,7 +25,7 @@ def open_table(db: SessionSource, name: str, version: int | None = None) -> Open
     """A table at a version (default: the newest that the session sees), by one query."""
     with telemetry.timed("open_duration_seconds", engine=db.dialect.name), db.read() as session:
         if version is None:
-            row = session.row(session.sql("snapshots", "open"), (name,))
+            row = session.row(session.sql("snapshots", "open").expand(1), (name,))
         else:
             row = session.row(session.sql("snapshots", "open at"), (_fits(version), name))
         if row is None:
@@ -53,7 +53,7 @@ def advance(db: SessionSource, name: str, opened: OpenTable) -> OpenTable:
 def open_many(session: Session, names: Sequence[str]) -> dict[str, OpenTable]:
     """The newest versions of some tables, by one query; those that cannot be opened are left out."""
     out = {}
-    for row in session.rows(session.sql("snapshots", "open many").expand(len(names)), tuple(names)):
+    for row in session.rows(session.sql("snapshots", "open").expand(len(names)), tuple(names)):
         with suppress(CatalogError, VersionMissingError):  # opening that one reports it
             opened = _opened(row, None)
             out[opened.table.name] = opened
@@ -78,20 +78,17 @@ def version_at(db: SessionSource, table: Table, timestamp_ms: int) -> int:
 
 
 def txns(db: SessionSource, table: Table, version: int) -> dict[str, Txn]:
-    """Application transactions at a version, by application id."""
     rows = db.rows(db.sql("snapshots", "txns at"), (table.table_id, version, version))
     found = [Txn.from_dict(decode_json(raw)) for (raw,) in rows]
     return {t.app_id: t for t in found}
 
 
 def txn(db: SessionSource, table: Table, version: int, app_id: str) -> Txn | None:
-    """One application's transaction at a version."""
     row = db.row(db.sql("snapshots", "txn at"), (table.table_id, app_id, version, version))
     return None if row is None else Txn.from_dict(decode_json(row[0]))
 
 
 def domains(db: SessionSource, table: Table, version: int) -> Mapping[str, DomainMetadata]:
-    """Metadata domains at a version, by name."""
     rows = db.rows(db.sql("snapshots", "domains at"), (table.table_id, version, version))
     found = [DomainMetadata.from_dict(decode_json(raw)) for (raw,) in rows]
     return {d.domain: d for d in found}
@@ -119,7 +116,6 @@ def _opened(row: Row, asked: int | None) -> OpenTable:
 
 
 def missing_version(table: Table, version: int) -> VersionMissingError:
-    """The error for a version that SQL does not have."""
     first, last = table.head.first_version, table.head.version
     if 0 <= version < first:
         hint = f"the catalog holds versions {first} to {last}; import with history='full' to keep older ones"

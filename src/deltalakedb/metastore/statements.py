@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _HEADER = re.compile(r"^-- name: (?P<name>.+)$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
+_TOKEN = re.compile(r"\{\w+\}")
+#: the clocks of servers, in epoch milliseconds: asked along with other things, since a round trip is a wait
+_CLOCKS: Final = {"postgres": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"}
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 
 #: lists of columns that several statements share: a row of each makes one value
@@ -21,6 +24,8 @@ _COLUMNS: Final = {
     "{table}": """t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings,
         t.created_at, t.updated_at, h.head_version, h.head_timestamp, h.first_version, h.num_files,
         h.size_bytes, h.num_records, h.files_without_count, m.published_version""",
+    "{tables}": """dl_tables t
+        JOIN dl_heads h ON h.table_id = t.table_id JOIN dl_mirror m ON m.table_id = t.table_id""",
     # a CommitRow: of dl_commits c
     "{commit}": """c.version, c.timestamp, c.operation, c.is_blind_append, c.data_change, c.num_added,
         c.num_removed, c.info, c.origin, c.actor, c.sha256, c.size_bytes, c.txn_uuid""",
@@ -46,7 +51,6 @@ class Statement:
         return self.sql
 
     def runs_on(self, engine: str) -> bool:
-        """Whether an engine has this statement."""
         return not self.only or engine in self.only
 
     def expand(self, count: int) -> Statement:
@@ -59,7 +63,6 @@ class Statement:
         return replace(self, sql=self.sql.replace("{rows}", ", ".join([row] * count)))
 
     def then(self, suffix: str) -> Statement:
-        """The statement with a dialect's suffix, such as a lock clause."""
         return replace(self, sql=self.sql + suffix)
 
 
@@ -74,7 +77,6 @@ def parse_statements(text: str) -> Iterator[Statement]:
 
 
 def sql_folder() -> Path:
-    """The folder of the package's SQL files."""
     return Path(__file__).with_name("sql")
 
 
@@ -88,14 +90,9 @@ def statements(noun: str, engine: str) -> Mapping[str, Statement]:
             if statement.name not in found:
                 raise LookupError(f"{engine}/{noun}.sql overrides nothing: {statement.name}")
             found[statement.name] = statement
+    tokens = _COLUMNS | {"{clock}": _CLOCKS.get(engine, "NULL")}
     return {
-        name: Statement(f"{noun}.{name}", _with_columns(s.sql), s.only)
+        name: Statement(f"{noun}.{name}", _TOKEN.sub(lambda m: tokens.get(m[0], m[0]), s.sql), s.only)
         for name, s in found.items()
         if s.runs_on(engine)
     }
-
-
-def _with_columns(sql: str) -> str:
-    for token, columns in _COLUMNS.items():
-        sql = sql.replace(token, columns)
-    return sql

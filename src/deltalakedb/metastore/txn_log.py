@@ -29,55 +29,43 @@ class SqlTxnLogReader:
         self.name = name
 
     def open(self, version: int | None = None) -> OpenTable:
-        """The table opened at a version."""
         return snapshots.open_table(self.database, self.name, version)
 
     def _table(self) -> Table:
         return registry.find(self.database, self.name)
 
     def latest_version(self) -> int:
-        """The newest version."""
         return self._table().head.version
 
     def versions(self) -> Sequence[int]:
-        """All versions that SQL can rebuild, ascending."""
         return commits.versions(self.database, self._table())
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before a time."""
         return snapshots.version_at(self.database, self._table(), timestamp_ms)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version."""
         return self.open(version).snapshot
 
     def files(self, version: int | None = None) -> Iterator[Add]:
-        """The live files at a version."""
         return files.read_adds(self.database, self.open(version))
 
     def tombstones(self, version: int | None = None) -> Iterator[Remove]:
-        """The removed files that the catalog remembers at a version."""
         opened = self.open(version)
         return files.tombstones(self.database, opened.table, opened.snapshot.version)
 
     def txns(self, version: int | None = None) -> Mapping[str, Txn]:
-        """Application transactions by application id."""
         opened = self.open(version)
         return snapshots.txns(self.database, opened.table, opened.snapshot.version)
 
     def domains(self, version: int | None = None) -> Mapping[str, DomainMetadata]:
-        """Metadata domains by name."""
         opened = self.open(version)
         return snapshots.domains(self.database, opened.table, opened.snapshot.version)
 
     def history(self, limit: int | None = None) -> Sequence[Commit]:
-        """Commits, newest first."""
         return [row.commit() for row in commits.history(self.database, self._table(), limit=limit)]
 
     def commit_bytes(self, version: int) -> bytes:
-        """The exact bytes of a commit."""
         return commits.commit_bytes(self.database, self._table(), version)
 
     def actions(self, version: int) -> Sequence[Action]:
-        """The actions of one commit, in the order written."""
         return decode_commit(self.commit_bytes(version), source=f"{self.name} version {version}")

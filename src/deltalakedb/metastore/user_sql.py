@@ -24,7 +24,7 @@ _CONTROL = {
 #: what a user's own query may begin with
 QUESTIONS: Final = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
 _WORD = re.compile(r"[A-Za-z]+")
-_LINE_END = re.compile(r"[\r\n]|\Z")
+_SKIPPED = re.compile(r"[ \t\n\r\f\v(;]+|--[^\r\n]*|/\*")
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
@@ -35,16 +35,8 @@ def first_word(sql: str) -> str:
     has it: the server takes only one statement at a time from us, so this word decides what it is.
     """
     at = 0
-    while at < len(sql):
-        if sql[at] in " \t\n\r\f\v(;":
-            at += 1
-        elif sql.startswith("--", at):
-            end = _LINE_END.search(sql, at)
-            at = len(sql) if end is None else end.end()
-        elif sql.startswith("/*", at):
-            at = _after_comment(sql, at)
-        else:
-            break
+    while skipped := _SKIPPED.match(sql, at):
+        at = _after_comment(sql, at) if skipped[0] == "/*" else skipped.end()
     word = _WORD.match(sql, at)
     return "" if word is None else word[0].lower()
 
@@ -59,12 +51,10 @@ def _after_comment(sql: str, at: int) -> int:
 
 
 def is_ours(name: str | None) -> bool:
-    """Whether a name is one of the catalog's own tables, views or indexes."""
     return name is not None and name.lower().startswith("dl_")
 
 
 def no_question() -> CatalogError:
-    """What to raise if a user's query is something else."""
     return CatalogError(
         "only queries are allowed: they cannot change data or settings, or read files",
         suggestion=f"begin with one of {', '.join(sorted(QUESTIONS)).upper()}; change tables of your own "
@@ -73,7 +63,6 @@ def no_question() -> CatalogError:
 
 
 def disturbing(what: str) -> InvalidArgumentError:
-    """What to raise if a statement would interfere with the transaction that it runs in."""
     return InvalidArgumentError(
         f"{what} would interfere with the transaction",
         suggestion="leave the with block to commit, raise an exception to roll back; other statements "
@@ -82,7 +71,6 @@ def disturbing(what: str) -> InvalidArgumentError:
 
 
 def not_theirs() -> InvalidArgumentError:
-    """What to raise if a statement would change the catalog's own tables."""
     return InvalidArgumentError(
         "the catalog's own tables (dl_…) change through its functions only",
         suggestion="read them with query(); the dl_v_… views are documented",

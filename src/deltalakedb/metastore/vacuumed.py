@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """A file that a vacuum deletes or has deleted.
+    """A file (decoded path) that a vacuum deletes: the versions of VACUUM START and END.
 
-    Attributes:
-        path: Decoded, below the table's root.
-        started: The version of VACUUM START.
-        ended: The version of VACUUM END; None while the vacuum runs, and after it was killed.
+    ``ended`` is None while the vacuum runs, and after it was killed.
     """
 
     path: str
@@ -43,7 +40,6 @@ def record(session: Session, table_id: int, paths: Collection[str]) -> int:
 
 
 def release(session: Session, table_id: int, started: int, paths: Collection[str]) -> None:
-    """Forget files that a vacuum will not delete."""
     _each(session, "release", (table_id, started), paths)
 
 
@@ -53,7 +49,6 @@ def end(session: Session, table_id: int, paths: Collection[str]) -> None:
 
 
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
-    """Those of some files that a vacuum deletes or has deleted."""
     found = []
     for part in hash_parts(paths):
         rows = session.rows(session.sql("vacuumed", "among").expand(len(part)), (table_id, *part))
@@ -67,7 +62,6 @@ def ended(db: SessionSource, table: Table) -> dict[str, int]:
 
 
 def unended(db: SessionSource, table: Table) -> list[str]:
-    """Files of vacuums that run, or were interrupted."""
     return [path for (path,) in db.rows(db.sql("vacuumed", "unended"), (table.table_id,))]
 
 
@@ -77,6 +71,5 @@ def _head(session: Session, table_id: int) -> int:
 
 
 def _each(session: Session, name: str, params: Sequence[int], paths: Collection[str]) -> None:
-    """Run a statement for some files, many of them at a time."""
     for part in hash_parts(paths):
         session.run(session.sql("vacuumed", name).expand(len(part)), (*params, *part))

@@ -1,1 +1,6 @@
-"""The mirror: ratified commits reach `_delta_log`, in order, once."""
+"""Unpublished commits become log files: publishing, checkpoints, repair, rebase."""
+
+from collections.abc import Mapping
+
+#: options for a table's object store
+Options = Mapping[str, str] | None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import queue
 import sys
 import threading
 import time
@@ -17,64 +16,59 @@ from deltalakedb.mirror.checkpointer import DUE
 from deltalakedb.mirror.reconciler import checkpoint_due, publish_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from deltalakedb.metastore.database import Database
+    from deltalakedb.mirror import Options
     from deltalakedb.mirror.checkpointer import CheckpointOptions
 
 logger = logging.getLogger(__name__)
 
-#: how long the end of a process waits for what is still to be published
+#: how long the end of a process waits for commits that are not published yet
 _PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A table to look after, and how its writer wants it."""
+    """A table to publish, with its writer's options."""
 
     database: Database
     table: str
     checkpoints: CheckpointOptions
-    storage_options: Mapping[str, str] | None
+    storage_options: Options
 
 
 class _Worker:
-    """A thread that does jobs one after the other; asked twice before it begins, it is done once."""
+    """A thread that does jobs one after the other; a table has at most one job that waits."""
 
     def __init__(self, name: str, work: Callable[[_Job], None]) -> None:
         self._name = name
         self._work = work
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._waiting: dict[tuple[int, str], _Job] = {}
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._busy = False
         self._thread: threading.Thread | None = None
 
     def soon(self, job: _Job) -> None:
-        """Do a job soon, as it was asked for last."""
-        with self._lock:
+        with self._changed:
             self._waiting[id(job.database), job.table] = job
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-        self._wake.put(None)
 
     def flush(self, deadline: float) -> bool:
         """Wait until nothing is left to do; False if that took too long."""
-        with self._idle:
-            while self._waiting or self._busy:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._idle.wait(left):
-                    return False
-        return True
+        with self._changed:
+            left = max(0.0, deadline - time.monotonic())
+            return self._changed.wait_for(lambda: not (self._waiting or self._busy), left)
 
     def _run(self) -> None:
         while True:
-            self._wake.get()
-            with self._lock:
-                if not self._waiting:
-                    continue
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting)
                 job = self._waiting.pop(next(iter(self._waiting)))
                 self._busy = True
             try:
@@ -83,16 +77,12 @@ class _Worker:
                 logger.warning("%s waits to be published: %s", job.table, error.message)
             except Exception:
                 logger.exception("publishing %s failed", job.table)
-            finally:
-                with self._idle:
-                    self._busy = False
-                    self._idle.notify_all()
 
 
 class BackgroundPublisher:
-    """Publishes tables that were committed to, each as soon as the one before is done.
+    """Publishes tables that were committed to, one after the other.
 
-    Checkpoints have a thread of their own: they take long, and other tables need not wait for them.
+    Checkpoints have a separate thread: they take long, and other tables need not wait for them.
     """
 
     def __init__(self) -> None:
@@ -101,7 +91,7 @@ class BackgroundPublisher:
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._publisher = _Worker("deltasql-publisher", self._publish)
-        self._checkpointer = _Worker("deltasql-checkpointer", _checkpoint)
+        self._checkpointer = _Worker("deltasql-checkpointer", self._checkpoint)
         self._end: Any = None
 
     def soon(
@@ -109,14 +99,14 @@ class BackgroundPublisher:
         database: Database,
         name: str,
         checkpoints: CheckpointOptions = DUE,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Options = None,
     ) -> None:
-        """Publish a table soon; asked twice before it begins, it is done once, as it was asked for last."""
+        """Publish a table soon; if it is submitted twice before its turn, the later options count."""
         if self._pid != os.getpid():
             self._forget()
         util = sys.modules.get("multiprocessing.util")
         if util is not None and (self._end is None or not self._end.still_active()):
-            # its children end without `atexit` before Python 3.13, and forget what they had before they began
+            # before Python 3.13 its children end without `atexit`, and lose what was registered earlier
             self._end = util.Finalize(None, _drain, exitpriority=100)
         self._publisher.soon(_Job(database, name, checkpoints, storage_options))
 
@@ -134,9 +124,8 @@ class BackgroundPublisher:
         if due:
             self._checkpointer.soon(job)
 
-
-def _checkpoint(job: _Job) -> None:
-    checkpoint_due(job.database, job.table, job.checkpoints, job.storage_options)
+    def _checkpoint(self, job: _Job) -> None:
+        checkpoint_due(job.database, job.table, job.checkpoints, job.storage_options)
 
 
 @atexit.register

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
-from typing import Protocol as TypingProtocol
 
 from deltalakedb import telemetry
-from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, wants
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, write_checkpoint
 from deltalakedb.delta_log.cleanup import clean_log, retention_ms, sweep
-from deltalakedb.delta_log.compaction import write_compaction
-from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
-from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import TRANSACTION_FOLDER, manifest_path
+from deltalakedb.delta_log.optional_files import (
+    version_checksum,
+    write_checksum,
+    write_compaction,
+    write_last_checkpoint,
+)
 from deltalakedb.exceptions import (
     CatalogBusyError,
     DeltaSqlError,
@@ -36,7 +37,7 @@ from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -47,30 +48,21 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.mirror import Options
     from deltalakedb.protocol.actions import Metadata, Remove
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
 
-class CheckpointWriting(TypingProtocol):
-    """Writes a checkpoint of one version into a store, without changing the hint for readers."""
-
-    def __call__(
-        self, database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None
-    ) -> WrittenCheckpoint:
-        """Write it."""
-        ...
-
-
-#: commits between two checkpoints, where the table does not say
+#: commits between two checkpoints, if the table has no property for it
 DEFAULT_INTERVAL = 100
-#: how long the log remembers removed files, where the table does not say
+#: how long the log remembers removed files, if the table has no property for it
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: tables that allow V2 checkpoints get them from so many files on
 _SPLIT_FROM = 500_000
 _LEASE_MS = 2 * 60_000
-#: only if a table says so: what is deleted is history of readers outside
+#: only if a table asks for it: what is deleted is history of other readers
 _CLEANUP = "delta.enableExpiredLogCleanup"
 
 
@@ -80,21 +72,15 @@ def checkpoint(
     *,
     version: int | None = None,
     kind: CheckpointKind | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    write: CheckpointWriting | None = None,
+    storage_options: Options = None,
+    write: Callable[..., WrittenCheckpoint] | None = None,
 ) -> WrittenCheckpoint:
-    """Write a checkpoint of a published version.
+    """Write a checkpoint of a published version, by default the newest.
 
-    Args:
-        database: The catalog.
-        name: The table.
-        version: The version; by default the newest.
-        kind: One file or V2; by default what the table's features and size ask for.
-        storage_options: Options for the object store.
-        write: Writes its files; by default `write_checkpoint_of`.
+    ``kind`` defaults to what the table's features and size ask for. ``write`` writes the files, with the
+    arguments of `write_checkpoint_of`, which is the default.
     """
-    table = registry.find(database, name)
-    registry.refuse_followed(table)
+    table, store = _writable(database, name, storage_options)
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
@@ -108,20 +94,19 @@ def checkpoint(
         version = newest
     elif not 0 <= version <= newest:
         raise InvalidArgumentError(
-            f"version {version} is not published: the newest one that is, is {newest}",
+            f"version {version} is not published: the newest published version is {newest}",
             table=name,
             version=version,
             suggestion="publish it first, with `deltasql mirror run`",
         )
-    store = open_store(table.location, storage_options)
     require_folder(database, table, store)
-    with tending(database, table) as lease:
+    with checkpoint_lease(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
             mine = still_held(session, lease)
         # a holder that was paused past its lease leaves the hint to its successor
         if mine:
-            write_last_checkpoint(store, written.hint())
+            write_last_checkpoint(store, written)
             failpoint("checkpoint.after_hint")
             outbox.set_checkpoint(database, table.table_id, version)
             failpoint("checkpoint.after_note")
@@ -131,8 +116,14 @@ def checkpoint(
         if sweep(store, now_ms=database_now(database), dry_run=True):
             sweep(store, now_ms=_checked_now(database, name, store))
     except DeltaSqlError as error:
-        logger.info("what dead publishers left of %s stays: %s", name, error.message)
+        logger.info("files that dead publishers left of %s stay: %s", name, error.message)
     return written
+
+
+def _writable(database: Database, name: str, storage_options: Options) -> tuple[Table, Store]:
+    table = registry.find(database, name)
+    registry.refuse_followed(table)
+    return table, open_store(table.location, storage_options)
 
 
 def _checked_now(database: Database, name: str, store: Store, *, dry_run: bool = False) -> int:
@@ -141,49 +132,40 @@ def _checked_now(database: Database, name: str, store: Store, *, dry_run: bool =
     return min(clock.now, clock.on_store(clock.now))
 
 
-def tending(database: Database, table: Table) -> AbstractContextManager[Lease]:
-    """The right to write a table's checkpoints and to clean its log up, which one has at a time."""
+def checkpoint_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    """The right to write a table's checkpoints and to clean its log up, which one process has at a time."""
     name = f"{outbox.CHECKPOINT_LEASE}{table.table_id}"
     work = f"a checkpoint or the clean-up of {table.name}"
     return leased(database, name, work=work, table=table.name, ttl_ms=_LEASE_MS)
 
 
-def _checksum(database: Database, name: str, version: int) -> VersionChecksum:
-    """What a version comes to, for readers that check themselves by it."""
+def _checksum(database: Database, name: str, version: int) -> dict[str, Any]:
     opened = snapshots.open_table(database, name, version)
-    num_files, size_bytes, _, _ = files.totals(database, opened)
-    return VersionChecksum(
-        table_size_bytes=size_bytes,
+    snapshot, (num_files, size_bytes, _, _) = opened.snapshot, files.totals(database, opened)
+    return version_checksum(
+        snapshot.protocol,
+        snapshot.metadata,
         num_files=num_files,
-        metadata=opened.snapshot.metadata,
-        protocol=opened.snapshot.protocol,
-        in_commit_timestamp=(
-            opened.snapshot.timestamp if is_on(opened.snapshot.metadata, IN_COMMIT_TIMESTAMPS) else None
-        ),
-        set_transactions=tuple(snapshots.txns(database, opened.table, version).values()),
-        domain_metadata=tuple(snapshots.domains(database, opened.table, version).values()),
+        size_bytes=size_bytes,
+        in_commit_timestamp=snapshot.timestamp if is_on(snapshot.metadata, IN_COMMIT_TIMESTAMPS) else None,
+        txns=snapshots.txns(database, opened.table, version).values(),
+        domains=snapshots.domains(database, opened.table, version).values(),
     )
 
 
 def clean(
-    database: Database,
-    name: str,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
+    database: Database, name: str, *, storage_options: Options = None, dry_run: bool = False
 ) -> CleanupPlan:
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
-    With them go the manifests of transactions that made no later versions. Nothing goes while commits wait to
-    be published: what is not in the log yet cannot be covered. Nor does anything go that the catalog does not
-    have: a log that is ahead of it is all that is left of those commits.
+    The manifests of transactions that made no later versions are deleted too. Nothing is deleted while
+    commits wait to be published, or if the log has commits that the catalog lacks.
 
     Raises:
         TableFrozenError: The table is frozen, or its log is ahead of the catalog.
         InvalidArgumentError: Commits wait to be published.
     """
-    table = registry.find(database, name)
-    registry.refuse_followed(table)
+    table, store = _writable(database, name, storage_options)
     if waiting := outbox.lag(database, table.table_id).versions:
         raise InvalidArgumentError(
             f"commits that are not published yet: {waiting}",
@@ -191,10 +173,9 @@ def clean(
             suggestion="run `deltasql mirror run` first",
         )
     opened = snapshots.open_table(database, name)
-    store = open_store(table.location, storage_options)
     require_folder(database, table, store)
     rows = commits.history(database, table)
-    with tending(database, table):
+    with checkpoint_lease(database, table):
         require_no_foreign_commits(database, table, storage_options)
         plan = clean_log(
             store,
@@ -219,28 +200,16 @@ def compact(
     start: int,
     end: int,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Options = None,
     dry_run: bool = False,
 ) -> str | None:
-    """Write a log compaction file over published versions, while no process cleans the log up.
-
-    Args:
-        database: The catalog.
-        name: The table.
-        start: The first version.
-        end: The last version, above the first.
-        storage_options: Options for the object store.
-        dry_run: Write nothing.
-
-    Returns:
-        Its path, or None if it was there.
+    """Write a log compaction file over published versions; its path, or None if it exists.
 
     Raises:
         LogGapError: The log no longer has one of the versions.
         CatalogBusyError: The log is being cleaned up, or a checkpoint written.
     """
-    table = registry.find(database, name)
-    registry.refuse_followed(table)
+    table, store = _writable(database, name, storage_options)
     newest = table.published_version
     if not 0 <= start < end <= newest:
         raise InvalidArgumentError(
@@ -248,9 +217,8 @@ def compact(
             table=name,
             suggestion=f"give two versions from 0 to {newest}, the first below the last",
         )
-    store = open_store(table.location, storage_options)
     require_folder(database, table, store)
-    with tending(database, table):
+    with checkpoint_lease(database, table):
         try:
             return write_compaction(store, start, end, dry_run=dry_run)
         except StorageMissingError as error:
@@ -270,17 +238,8 @@ def write_checkpoint_of(
 ) -> WrittenCheckpoint:
     """Write a checkpoint of one version into a store, without changing the hint for readers."""
     opened = snapshots.open_table(database, name, version)
-    metadata = opened.snapshot.metadata
-    if kind is None:
-        kind = _kind(opened)
     content = content_of(database, opened, files.stream_files(database, opened))
-    return write_checkpoint(
-        store,
-        content,
-        kind=kind,
-        stats_as_json=wants(metadata, STATS_AS_JSON, default=True),
-        stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
-    )
+    return write_checkpoint(store, content, kind=_kind(opened) if kind is None else kind)
 
 
 def content_of(database: Database, opened: OpenTable, rows: Iterable[pa.RecordBatch]) -> CheckpointContent:
@@ -315,37 +274,27 @@ class CheckpointOptions:
 
     def may_be_due(self, versions: Sequence[int]) -> bool:
         """Whether a checkpoint may be due after some versions were published."""
-        return self.write and (self.interval is None or crossed(versions, self.interval))
+        every = self.interval
+        return self.write and (every is None or any(v and v % every == 0 for v in versions))
 
 
 #: due checkpoints are written, and the tables' properties decide the rest
 DUE = CheckpointOptions()
 
 
-def crossed(versions: Sequence[int], interval: int) -> bool:
-    """Whether one of some versions is a multiple of the interval: then a checkpoint may be due."""
-    return any(version and version % interval == 0 for version in versions)
-
-
 def checkpoint_if_due(
     database: Database,
     name: str,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Options = None,
     cleanup: bool | None = None,
     force: bool = False,
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint if published versions have passed a multiple of the table's interval.
 
-    Also if the settings say that the commits since the last one are too large, or too old. A failure is
-    noted, and shown by the table's status; the next try has to wait a while.
-
-    Args:
-        database: The catalog.
-        name: The table.
-        storage_options: Options for the object store.
-        cleanup: Clean the log up afterwards; None goes by ``delta.enableExpiredLogCleanup``.
-        force: Try although a try failed a moment ago.
+    Also if the commits since the last one are too large or too old by the settings. A failure is recorded and
+    shown by the table's status; the next attempt has to wait a while, unless ``force`` is set. ``cleanup``
+    cleans the log up afterwards; None leaves it to ``delta.enableExpiredLogCleanup``.
     """
     status = outbox.status_of(database, name)
     if status is None or status.paused or status.state != "active":
@@ -393,8 +342,10 @@ def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
     return bool(oldest is not None and config.checkpoint_after_s and age >= config.checkpoint_after_s * 1000)
 
 
-def interval_of(metadata: Metadata) -> int:
-    """Commits between two checkpoints; the default if the table's property is no number above zero."""
+def interval_of(metadata: Metadata | None) -> int:
+    """Commits between two checkpoints; the default if the table's property is not a number above zero."""
+    if metadata is None:
+        return DEFAULT_INTERVAL
     try:
         return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
     except DeltaSqlError as error:
@@ -424,33 +375,21 @@ def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was pruned.
-
-    Attributes:
-        table: The table.
-        upto: The newest version whose bytes may go; -1 if none may.
-        commits: How many lost their bytes, or would.
-    """
+    """Commits that lost their bytes, or would; ``upto`` is the newest version that may, -1 for none."""
 
     table: str
     upto: int
     commits: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
         return asdict(self)
 
 
 def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
-    """Delete the bytes of published commits that a published checkpoint covers.
+    """Delete the bytes of published commits that a published checkpoint covers; a dry run only counts them.
 
-    Their sha256 and length stay for ever, and so does everything that tables are read from. What goes is what
-    `repair` and `rebuild` would write such commits from.
-
-    Args:
-        database: The catalog.
-        name: The table.
-        dry_run: Only count.
+    Their sha256 and length stay, and so does everything that tables are read from. `repair` and `rebuild` can
+    no longer write such commits.
     """
     table = registry.find(database, name)
     status = outbox.status_of(database, name)
@@ -463,13 +402,13 @@ def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
             suggestion="resolve that first: its bytes may be needed for it",
         )
     waiting = outbox.waiting_versions(database, table.table_id)
-    # the checkpoint's own version stays, for it is what a rebuilt log goes on from
-    covered = min(status.checkpoint_version, status.published_version) - 1
-    upto = max(-1, min(covered, *(v - 1 for v in waiting[:1]))) if waiting else max(-1, covered)
+    # the checkpoint's own version stays, because a rebuilt log continues from it
+    covered = (status.checkpoint_version, status.published_version, *waiting[:1])
+    upto = max(-1, min(covered) - 1)
     with database.write() as session:
         row = session.row(database.sql("commits", "kept bytes"), (table.table_id, upto))
         count = 0 if row is None else int(row[0])
         if count and not dry_run:
             session.run(database.sql("commits", "prune bytes"), (table.table_id, upto))
-            audit.record(session, "prune", table_id=table.table_id, table=name, version=upto, commits=count)
+            audit.record(session, "prune", table, version=upto, commits=count)
     return Pruned(name, upto, count)

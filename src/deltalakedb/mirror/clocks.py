@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import ClockSkewError, StorageError, StorageMissingError
+from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
@@ -19,12 +20,7 @@ _NOISE_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time by which files are deleted.
-
-    Attributes:
-        now: The database's time, in epoch milliseconds.
-        ahead: By how much the store's clock is ahead of it; negative if it is behind.
-    """
+    """The time by which files are deleted: the database's, and how far the store's clock is ahead of it."""
 
     now: int
     ahead: int = 0
@@ -44,13 +40,8 @@ def checked_clock(database: Database, table: str, store: Store, *, dry_run: bool
     """The database's time, if the clocks of this host and of the store agree with it.
 
     Commits carry the database's time, files the store's, and the names of work folders a host's. If one of
-    these clocks is wrong, files that were removed a moment ago look old.
-
-    Args:
-        database: The catalog.
-        table: The table's name, for messages.
-        store: The table's root.
-        dry_run: Write nothing: an object store, or a folder that cannot be written to, is not asked.
+    these clocks is wrong, files that were removed a moment ago look old. A dry run writes nothing, so it does
+    not ask an object store, or a folder that cannot be written to.
 
     Raises:
         ClockSkewError: Two of the clocks differ by more than ``catalog.clock_tolerance_s``.
@@ -72,17 +63,13 @@ def checked_clock(database: Database, table: str, store: Store, *, dry_run: bool
 
 
 def _stamp(store: Store, *, dry_run: bool) -> int | None:
-    """The store's time; None if there is no such folder, or a dry run cannot ask without a trace."""
-    from deltalakedb.storage.local import LocalStore
-
+    """The store's time; None if there is no such folder, or a dry run cannot ask."""
     if dry_run and not isinstance(store, LocalStore):
         return None
     try:
         return store.now_ms()
-    except StorageMissingError:
-        return None
-    except StorageError:
-        if dry_run:
+    except StorageError as error:
+        if dry_run or isinstance(error, StorageMissingError):
             return None
         raise
 

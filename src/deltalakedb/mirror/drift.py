@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
-from deltalakedb.delta_log.commit_file import commit_digest, is_large
-from deltalakedb.delta_log.last_checkpoint import last_checkpoint
+from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import (
     CatalogCorruptError,
     LogError,
@@ -21,16 +21,14 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.metastore import commits
-from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror.commit_files import damage
-from deltalakedb.mirror.outside import newest_beyond
+from deltalakedb.mirror.outside import damage, newest_beyond
 from deltalakedb.protocol.actions import Add, FileKey, Metadata, Protocol, meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from deltalakedb.delta_log.listing import Checkpoint, LogListing
+    from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
@@ -101,70 +99,59 @@ def commit_differences(
 ) -> tuple[int, list[Difference]]:
     """Compare the bytes of every commit file with the digests that the catalog keeps.
 
-    Args:
-        database: The catalog.
-        table_id: The table, which need not be visible yet.
-        store: The root of the log.
-        published: The newest version that the log must have. Later ones only wait to be published.
-        oldest: The oldest version whose commit file the log must have.
-
-    Returns:
-        How many files were compared, and what differs, by version.
+    The log must have the versions from ``oldest`` or the newest checkpoint to ``published``; later ones only
+    wait to be published. Returns how many files were compared, and what differs, by version.
     """
-    listing = list_log(store)
-    covered = max(_covered(listing, published), oldest)
-    compared, found = 0, []
-    for row in reversed(commits.of_table(database, table_id)):
-        if row.sha256 is None:
-            continue  # imported from a checkpoint: there never were bytes
-        path = commit_path(row.version)
-        try:
-            large = is_large(listing.commits.get(row.version))
-            there = commit_digest(store, path).sha256 if large else digest(store.get(path))
-        except StorageMissingError:
-            # every engine may clean up below a checkpoint
-            if covered <= row.version <= published:
-                found.append(Difference("missing", row.version, "the commit file is not there"))
-            continue
-        compared += 1
-        if there == row.sha256:
-            continue
-        if row.version <= published:
-            found.append(classify_commit_file(database, table_id, store, row))
-        else:
-            # only what we published can be damaged
-            found.append(
-                Difference("foreign", row.version, "another commit has the place of a version that waits")
-            )
-    return compared, found
+    rows = reversed(commits.of_table(database, table_id))
+    return _compare(database, table_id, store, rows, published=published, oldest=oldest)
 
 
 def newest_commit_differences(database: Database, table: Table, store: Store) -> list[Difference]:
-    """What is wrong with the newest published commits, for a check that costs little.
+    """What is wrong with the newest published commits, by a cheap check.
 
-    Readers need the commits since the newest checkpoint. One listing shows whether they are there, and their
+    Readers need the commits since the newest checkpoint. One listing shows whether they exist, and their
     sizes; only the newest are read and compared by their digests.
     """
     rows = commits.history(database, table, upto=table.published_version, limit=_LISTED)
+    return _compare(database, table.table_id, store, rows, published=table.published_version, read=_READ)[1]
+
+
+def _compare(
+    database: Database,
+    table_id: int,
+    store: Store,
+    rows: Iterable[CommitRow],
+    *,
+    published: int,
+    oldest: int = 0,
+    read: int | None = None,
+) -> tuple[int, list[Difference]]:
+    """Compare commit files by size, and the first ``read`` of them (or all) by their digests."""
     listing = list_log(store)
-    covered = _covered(listing, table.published_version)
-    found = []
+    # every engine may clean up below a checkpoint
+    covered = max((v for v in listing.checkpoints if v <= published), default=-1)
+    compared, found = 0, []
     for number, row in enumerate(rows):
-        if row.version < covered or row.sha256 is None:
-            continue
+        if row.sha256 is None or (read is not None and row.version < covered):
+            continue  # imported from a checkpoint, so there never were bytes; or not needed by readers
         there = listing.commits.get(row.version)
-        if there is None:
-            found.append(Difference("missing", row.version, "the commit file is not there"))
-        elif (row.size_bytes is not None and there.size != row.size_bytes) or (
-            number < _READ and commit_digest(store, there.path).sha256 != row.sha256
-        ):
-            found.append(classify_commit_file(database, table.table_id, store, row))
-    return found
-
-
-def _covered(listing: LogListing, published: int) -> int:
-    """The newest published checkpoint: readers need no commit before it."""
-    return max((v for v in listing.checkpoints if v <= published), default=-1)
+        try:
+            if there is None:
+                raise StorageMissingError(commit_path(row.version))
+            same = row.size_bytes in (None, there.size)
+            if same and (read is None or number < read):
+                same = commit_digest(store, there.path).sha256 == row.sha256
+        except StorageMissingError:
+            if max(covered, oldest) <= row.version <= published:
+                found.append(Difference("missing", row.version, "the commit file is not there"))
+            continue
+        compared += 1
+        if not same and row.version <= published:
+            found.append(classify_commit_file(database, table_id, store, row))
+        elif not same:  # only what we published can be damaged
+            detail = "another commit has the place of a version that waits"
+            found.append(Difference("foreign", row.version, detail))
+    return compared, found
 
 
 def classify_commit_file(database: Database, table_id: int, store: Store, row: CommitRow) -> Difference:
@@ -184,16 +171,9 @@ def classify_commit_file(database: Database, table_id: int, store: Store, row: C
 def broken_checkpoints(
     database: Database, table: Table, store: Store, *, quick: bool = False
 ) -> Iterator[tuple[Difference, Checkpoint | None]]:
-    """Checkpoints that do not hold what the catalog holds, and a broken `_last_checkpoint`.
+    """Checkpoints that do not match the catalog, and a broken `_last_checkpoint` (without a checkpoint).
 
-    Args:
-        database: The catalog.
-        table: The table.
-        store: The root of its log.
-        quick: Look at the newest checkpoint only, and replay it only if it is small.
-
-    Yields:
-        What is wrong, and the checkpoint; None if it is about `_last_checkpoint`.
+    ``quick`` looks at the newest checkpoint only, and replays it only if it is small.
     """
     hint = last_checkpoint(store)
     ours, listing = SqlTxnLogReader(database, table.name), list_log(store)
@@ -222,7 +202,6 @@ def _torn(store: Store, checkpoint: Checkpoint) -> str | None:
 
 
 def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Checkpoint) -> str | None:
-    """How a checkpoint differs from the catalog, or None."""
     if (torn := _torn(store, checkpoint)) is not None:
         return torn
     metadata, protocol = None, None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: scratch folders of operations: they say nothing about the table's data
+#: scratch folders of operations, which hold no data of the table
 _WORK_FOLDER: Final = "_deltasql"
 
 
@@ -27,14 +27,8 @@ def require_folder(database: Database, table: Table, store: Store, *, log: bool 
     """Refuse to write to a table whose folder is gone: an unmounted share, or a folder that was moved.
 
     It costs one ``stat`` on local disk and one HEAD request on an object store. On local disk a folder with
-    the table's data that has lost only its `_delta_log` passes, since publishing writes the log again. An
-    object store has no folders, so its log must hold at least one object.
-
-    Args:
-        database: The catalog.
-        table: The table, as it was read at any time.
-        store: The table's root.
-        log: Require the log on local disk too.
+    the table's data that has lost only its `_delta_log` passes unless ``log`` is set, since publishing writes
+    the log again. An object store has no folders, so its log must hold at least one object.
 
     Raises:
         TableFolderMissingError: Versions were published, and the folder is missing or holds no data.
@@ -42,7 +36,9 @@ def require_folder(database: Database, table: Table, store: Store, *, log: bool 
     if table.head.version < 0:
         return  # a transaction is about to create it
     local = isinstance(store, LocalStore)
-    if _has_log(store) if local else _has_version(store, max(table.published_version, 0)):
+    log_folder = f"{store.location}/{LOG_FOLDER}"
+    # before every write
+    if os.path.isdir(log_folder) if local else _has_version(store, max(table.published_version, 0)):  # noqa: PTH112
         return
     if not _was_published(database, table):
         return
@@ -51,11 +47,7 @@ def require_folder(database: Database, table: Table, store: Store, *, log: bool 
 
 
 def require_data(database: Database, table: Table, store: Store) -> None:
-    """Refuse to write a lost log again unless the table's data is still there.
-
-    Raises:
-        TableFolderMissingError: Versions were published, and neither log nor data is at the location.
-    """
+    """Refuse to write a lost log again (TableFolderMissingError) unless the table's data is still there."""
     lost = _is_empty(store, LOG_FOLDER) and _was_published(database, table)
     if lost and not _has_data(database, table, store):
         raise _missing(table, store)
@@ -80,17 +72,13 @@ def _was_published(database: Database, table: Table) -> bool:
     return found.table_id == table.table_id and found.published_version >= 0
 
 
-def _has_log(store: Store) -> bool:
-    return os.path.isdir(f"{store.location}/{LOG_FOLDER}")  # noqa: PTH112 - before every write
-
-
 def _has_version(store: Store, version: int) -> bool:
     try:
         store.head(commit_path(version))
     except StorageMissingError:
         return False
     except StorageError as error:
-        # a store that does not answer says nothing about what is there
+        # an error does not mean that it is missing
         logger.warning("the log at %s could not be checked: %s", store.location, error.message)
     return True
 
@@ -103,7 +91,6 @@ def _has_data(database: Database, table: Table, store: Store) -> bool:
 
 
 def _is_empty(store: Store, prefix: str = "") -> bool:
-    """Whether there is nothing in a folder."""
     if not isinstance(store, LocalStore):
         return next(iter(store.list(prefix, recursive=not prefix)), None) is None
     try:

@@ -9,8 +9,9 @@ from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from deltalakedb.mirror import Options
     from deltalakedb.protocol.paths import TablePaths
 
 FOLDER = "_symlink_format_manifest"
@@ -20,17 +21,14 @@ def write_manifests(
     paths: TablePaths,
     files: Iterable[tuple[str, str]],
     *,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Options = None,
 ) -> list[str]:
-    """Write one manifest for each folder of data files.
+    """Write one manifest for each folder of data files; returns the manifests' paths below the root.
 
     Args:
         paths: Where the table's files may be, and its name.
         files: Path and deletion vector id of each file, as the log has them.
         storage_options: Options for the object store.
-
-    Returns:
-        The manifests' paths below the root.
 
     Raises:
         UnsupportedFeatureError: A file has a deletion vector, which a manifest cannot show.
@@ -52,7 +50,7 @@ def write_manifests(
     store = open_store(root, storage_options)
     for name, lines in manifests.items():
         store.put(name, "".join(f"{line}\n" for line in lines).encode())
-    # a partition that has lost its last file must not go on to be read
+    # a partition that has lost its last file must not be read any more
     for meta in list(store.list(FOLDER, recursive=True)):
         if meta.name == "manifest" and meta.path not in manifests:
             store.delete(meta.path)

@@ -1,50 +1,113 @@
-"""Outside writers: commits in `_delta_log` that the catalog did not make."""
+"""Outside writers: is a commit file in `_delta_log` the one that the catalog made, and which are not?"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from deltalakedb.commit.info import own_transaction
 from deltalakedb.commit.request import Adopted
-from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
+from deltalakedb.commit.versions import own_transaction
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import (
-    DeltaSqlError,
-    LogCorruptError,
-    TableFrozenError,
-)
-from deltalakedb.metastore import outbox, registry
+from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, StorageMissingError, TableFrozenError
+from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.ratify import Streamed
-from deltalakedb.mirror.commit_files import commit_file_state
-from deltalakedb.protocol.actions import Add, Cdc, Remove
+from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.features import check_readable
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror import Options
     from deltalakedb.protocol.actions import Action
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
-#: a table's setting: what to do with commits beyond the head that others made
+CommitFileState: TypeAlias = Literal["absent", "ours", "damaged", "foreign"]
+
+#: a table's setting: what to do with foreign commits beyond the head
 POLICY = "outside_writers"
 FREEZE, ADOPT = "freeze", "adopt"
 
 ADVICE = (
-    "another engine wrote it, or the database is an older backup: `deltasql mirror recover` takes the log's "
-    "commits over, `deltasql mirror resolve` decides where both sides have one: see "
+    "another engine wrote it, or the database is an older backup: `deltasql mirror recover` adopts the log's "
+    "commits, `deltasql mirror resolve` decides if both sides have one: see "
     "docs/how-to/keep-the-log-in-step.md"
 )
+
+
+# ---- one commit file -------------------------------------------------------------------------------------
+
+
+def commit_file_state(database: Database, table: Table, store: Store, version: int) -> CommitFileState:
+    """What the log has for a version.
+
+    ``absent``: no file. ``ours``: the bytes that the catalog ratified. ``damaged``: those bytes, cut short or
+    spoiled. ``foreign``: another writer's commit. Only a published version can be damaged: whatever is in the
+    place of one that waits is foreign. A version that was imported without its bytes counts as ours.
+
+    Raises:
+        CatalogCorruptError: The bytes differ, and the catalog's own copy is damaged.
+    """
+    try:
+        found = commit_digest(store, commit_path(version))
+    except StorageMissingError:
+        return "absent"
+    row = commits.one(database, table, version)
+    if row is None:
+        return "foreign" if version > table.head.version else "ours"
+    if row.sha256 in (None, found.sha256):
+        return "ours"
+    if version > table.published_version:
+        return "foreign"
+    return "damaged" if damage(database, table.table_id, store, row, table=table.name) else "foreign"
+
+
+def is_ratified(database: Database, table: Table, version: int, data: bytes) -> bool:
+    """Whether the catalog has these bytes as a version."""
+    row = commits.one(database, table, version)
+    return row is not None and row.sha256 == commits.digest(data)
+
+
+def damage(
+    database: Database, table_id: int, store: Store, row: CommitRow, *, table: str | None = None
+) -> str | None:
+    """How a commit file that is not as published is damaged; None if it is a foreign commit.
+
+    Raises:
+        CatalogCorruptError: The catalog's own copy is damaged.
+    """
+    path, info = commit_path(row.version), CommitInfo()
+    try:
+        # line by line to the end: it may be of any size
+        for action in iter_actions(store, path):
+            info = action if isinstance(action, CommitInfo) else info
+    except LogCorruptError as error:
+        return error.message
+    ours = commits.kept_bytes(database, table_id, row.version)
+    if ours is None:
+        # pruned: only its digest is known, and the transaction that made it
+        spoiled = info.extra.get("txnId") == row.txn_uuid
+        return "the commit file is not as it was published" if spoiled else None
+    commits.checked_bytes(row, ours, table=table)
+    there = commit_digest(store, path)
+    if there.size < len(ours) and there.sha256 == commits.digest(ours[: there.size]):
+        return "the commit file is cut short"
+    return None
+
+
+# ---- the log beyond the head, or in the place of ours -----------------------------------------------------
 
 
 def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
@@ -66,57 +129,43 @@ def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
         head = now  # another writer of ours was faster
 
 
-def is_ahead(database: Database, table: Table, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether the log holds a version beyond the head that the catalog does not know."""
+def is_ahead(database: Database, table: Table, storage_options: Options = None) -> bool:
     return newest_beyond(database, table, open_store(table.location, storage_options)) is not None
 
 
 def require_no_foreign_commits(
     database: Database,
     table: Table,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Options = None,
     *,
     danger: str = "files that only the log has would be deleted",
 ) -> None:
     """Before data files or log files are deleted: check that the log has no commit the catalog lacks.
 
-    Args:
-        database: The catalog.
-        table: The table.
-        storage_options: Options for the object store.
-        danger: What would happen otherwise, for messages.
+    ``danger`` says what would happen otherwise, for messages.
 
     Raises:
         TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
     """
+    suggestion = ADVICE
     if table.state == "frozen":
-        raise TableFrozenError(
-            f"the table is frozen, and {danger}: {table.state_reason}",
-            table=table.name,
-            version=table.head.version,
-            suggestion="decide that first: see `deltasql mirror status`",
-        )
-    store = open_store(table.location, storage_options)
-    newest = newest_beyond(database, table, store)
-    if newest is None:
-        newest = _taken(database, table, store)
-    if newest is not None:
-        raise TableFrozenError(
-            f"_delta_log has version {newest}, which the catalog did not make: {danger}",
-            table=table.name,
-            version=table.head.version,
-            suggestion=ADVICE,
-        )
+        found = f"the table is frozen, and {danger}: {table.state_reason}"
+        suggestion = "decide that first: see `deltasql mirror status`"
+    else:
+        store = open_store(table.location, storage_options)
+        newest = newest_beyond(database, table, store)
+        if newest is None and (newest := _taken(database, table, store)) is None:
+            return
+        found = f"_delta_log has version {newest}, which the catalog did not make: {danger}"
+    raise TableFrozenError(found, table=table.name, version=table.head.version, suggestion=suggestion)
 
 
 def looked_at(database: Database, status: MirrorStatus) -> MirrorStatus:
     """A status with the number of versions of the log that the catalog does not know."""
     options = database.engine.config.storage_options_for(status.location)
     try:
-        table = registry.find(database, status.table)
-        store = open_store(status.location, options)
-        newest = newest_beyond(database, table, store)
-        taken = _taken(database, table, store)
+        table, store = registry.find(database, status.table), open_store(status.location, options)
+        newest, taken = newest_beyond(database, table, store), _taken(database, table, store)
         if taken is None and newest is None:
             return replace(status, ahead=0)
         head = registry.find(database, status.table).head.version
@@ -144,32 +193,38 @@ def is_rewritten(database: Database, table: Table, store: Store) -> bool:
 
 
 def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
-    """Check that the log continues what the catalog knows.
-
-    Raises:
-        LogCorruptError: It is another log.
-    """
+    """Check that the log continues what the catalog knows; LogCorruptError if it is another log."""
     if is_rewritten(database, table, store):
         version = table.head.version
         raise LogCorruptError(
-            f"version {version} of the log is not the one in the catalog: the log was written anew, or both "
-            "sides went on",
+            f"version {version} of the log is not the one in the catalog: the log was rewritten, or both "
+            "sides have new commits",
             table=table.name,
             version=version,
-            suggestion="`deltasql mirror verify` shows where they differ; a log that was written anew is "
-            f"another table's: `deltasql drop {table.name} --force` forgets ours, `deltasql import` takes "
-            "that one over",
+            suggestion="`deltasql mirror verify` shows where they differ; a rewritten log is another "
+            f"table's: `deltasql drop {table.name} --force` forgets ours, `deltasql import` imports that one",
         )
 
 
-def read_foreign(reader: FileTxnLogReader, version: int, origin: str) -> tuple[Sequence[Action], Adopted]:
-    """A commit of the log to be adopted; of one that is too large to be held, all but its files."""
+def read_foreign(
+    reader: FileTxnLogReader, version: int, table: str, origin: str = "adopt"
+) -> tuple[Sequence[Action], Adopted]:
+    """A commit of the log to be adopted; of one that is too large to be held, all but its files.
+
+    Raises:
+        UnsupportedFeatureError: It enables a feature that cannot be read here.
+    """
     store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
-    if not is_large(store.head(path)):
+    actions: Sequence[Action]
+    if is_large(store.head(path)):
+        actions = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
+        found = commit_digest(store, path)
+        streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
+        copy = Adopted(None, timestamp, origin, streamed, own_transaction(actions))
+    else:
         data = reader.commit_bytes(version)
         actions = decode_commit(data, source=path)
-        return actions, Adopted(data, timestamp, origin, txn_uuid=own_transaction(actions))
-    state = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
-    found = commit_digest(store, path)
-    streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
-    return state, Adopted(None, timestamp, origin, streamed, own_transaction(state))
+        copy = Adopted(data, timestamp, origin, txn_uuid=own_transaction(actions))
+    for protocol in (a for a in actions if isinstance(a, Protocol)):
+        check_readable(protocol, table=table)
+    return actions, copy

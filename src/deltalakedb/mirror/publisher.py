@@ -22,47 +22,71 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.names import commit_path, manifest_path
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     DeltaSqlError,
     DivergedWarning,
     LogGapError,
+    StorageError,
     StorageMissingError,
     VersionMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
-from deltalakedb.metastore.outbox import Unpublished
-from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.commit_files import commit_file_state, is_ratified
+from deltalakedb.metastore.outbox import Member, Unpublished
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.groups import write_manifests
+from deltalakedb.mirror.outside import commit_file_state, is_ratified
+from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
+from deltalakedb.storage.durable import NewObject, put_all_new
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
+    from typing import TypeAlias
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror.groups import Group, StoreOptions
+    from deltalakedb.mirror import Options
     from deltalakedb.protocol.txn_log import UnpublishedCommits
     from deltalakedb.storage.store import Store
+
+    _Steps: TypeAlias = Generator[Unpublished, bool, None]
+    #: storage options by location, if the caller has some; else those of the settings
+    StoreOptions: TypeAlias = Mapping[str, Options]
+    #: by table the versions that were just put
+    Put: TypeAlias = Mapping[int, Collection[int]]
 
 logger = logging.getLogger(__name__)
 
 #: the most commit files that a publisher restores; if more are missing, it writes a checkpoint instead
 _MOST_BACK = 1_000
-#: tables are published in parallel, because object stores respond slowly and disks flush slowly
+#: object stores respond slowly, so their tables are published in parallel
 _THREADS = 8
+#: tables on local disk whose files are open at the same time
+_TOGETHER = 64
+#: a look for manifests that could not be written costs a statement: at most one in so many seconds
+_LOOK_S = 5.0
+#: manifests of other transactions that a writer tries at most: the rest is for the reconciler
+_HELPED = 8
+
+#: only one thread of a process publishes a table at a time; the next one then finds nothing left to do
+_table_locks: dict[tuple[Database, int], threading.Lock] = {}
+#: tables on object stores whose newest file this process has seen: another check would cost a request
+_seen: set[tuple[Database, int]] = set()
+#: when this process last looked for manifests that could not be written
+_looked: dict[Database, float] = {}
+for _state in (_table_locks, _seen, _looked):
+    os.register_at_fork(after_in_child=_state.clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +115,17 @@ class Target:
         storage_options: Options for its store.
         known: Its new commits, if this process has just ratified them. If no older commits wait, the outbox
             is not queried.
+        checkpoints: Whether checkpoints follow, how often, and whether the log is cleaned up after one.
     """
 
     table: Table
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Options = None
     known: UnpublishedCommits | None = None
+    checkpoints: CheckpointOptions = DUE
 
 
 def publish(
-    database: Database,
-    table: Table,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    limit: int = 32,
+    database: Database, table: Table, *, storage_options: Options = None, limit: int = 32
 ) -> Published:
     """Publish up to ``limit`` waiting commits of a table, oldest first."""
     return publish_all(database, [Target(table, storage_options)], limit=limit)[0]
@@ -113,7 +135,7 @@ def publish_all(
     database: Database,
     targets: Sequence[Target],
     *,
-    group: Group | None = None,
+    group: str | None = None,
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
@@ -122,65 +144,43 @@ def publish_all(
     Args:
         database: The catalog.
         targets: The tables.
-        group: The transaction that made the known commits, if it changed several tables.
+        group: The id of the transaction that made the known commits, if it changed several tables.
         limit: The maximum number of commits per table.
         seconds: Stop after this time; the reconciler publishes the rest.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    options = {t.table.location: t.storage_options for t in targets}
     try:
         with ExitStack() as locks:
             for table_id in sorted(t.table.table_id for t in targets):
-                locks.enter_context(_table_lock(database, table_id))
-            runs = _runs(database, targets, limit, deadline)
-            try:
-                _put_all(runs)
-            except Exception:  # such as a warning that the program has turned into an error
-                _note(database, runs, group, options)
-                raise
-            _note(database, runs, group, options)
+                locks.enter_context(_table_locks.setdefault((database, table_id), threading.Lock()))
+            # a table may have been paused since its commit began
+            unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
+            paused = outbox.paused(database, unasked) if unasked else set()
+            runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
+            _put_all(runs)
+            _note(database, runs, group)
     except DeltaSqlError as failure:
         # the database failed: the next publisher finds the commit files that were written
         names = ", ".join(t.table.name for t in targets)
         logger.warning("publishing %s must wait: %s", names, failure.message)
         return [Published(error=failure)] * len(targets)
+    for run in runs:
+        if run.frozen is not None:  # last: a program may turn warnings into errors
+            text = f"the table {run.table.name} is frozen: {run.frozen}; {FROZEN_HINT}"
+            warnings.warn(text, DivergedWarning, stacklevel=2)
     return [
-        Published(tuple(run.done), run.error, run.diverged, more=run.hit_limit and not run.left)
+        Published(tuple(run.done), run.error, run.frozen is not None, more=run.hit_limit and not run.left)
         for run in runs
     ]
 
 
-def _runs(database: Database, targets: Sequence[Target], limit: int, deadline: float) -> list[_Run]:
-    """One run for every table."""
-    # a table may have been paused since its commit began
-    unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
-    paused = outbox.paused(database, unasked) if unasked else set()
-    return [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
-
-
-def _put_all(runs: Sequence[_Run]) -> None:
-    """Put the waiting commits of every table."""
-
-    def put(number: int) -> None:
-        if number:
-            failpoint("publish.between_tables")
-        runs[number].put_all()
-
-    if len(runs) > 1:
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
-            list(threads.map(put, range(len(runs))))
-    else:
-        for number in range(len(runs)):
-            put(number)
-
-
-def _note(database: Database, runs: Sequence[_Run], group: Group | None, options: StoreOptions) -> None:
-    """Write manifests, then note what is in the logs, then what failed."""
+def _note(database: Database, runs: Sequence[_Run], group: str | None) -> None:
+    """Write manifests, then record what is in the logs, then what failed."""
     put = {run.table.table_id: run.done for run in runs if run.done}
     if put:
-        groups = {c.group: None for run in runs for c in run.put if c.group is not None}
+        groups = {c.group for run in runs for c in run.waiting[: len(run.done)] if c.group is not None}
         if group is not None or groups:
-            write_manifests(database, group, groups, put, options)
+            _write_manifests(database, [run.target for run in runs], group, groups, put)
         outbox.mark_published(database, put)
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, put.values())), outcome="published")
@@ -191,31 +191,88 @@ def _note(database: Database, runs: Sequence[_Run], group: Group | None, options
             logger.warning("publishing %s must wait: %s", run.table.name, run.error.message)
 
 
-#: only one thread of a process publishes a table at a time; the next one then finds nothing left to do
-_table_locks: dict[tuple[Database, int], threading.Lock] = {}
-_table_locks_guard = threading.Lock()
-#: tables on object stores whose newest file this process has seen: another check would cost a request
-_seen: set[tuple[Database, int]] = set()
+def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
+    logger.warning(
+        "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
+    )
+    telemetry.emit("publish_total", 1, outcome="failed")
+    text, wait = f"{type(error).__name__}: {error.message}", retry_in_ms(commit.attempts)
+    try:
+        outbox.mark_failed(database, table.table_id, commit.version, text, retry_in_ms=wait)
+    except DeltaSqlError as second:
+        logger.warning("the failure could not be recorded in the catalog: %s", second.message)
 
 
-def _table_lock(database: Database, table_id: int) -> threading.Lock:
-    with _table_locks_guard:
-        return _table_locks.setdefault((database, table_id), threading.Lock())
+# ---- commit files ----------------------------------------------------------------------------------------
 
 
-def _after_fork() -> None:
-    global _table_locks_guard
-    _table_locks_guard = threading.Lock()
-    _table_locks.clear()
-    _seen.clear()
+def _put_all(runs: Sequence[_Run]) -> None:
+    """Put the waiting commits of every table."""
+    local = [run for run in runs if local_path(run.table.location) is not None]
+    remote = [run for run in runs if run not in local]
+    for start in range(0, len(local), _TOGETHER):
+        _put_together(local[start : start + _TOGETHER])
+    if len(remote) == 1:
+        _put_together(remote)
+    elif remote:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
+            list(threads.map(_put_in_thread, range(len(remote)), remote))
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _put_in_thread(number: int, run: _Run) -> None:
+    if number:
+        failpoint("publish.between_tables")
+    _put_together([run])
 
 
-@dataclass(slots=True)
+def _put_together(runs: Sequence[_Run]) -> None:
+    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
+    todo = [(run, steps, commit) for run in runs for steps in [run.steps()] for commit in _next(steps)]
+    while todo:
+        outcomes = _put([(run.store, commit) for run, _, commit in todo])
+        todo = [
+            (run, steps, commit)
+            for (run, steps, _), outcome in zip(todo, outcomes, strict=True)
+            for commit in _next(steps, outcome)
+        ]
+
+
+def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Unpublished]:
+    """The next commit of a table, after the outcome of the one before; nothing at the end."""
+    try:
+        if outcome is None:
+            return [next(steps)]
+        return [steps.throw(outcome) if isinstance(outcome, DeltaSqlError) else steps.send(outcome)]
+    except StopIteration:
+        return []
+
+
+def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
+    """Create the files of commits of different tables: whether each was created, or its error."""
+    puts: list[NewObject] = []
+    try:
+        for store, commit in commits:
+            path = commit_path(commit.version)
+            if not isinstance(store, LocalStore):
+                return [store.put_new(path, commit.data, mtime_ms=commit.timestamp)]
+            puts.append(NewObject(store, path, commit.data, commit.timestamp))
+        put_all_new(puts, linking=lambda number: failpoint("publish.between_tables") if number else None)
+    except DeltaSqlError as error:
+        return [put.done or error for put in puts] or [error]
+    return [put.done if put.error is None else put.error for put in puts]
+
+
+@dataclass(slots=True, eq=False)
 class _Run:
-    """One run of the publisher on one table."""
+    """One run of the publisher on one table.
+
+    Attributes:
+        paused: Whether the table was paused since the known commits were made.
+        waiting: The commits to put.
+        done: The versions of those that are in the log now.
+        error: Why it stopped.
+        frozen: Why it froze the table.
+    """
 
     database: Database
     target: Target
@@ -225,56 +282,51 @@ class _Run:
     waiting: list[Unpublished] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     error: DeltaSqlError | None = None
-    diverged: bool = False
+    frozen: str | None = None
+    store: Store = field(init=False)
 
     @property
     def table(self) -> Table:
         return self.target.table
 
     @property
-    def put(self) -> list[Unpublished]:
-        """Commits that are in the log now."""
-        return self.waiting[: len(self.done)]
-
-    @property
     def left(self) -> list[Unpublished]:
-        """Commits that are not in the log yet."""
         return self.waiting[len(self.done) :]
 
     @property
     def hit_limit(self) -> bool:
-        """Whether the commits reach the limit of one run, so that more may wait."""
         held = sum(len(c.data) for c in self.waiting)
         return len(self.waiting) == self.limit or held >= outbox.HELD_BYTES
 
-    def put_all(self) -> None:
-        """Write commits until none is left, the deadline has passed, or one of them cannot be written."""
-        known = self._known_commits()
-        if known:
-            self._put_in_order(known)
-            if self.error is None and (self.done or self.diverged):
+    def steps(self) -> _Steps:
+        """Yield the commits to write, oldest first; each is answered by whether its file was created."""
+        known = self.target.known
+        if known is not None and known.clear and not self.paused:
+            # no older ones wait, so the outbox is not queried
+            yield from self._steps([Unpublished(*commit, attempts=0) for commit in known.commits])
+            if self.error is None and (self.done or self.frozen):
                 return
             # the previous version is missing, or writing failed: start again from the outbox
             self.error, self.done = None, []
-        self._put_in_order([])
+        yield from self._steps(None)
 
-    def _put_in_order(self, known: list[Unpublished]) -> None:
-        """Write the known commits, or those that wait in the outbox if none are known."""
+    def _steps(self, known: list[Unpublished] | None) -> _Steps:
         database, table = self.database, self.table
-        durable = database.engine.config.publish.fsync
         try:
-            asked = [] if known else outbox.waiting(database, table.table_id, limit=self.limit)
-            self.waiting = known or asked
+            self.waiting = known or outbox.waiting(database, table.table_id, limit=self.limit)
             if not self.waiting:
                 return
-            first = self.waiting[0].version
-            store = open_store(table.location, self.target.storage_options, durable=durable)
-            if not (self._continues(store, first) if known else self._check_predecessor(store, first)):
+            durable = database.engine.config.publish.fsync
+            self.store = open_store(table.location, self.target.storage_options, durable=durable)
+            check = self._check_predecessor if known is None else self._continues
+            if not check(self.waiting[0].version):
                 return
             for commit in self.waiting:
-                if asked and self.done and outbox.paused(database, [table.table_id]):
+                if known is None and self.done and outbox.paused(database, [table.table_id]):
                     return
-                if not _put(store, commit):
+                failpoint("publish.before_put")
+                # an existing file is ours (after a lost response, or by another publisher) or foreign
+                if not (yield commit) and self.store.get(commit_path(commit.version)) != commit.data:
                     # if the catalog now has another commit for this version, a divergence was resolved
                     # meanwhile: leave the new commits to the next publisher
                     if is_ratified(database, table, commit.version, commit.data):
@@ -289,113 +341,62 @@ class _Run:
         except DeltaSqlError as failure:
             self.error = failure
 
-    def _known_commits(self) -> list[Unpublished]:
-        """The commits that this process has just ratified, if no older ones wait."""
-        known = self.target.known
-        if known is None or not known.clear or self.paused:
-            return []
-        return [Unpublished(*commit, attempts=0) for commit in known.commits]
-
-    def _continues(self, store: Store, version: int) -> bool:
+    def _continues(self, version: int) -> bool:
         """Whether the previous version is in the log; on local disk, also whether its bytes are ours."""
-        known = self.target.known
+        known, before = self.target.known, commit_path(version - 1)
         if known is None or version == 0:
             return True
-        if known.after is not None and isinstance(store, LocalStore):
+        local = isinstance(self.store, LocalStore)
+        if known.after is not None and local:
             try:
-                return hashlib.sha256(store.get(commit_path(version - 1))).hexdigest() == known.after
+                return hashlib.sha256(self.store.get(before)).hexdigest() == known.after
             except StorageMissingError:
                 return False
-        if isinstance(store, LocalStore) or (self.database, known.table_id) not in _seen:
-            if not store.exists(commit_path(version - 1)):
+        if local or (self.database, known.table_id) not in _seen:
+            if not self.store.exists(before):
                 return False
             _seen.add((self.database, known.table_id))
         return True
 
-    def _check_predecessor(self, store: Store, version: int) -> bool:
+    def _check_predecessor(self, version: int) -> bool:
         """Restore the previous version if it is missing; False if a foreign commit is in its place."""
-        put_back_missing(self.database, self.table, store, version)
-        if version == 0 or not isinstance(store, LocalStore):
+        put_back_missing(self.database, self.table, self.store, version)
+        if version == 0 or not isinstance(self.store, LocalStore):
             return True
         try:
             # the table may have been read before that version was published
             head = replace(self.table.head, version=max(self.table.head.version, version - 1))
             published = replace(self.table, published_version=version - 1, head=head)
-            state = commit_file_state(self.database, published, store, version - 1)
+            state = commit_file_state(self.database, published, self.store, version - 1)
         except DeltaSqlError as error:
             # the catalog's own copy is damaged: the others can be published
             logger.error("version %d of %s: %s", version - 1, self.table.name, error.message)
             return True
         if state == "foreign":
             self._freeze(version - 1)
-            return False
-        if state == "damaged":
-            logger.error(
-                "the commit file of version %d of %s is damaged; see `deltasql mirror repair`",
-                version - 1,
-                self.table.name,
-            )
-        return True
+        elif state == "damaged":
+            text = "the commit file of version %d of %s is damaged; see `deltasql mirror repair`"
+            logger.error(text, version - 1, self.table.name)
+        return state != "foreign"
 
     def _freeze(self, version: int, reason: str | None = None) -> None:
-        self.diverged = True
-        table = self.table
         reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
-        registry.freeze(self.database, table, reason, version=version)
-        logger.error("table %s is frozen: %s; %s", table.name, reason, FROZEN_HINT)
+        registry.freeze(self.database, self.table, reason, version=version)
+        self.frozen = reason
+        logger.error("table %s is frozen: %s; %s", self.table.name, self.frozen, FROZEN_HINT)
         telemetry.emit("publish_total", 1, outcome="diverged")
-        telemetry.emit("table_frozen", 1, table=table.name)
-        # last: a program may turn warnings into errors
-        warnings.warn(
-            f"the table {table.name} is frozen: {reason}; {FROZEN_HINT}", DivergedWarning, stacklevel=2
-        )
-
-
-def _put(store: Store, commit: Unpublished) -> bool:
-    """Create the file of one commit; False if the file exists with other bytes."""
-    name = commit_path(commit.version)
-    failpoint("publish.before_put")
-    if store.put_new(name, commit.data, mtime_ms=commit.timestamp):
-        return True
-    # the file exists: it is ours (after a lost response, or by another publisher) or foreign
-    return store.get(name) == commit.data
-
-
-def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
-    logger.warning(
-        "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
-    )
-    telemetry.emit("publish_total", 1, outcome="failed")
-    try:
-        outbox.mark_failed(
-            database,
-            table.table_id,
-            commit.version,
-            f"{type(error).__name__}: {error.message}",
-            retry_in_ms=retry_in_ms(commit.attempts),
-        )
-    except DeltaSqlError as second:
-        logger.warning("the failure could not be noted in the catalog: %s", second.message)
-
-
-# ---- missing versions ------------------------------------------------------------------------------------
+        telemetry.emit("table_frozen", 1, table=self.table.name)
 
 
 def put_back_missing(database: Database, table: Table, store: Store, version: int) -> None:
     """Before a version is written: check that the previous one exists, else restore deleted commit files.
 
     The bytes come from the catalog, and files are created only if absent, so no lease is needed. A checkpoint
-    replaces versions whose bytes the catalog does not have. Files older than the newest checkpoint are not
-    restored: any engine may clean them up.
-
-    Args:
-        database: The catalog.
-        table: The table.
-        store: Its root.
-        version: The version that is about to be written.
+    replaces versions whose bytes the catalog does not have, and those of a log that has lost very many. Files
+    older than the newest checkpoint are not restored: any engine may clean them up.
 
     Raises:
-        LogGapError: Another writer cleaned them up, and went on beyond the head.
+        LogGapError: Another writer cleaned them up, and added commits beyond the head.
         TableFolderMissingError: The table's folder is gone.
     """
     first = table.head.first_version
@@ -411,36 +412,21 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
             version=head,
         )
     covered = max((v for v in listing.checkpoints if v < version), default=-1)
-    begin = version - 1
-    while begin > max(covered, first) and not store.exists(commit_path(begin - 1)):
-        begin -= 1
-        if version - begin > _MOST_BACK:
-            logger.error(
-                "more than %d commit files of %s are gone from _delta_log: readers begin at version %d; "
-                "older ones are only in the catalog; `deltasql mirror rebuild` writes a whole log elsewhere",
-                _MOST_BACK,
-                table.name,
-                version - 1,
-            )
-            write_checkpoint_of(database, table.name, version - 1, store=store)
-            _put_back(database, table, store, version - 1)
-            return
-    oldest = min(commits.tail_start(database, table), version - 1)
+    begin = max(covered, first, *(v + 1 for v in listing.commits if v < version))
+    oldest, lost = min(commits.tail_start(database, table), version - 1), ""
     pruned = oldest > 0 or _bytes(database, table, 0) is None
-    if begin <= oldest and covered < oldest and pruned:
-        # what was before it is not in the catalog: readers begin at a checkpoint
+    if version - begin > _MOST_BACK:
+        begin = oldest = version - 1
+        lost = f": more than {_MOST_BACK} commit files of {table.name} are gone"
+    elif begin <= oldest and covered < oldest and pruned:
+        begin, lost = oldest, ": the catalog has not kept older ones"
+    if lost:
         write_checkpoint_of(database, table.name, oldest, store=store)
-        begin = oldest
-        lost = f"; the catalog has not kept older ones, so readers begin at a checkpoint of version {oldest}"
-    else:
-        lost = ""
+        lost = f"; readers begin at a checkpoint of version {oldest}{lost}"
     done = [v for v in range(begin, version) if _put_back(database, table, store, v)]
-    logger.error(
-        "commit files of %s were gone from _delta_log; written again: %s%s",
-        table.name,
-        f"versions {done[0]} to {done[-1]}" if done else "none",
-        lost,
-    )
+    versions = f"versions {done[0]} to {done[-1]}" if done else "none"
+    text = "commit files of %s were gone from _delta_log; written again: %s%s"
+    logger.error(text, table.name, versions, lost)
 
 
 def _put_back(database: Database, table: Table, store: Store, version: int) -> bool:
@@ -458,3 +444,151 @@ def _bytes(database: Database, table: Table, version: int) -> bytes | None:
         return commits.commit_bytes(database, table, version)
     except VersionMissingError:
         return None
+
+
+# ---- manifests of transactions over several tables -------------------------------------------------------
+
+
+def _write_manifests(
+    database: Database, targets: Sequence[Target], group: str | None, others: Collection[str], put: Put
+) -> None:
+    """Write the manifest of every transaction whose tables are all published.
+
+    Called when commit files are there and not yet recorded: if a publisher dies here, the next one finds them
+    without a record and comes here again, and of two that publish the last tables at the same moment at least
+    one sees the file of the other. ``others`` are the transactions of commits that waited.
+    """
+    asked, options = set(others), {t.table.location: t.storage_options for t in targets}
+    if group is not None:
+        members = [
+            Member(t.table.table_id, t.table.name, t.table.location, version, at, published=False)
+            for t in targets
+            if t.known is not None
+            for version, at, _ in t.known.commits[-1:]
+            if version in put.get(t.table.table_id, ())
+        ]
+        if len(members) == len(targets):  # nothing needs to be queried
+            _write_manifest(database, group, members, options)
+            asked.discard(group)
+        else:
+            asked.add(group)  # another process may have published the other tables
+    if asked:
+        failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
+        for txn in asked:
+            members = outbox.group(database, txn)
+            if len(members) > 1:
+                _write_if_complete(database, txn, members, put, options, attempts=failed.get(txn))
+    now = time.monotonic()
+    if group is not None and now - _looked.get(database, -_LOOK_S) >= _LOOK_S:
+        _looked[database] = now
+        write_missing_manifests(database, options=options, limit=_HELPED)
+
+
+def write_missing_manifests(
+    database: Database,
+    *,
+    table_id: int | None = None,
+    force: bool = False,
+    options: StoreOptions | None = None,
+    limit: int | None = None,
+) -> None:
+    """Write manifests that could not be written before; ``force``: also those that failed a moment ago."""
+    missing = [
+        one
+        for one in outbox.missing_manifests(database)
+        if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
+    ]
+    for one in missing[:limit]:
+        members = outbox.group(database, one.txn)
+        if len(members) > 1:
+            _write_if_complete(database, one.txn, members, {}, options or {}, attempts=one.attempts)
+        else:
+            outbox.forget_manifest(database, one.txn)  # its tables were dropped
+
+
+def _write_if_complete(
+    database: Database,
+    txn: str,
+    members: Sequence[Member],
+    put: Put,
+    options: StoreOptions,
+    *,
+    attempts: int | None,
+) -> None:
+    """Write a manifest if all tables are published; ``attempts`` is None if no failure is recorded."""
+    try:
+        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
+    except DeltaSqlError as error:
+        # if two processes publish the last tables at the same moment, perhaps neither looks again
+        _note_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
+        return
+    with database.read() as session:
+        incomplete = commits.lost_tables(session, txn)
+    # the manifest of an incomplete one would say that readers see all of it
+    written = (
+        not incomplete and all(there) and _write_manifest(database, txn, members, options, attempts or 0)
+    )
+    if incomplete or (written and attempts is not None):
+        outbox.forget_manifest(database, txn)
+
+
+def _store(database: Database, member: Member, options: StoreOptions) -> Store:
+    config = database.engine.config
+    found = config.storage_options_for(member.location, options.get(member.location))
+    return open_store(member.location, found, durable=config.publish.fsync)
+
+
+def _is_there(database: Database, member: Member, options: StoreOptions) -> bool:
+    """Whether a member's version is in its log, recorded or not."""
+    if member.published:
+        return True
+    table, store = registry.find(database, member.table), _store(database, member, options)
+    return commit_file_state(database, table, store, member.version) == "ours"
+
+
+def _write_manifest(
+    database: Database, txn: str, members: Sequence[Member], options: StoreOptions, attempts: int = 0
+) -> bool:
+    """Put a small file beside every table of a transaction that names the versions that belong together.
+
+    Readers that want several tables at one moment look for it. Losing it loses no data, so a failure is
+    recorded in the catalog, and a later publisher tries again. Returns whether it is beside every table.
+    """
+    members = sorted(members, key=lambda m: m.table)
+    at = max(m.timestamp for m in members)
+    tables = [{"name": m.table, "location": m.location, "version": m.version} for m in members]
+    body = {"txnId": txn, "committedAt": at, "tables": tables}
+    data, path = (encode_json(body) + "\n").encode(), manifest_path(txn)
+    first: str | None = None
+    failed: dict[Member, DeltaSqlError] = {}
+    for member in members:
+        failpoint("publish.manifest")
+        try:
+            store = _store(database, member, options)
+            if isinstance(store, LocalStore) and first is not None:
+                with suppress(StorageError):  # another disk, or one without links
+                    store.link(path, first)  # needs no flush, as a new file would
+                    continue
+            store.put_new(path, data, mtime_ms=at)
+            first = store.name_of(path) if isinstance(store, LocalStore) else first
+        except DeltaSqlError as error:
+            failed[member] = error
+    if failed:
+        _note_missing(database, txn, failed, attempts)
+    return not failed
+
+
+def _note_missing(
+    database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int
+) -> None:
+    for member, error in failed.items():
+        logger.warning("transaction %s has no manifest at %s yet: %s", txn, member.table, error.message)
+    error = next(iter(failed.values()))
+    outbox.manifest_failed(
+        database,
+        txn,
+        [member.table_id for member in failed],
+        f"{type(error).__name__}: {error.message}",
+        attempts=attempts + 1,
+        retry_in_ms=retry_in_ms(attempts),
+    )

@@ -18,15 +18,15 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due
-from deltalakedb.mirror.groups import write_missing
-from deltalakedb.mirror.publisher import publish
+from deltalakedb.mirror.publisher import publish, write_missing_manifests
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
+    from deltalakedb.mirror import Options
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,12 @@ class Pass:
 
     Attributes:
         published: Versions that were published.
-        checkpoints: CheckpointOptions that were written.
+        checkpoints: Checkpoints that were written.
         failed: Tables whose publishing failed in this pass.
         diverged: Tables that were frozen in this pass.
         frozen: Tables that are frozen, and so not published.
         paused: Tables with waiting commits whose publishing is paused.
-        backing_off: Tables that failed before and are left alone until their next try.
+        backing_off: Tables that failed before and are left alone until their next attempt.
         late: Tables whose commits have waited for too long.
         no_checkpoint: Tables whose due checkpoint could not be written.
         no_manifest: Tables that lack the manifest of a transaction, since it could not be written.
@@ -73,20 +73,24 @@ class Pass:
         return Pass(self.published + other.published, self.checkpoints + other.checkpoints, **joined)
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
-        """The pass, with what the tables' state after it says was left."""
-        active = [s for s in found if s.state != "frozen"]
+        """The pass, with what the tables' state after it shows was left."""
+
+        def tables(where: Callable[[MirrorStatus], object]) -> tuple[str, ...]:
+            return tuple(s.table for s in found if where(s))
+
+        unwritten = tables(lambda s: s.state != "frozen" and s.checkpoint_backing_off)
         return replace(
             self,
-            frozen=tuple(s.table for s in found if s.state == "frozen"),
-            paused=tuple(s.table for s in active if s.paused),
-            backing_off=tuple(
-                s.table for s in active if s.backing_off and not s.paused and s.table not in self.failed
+            frozen=tables(lambda s: s.state == "frozen"),
+            paused=tables(lambda s: s.state != "frozen" and s.paused),
+            backing_off=tables(
+                lambda s: (
+                    s.state != "frozen" and s.backing_off and not s.paused and s.table not in self.failed
+                )
             ),
-            late=tuple(s.table for s in found if s.alarm),
-            no_checkpoint=tuple(
-                dict.fromkeys((*self.no_checkpoint, *(s.table for s in active if s.checkpoint_backing_off)))
-            ),
-            no_manifest=tuple(s.table for s in found if s.manifests_missing),
+            late=tables(lambda s: s.alarm),
+            no_checkpoint=tuple(dict.fromkeys((*self.no_checkpoint, *unwritten))),
+            no_manifest=tables(lambda s: s.manifests_missing),
         )
 
 
@@ -95,10 +99,7 @@ def run_once(
 ) -> Pass:
     """Publish everything that waits, table by table, the longest waiting first; then due checkpoints.
 
-    Args:
-        database: The catalog.
-        checkpoints: Write due checkpoints too, also of tables that their writers published.
-        looked_at: Published versions by table for which no checkpoint was due, kept from pass to pass.
+    ``looked_at`` keeps, from pass to pass, the published versions by table for which none was due.
     """
     done = Pass()
     for name in outbox.behind(database):
@@ -109,7 +110,7 @@ def run_once(
         except Exception:
             logger.exception("publishing %s failed", name)
             done += Pass(failed=(name,))
-    write_missing(database)
+    write_missing_manifests(database)
     found = outbox.status(database)
     report_lag(found)
     # what is not due by the numbers may be due by its age in the next pass
@@ -127,11 +128,7 @@ def run_once(
 
 
 def reconcile(
-    database: Database,
-    name: str,
-    *,
-    checkpoints: CheckpointOptions = DUE,
-    storage_options: Mapping[str, str] | None = None,
+    database: Database, name: str, *, checkpoints: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass:
     """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
     done, due = publish_waiting(database, name, checkpoints=checkpoints, storage_options=storage_options)
@@ -140,13 +137,9 @@ def reconcile(
 
 
 def publish_waiting(
-    database: Database,
-    name: str,
-    *,
-    checkpoints: CheckpointOptions = DUE,
-    storage_options: Mapping[str, str] | None = None,
+    database: Database, name: str, *, checkpoints: CheckpointOptions = DUE, storage_options: Options = None
 ) -> tuple[Pass, bool]:
-    """Publish everything that waits of one table; what was done, and whether a checkpoint may be due."""
+    """Publish everything that waits of one table; returns also whether a checkpoint may be due."""
     try:
         table = registry.find(database, name)
     except TableMissingError:
@@ -157,19 +150,15 @@ def publish_waiting(
         result = publish(database, table, storage_options=options, limit=_AT_ONCE)
         done += Pass(published=len(result.versions))
         due = due or checkpoints.may_be_due(result.versions)
-        if result.error is not None:
-            return done + Pass(failed=(name,)), False
-        if result.diverged:
-            return done + Pass(diverged=(name,)), False
+        if result.error is not None or result.diverged:
+            names = (name,)
+            return done + (Pass(diverged=names) if result.error is None else Pass(failed=names)), False
         if not result.more:
             return done, due
 
 
 def checkpoint_due(
-    database: Database,
-    name: str,
-    asked: CheckpointOptions = DUE,
-    storage_options: Mapping[str, str] | None = None,
+    database: Database, name: str, asked: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass | None:
     """Write a table's checkpoint if one is due; None if another process is writing it."""
     try:
@@ -208,7 +197,6 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
 
 
 def checked_interval(seconds: float) -> float:
-    """Seconds between two passes; InvalidArgumentError if that is no length of time."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ArgumentTypeError(f"the interval must be a number of seconds, not {seconds!r}")
     if not 0 < seconds < math.inf:
@@ -219,7 +207,7 @@ def checked_interval(seconds: float) -> float:
 
 
 def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -> Pass:
-    """Reconcile until ``stop`` is set; trouble with the database is waited out with growing pauses."""
+    """Reconcile until ``stop`` is set; after errors of the database, the pauses grow."""
     interval = checked_interval(interval)
     done, trouble = Pass(), 0  # what was left is that of the last pass
     looked_at: dict[int, int] = {}
@@ -239,12 +227,7 @@ def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -
 
 
 class ReconcilerThread:
-    """A reconciler in a thread of a long-lived process.
-
-    Example:
-        >>> with ReconcilerThread(database):
-        ...     serve()
-    """
+    """A reconciler in a thread of a long-lived process, as a context manager."""
 
     def __init__(self, database: Database, *, interval: float = 1.0) -> None:
         self._database = database
@@ -253,13 +236,12 @@ class ReconcilerThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._work, name="deltasql-reconciler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once the pass under way is done."""
+        """Stop after the current pass."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

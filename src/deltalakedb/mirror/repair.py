@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.commit_file import commit_digest
-from deltalakedb.delta_log.last_checkpoint import write_last_checkpoint
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.metastore.leases import require
-from deltalakedb.mirror.checkpointer import tending, write_checkpoint_of
+from deltalakedb.mirror.checkpointer import checkpoint_lease, write_checkpoint_of
 from deltalakedb.mirror.drift import Difference, broken_checkpoints, classify_commit_file, log_differences
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.rebase import repair_lease
@@ -23,12 +23,13 @@ from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import open_store, real_location
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror import Options
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -42,11 +43,11 @@ class Repaired:
 
     Attributes:
         rewritten: Versions whose commit files were written again.
-        left: What cannot be mended so: commits of others, and commits whose bytes were pruned.
+        left: What cannot be repaired: foreign commits, and commits whose bytes were pruned.
         dry_run: Whether nothing was changed.
-        begins_at: The version of a checkpoint that was written, at which readers begin since what was before
-            it is lost; None where nothing was.
-        unfrozen: Whether the table was frozen, and is written again.
+        begins_at: The version of a checkpoint that was written for readers to begin at, because older commits
+            are lost; None if none are.
+        unfrozen: Whether the table was frozen, and can be written to again.
         checkpoints: Versions whose checkpoints were written again.
     """
 
@@ -62,37 +63,32 @@ def repair(
     database: Database,
     name: str,
     *,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Options = None,
     dry_run: bool = False,
     create_folder: bool = False,
 ) -> Repaired:
     """Rewrite commit files that are missing or damaged, and checkpoints that are broken, from SQL.
 
-    A well-formed commit of somebody else is no damage, nor is anything in the place of a version that only
-    waits: it is left alone, and reported. Where the log lost commits whose bytes were pruned, readers begin
-    at a checkpoint of the oldest version from which on the catalog has them. A frozen table whose log says
-    afterwards what the catalog says may be written again.
+    A foreign commit is not damage, nor is anything in the place of a version that only waits: it stays, and
+    is reported. If the log lost commits whose bytes were pruned, readers begin at a checkpoint of the oldest
+    version from which on the catalog has them. A frozen table whose log then matches the catalog can be
+    written to again.
 
-    Args:
-        database: The catalog.
-        name: The table.
-        storage_options: Options for the object store.
-        dry_run: Change nothing, and report what would be rewritten.
-        create_folder: Write the log even if nothing of the table is at its location.
+    ``create_folder`` writes the log even if nothing of the table is at its location.
 
     Raises:
         TableFolderMissingError: There is nothing at the table's location: an unmounted share, perhaps.
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
-    if not create_folder:
-        require_data(database, table, open_store(table.location, storage_options))
     store = open_store(table.location, storage_options)
+    if not create_folder:
+        require_data(database, table, store)
     found = log_differences(database, table, store)
     broken = [f for f in found if f.kind in ("missing", "damaged")]
     left = [f for f in found if f not in broken]
     table = registry.find(database, name)
-    # where somebody's commit stands in the place of ours, a new checkpoint would seal our side
+    # if a foreign commit has the place of ours, a new checkpoint would decide for our side
     foreign = [f.version for f in left if f.kind == "foreign"]
     torn = {v: c for v, c in _torn(database, table, store).items() if not foreign or v < min(foreign)}
     pruned = {f.version for f in broken if commits.kept_bytes(database, table.table_id, f.version) is None}
@@ -104,16 +100,15 @@ def repair(
     ]
     broken = [f for f in broken if f.version not in pruned]
     if dry_run:
-        # a frozen table whose log can be mended as a whole is written again afterwards
         unfrozen = not left and table.state == "frozen"
         return Repaired(tuple(f.version for f in broken), tuple(left), dry_run, begin, unfrozen, (*torn,))
     done = []
     if broken or torn or begin is not None:
         with repair_lease(database, table) as lease:
             if torn:
-                torn = _mend_checkpoints(database, table, store, torn)
+                torn = _rewrite_checkpoints(database, table, store, torn)
             if begin is not None:
-                write_last_checkpoint(store, write_checkpoint_of(database, name, begin, store=store).hint())
+                write_last_checkpoint(store, write_checkpoint_of(database, name, begin, store=store))
             for finding in broken:
                 with database.read() as session:
                     require(session, lease, work="the repair", table=name)
@@ -122,53 +117,55 @@ def repair(
                     done.append(finding.version)
                 else:
                     left.append(lost_race)
-        logger.warning(
-            "%s: commit files rewritten from the catalog: %d, checkpoints: %d", name, len(done), len(torn)
-        )
-    unfrozen = not left and _unfreeze(database, name, storage_options)
+        text = "%s: commit files rewritten from the catalog: %d, checkpoints: %d"
+        logger.warning(text, name, len(done), len(torn))
+    table = registry.find(database, name)
+    unfrozen = not left and table.state == "frozen" and not log_differences(database, table, store)
+    if unfrozen:
+        registry.unfreeze(database, table, "the log matches the catalog again")
     return Repaired(tuple(done), tuple(left), False, begin, unfrozen, (*torn,))
 
 
 def _torn(database: Database, table: Table, store: Store) -> dict[int, list[Checkpoint]]:
-    """Versions whose checkpoints do not say what the catalog says, and what there is of those."""
+    """Versions whose checkpoints do not match the catalog, and the checkpoints that are there."""
     found: dict[int, list[Checkpoint]] = {}
     for finding, checkpoint in broken_checkpoints(database, table, store):
         found.setdefault(finding.version, []).extend(() if checkpoint is None else (checkpoint,))
     return found
 
 
-def _mend_checkpoints(
+def _rewrite_checkpoints(
     database: Database, table: Table, store: Store, seen: Collection[int]
 ) -> dict[int, list[Checkpoint]]:
-    """Write checkpoints again in the place of broken ones, and point readers to them."""
-    with tending(database, table):
-        # looked at again, while nobody else writes one or cleans up
+    """Replace broken checkpoints, and point readers to the new ones."""
+    with checkpoint_lease(database, table):
+        # checked again, while no other process writes one or cleans up
         torn = {v: c for v, c in _torn(database, table, store).items() if v in seen}
         for version, broken in torn.items():
             store.delete_all(meta.path for checkpoint in broken for meta in checkpoint.files)
             if not table.head.first_version <= version <= table.published_version:
-                store.delete(LAST_CHECKPOINT)  # it names what never was, or is no more
+                store.delete(LAST_CHECKPOINT)  # it names a checkpoint that does not exist
                 continue
             written = write_checkpoint_of(database, table.name, version, store=store)
-            write_last_checkpoint(store, written.hint())
+            write_last_checkpoint(store, written)
     return torn
 
 
 def _begins_at(
     database: Database, table: Table, store: Store, findings: Sequence[Difference], pruned: Collection[int]
 ) -> int | None:
-    """The version at which readers can begin where commits are lost for good; None where none is needed."""
+    """The version at which readers can begin if commits are lost; None if no checkpoint is needed."""
     if not any(f.kind == "missing" and f.version in pruned for f in findings):
         return None
     begin = min(commits.tail_start(database, table), table.published_version)
     if any(f.kind == "foreign" and f.version <= begin for f in findings):
-        return None  # it would seal our side of it
+        return None  # it would decide for our side
     covered = max((v for v in list_log(store).checkpoints if v <= table.published_version), default=-1)
     return begin if covered < begin else None
 
 
 def _put(database: Database, table: Table, store: Store, finding: Difference) -> Difference | None:
-    """Write one commit file again; what somebody else put there in the meantime, which stays."""
+    """Write one commit file again; returns what another writer put there meanwhile, which stays."""
     version, path = finding.version, commit_path(finding.version)
     data, row = commits.commit_bytes(database, table, version), commits.one(database, table, version)
     if row is None:
@@ -177,7 +174,7 @@ def _put(database: Database, table: Table, store: Store, finding: Difference) ->
         return None
     if commit_digest(store, path).sha256 == commits.digest(data):
         return None
-    # seen again, as late as can be: a commit of somebody else is never overwritten
+    # checked again, as late as possible: a foreign commit is never overwritten
     now = classify_commit_file(database, table.table_id, store, row)
     if finding.kind == "missing" or now.kind == "foreign":
         return replace(now, detail=f"{now.detail}; it came while the log was repaired")
@@ -185,35 +182,24 @@ def _put(database: Database, table: Table, store: Store, finding: Difference) ->
     return None
 
 
-def _unfreeze(database: Database, name: str, storage_options: Mapping[str, str] | None) -> bool:
-    """Let a table be written again whose log says what the catalog says, so that nothing is to be decided."""
-    table = registry.find(database, name)
-    if table.state != "frozen":
-        return False
-    if log_differences(database, table, open_store(table.location, storage_options)):
-        return False
-    registry.unfreeze(database, table, "the log says what the catalog says again")
-    return True
-
-
 def rebuild(
-    database: Database, name: str, location: str, *, storage_options: Mapping[str, str] | None = None
+    database: Database, name: str, location: str, *, storage_options: Options = None
 ) -> tuple[int, int]:
-    """Make a table's whole log from SQL into an empty place; the first and last version it holds.
+    """Write a table's whole log from SQL into an empty place; returns the first and last version it holds.
 
-    Where bytes of older commits are not in the catalog, it begins with a checkpoint of the oldest version
-    from which on they are. Where not even the newest has any, its file tells only who made it: readers begin
-    at the checkpoint, and writers go on from the file.
+    If bytes of older commits are not in the catalog, it begins with a checkpoint of the oldest version from
+    which on they are. If not even the newest has any, its file has only its commitInfo: readers begin at the
+    checkpoint, and writers continue from the file.
 
-    At the table's own place only published versions are written. One that was interrupted goes on when it is
-    repeated: a place is empty also where it holds nothing but the first half of the same log.
+    At the table's own place only published versions are written. One that was interrupted continues when it
+    is repeated: a place is also empty if it holds only the first part of the same log.
 
     Raises:
         TableFolderMissingError: It is the table's own place, and nothing of the table is there.
     """
     table = registry.find(database, name)
     store = open_store(location, storage_options)
-    # what waits comes to the table's own place by publishing alone
+    # commits that wait reach the table's own place only by publishing
     home = open_store(table.location, storage_options)
     own = real_location(store.location) == real_location(home.location)
     if not own:
@@ -232,16 +218,16 @@ def rebuild(
         if path in there and store.get(path) != data:
             raise _occupied(name, location)
     if anew and not (LAST_CHECKPOINT in there and first in list_log(store).checkpoints):
-        write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store).hint())
+        write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store))
     for row, kept in commits.between(database, table, first, last):
         path, data = commit_path(row.version), kept or _bare(database, name, row)
         if not store.put_new(path, data, mtime_ms=row.timestamp) and store.get(path) != data:
-            raise _occupied(name, location)  # since a moment ago
+            raise _occupied(name, location)
     return first, last
 
 
 def _refuse_others(there: frozenset[str], name: str, location: str, first: int, last: int) -> None:
-    """Refuse a place with a log, unless it is the half of what would be made, of one that was interrupted."""
+    """Refuse a place with a log, unless it is part of the same log, from an interrupted call."""
     ours = {commit_path(version) for version in range(first, last + 1)}
     begun = f"_delta_log/{first:020}.checkpoint."
     if there >= ours or any(
@@ -257,7 +243,7 @@ def _occupied(name: str, location: str) -> InvalidArgumentError:
 
 
 def _bare(database: Database, name: str, row: CommitRow) -> bytes:
-    """A commit file beside a checkpoint of the same version, which holds everything but who made it when."""
+    """A commit file beside a checkpoint of the same version: only its commitInfo."""
     given = row.commit().info
     extra = {"timestamp": row.timestamp, **({} if given is None else given.extra)}
     metadata = snapshots.open_table(database, name, row.version).snapshot.metadata

@@ -37,13 +37,8 @@ _RESTORE: Final = "restore the file from a copy or repair the log: a commit is e
 def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
     """The action in one line of a log file, or None for a blank line or an empty object.
 
-    Args:
-        line: One JSON object.
-        source: What the line comes from, for error messages.
-        number: The line's number there, counted from 1.
-
     Raises:
-        LogCorruptError: The line is broken; the message names source and number.
+        LogCorruptError: The line is broken; the message names its source and its number there, from 1.
     """
     if isinstance(line, str):
         line = line.encode("utf-8", "surrogatepass")
@@ -69,13 +64,10 @@ def _warn_of_unknown_keys(source: str, keys: str) -> None:
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
     """The actions of a commit, in the order written.
 
-    Args:
-        data: The file's bytes: one JSON object a line. A byte order mark, CRLF, blank lines and empty
-            objects are tolerated.
-        source: The file's name, for error messages.
+    A byte order mark, CRLF, blank lines and empty objects are tolerated.
 
     Raises:
-        LogCorruptError: A line is broken, or the file holds no action at all.
+        LogCorruptError: A line is broken, or the file, ``source`` in the message, holds no action at all.
     """
     actions = [
         action

@@ -1,24 +1,63 @@
-"""What the protocol demands of one commit."""
+"""What the protocol demands of one commit; a commit received from another engine must hold to more.
+
+Once ratified, a commit is published byte for byte. Readers differ in what they tolerate: delta-rs refuses
+a byte order mark and a repeated key, Spark an unknown type. What any of them refuses is refused here.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.actions import Action, Add, Cdc, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.exceptions import LogCorruptError, ProtocolError
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    Cdc,
+    CheckpointMetadata,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Sidecar,
+    Txn,
+    UnknownAction,
+    kind_of,
+)
+from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import resolve_dv
-from deltalakedb.protocol.features import NAMEABLE, check_writable
-from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.properties import APPEND_ONLY, is_on
+from deltalakedb.protocol.features import (
+    MAX_READER_VERSION,
+    MAX_WRITER_VERSION,
+    NAMEABLE,
+    READABLE,
+    check_writable,
+    reader_features,
+)
+from deltalakedb.protocol.partition import canonical
+from deltalakedb.protocol.paths import canonical_path, check_path
+from deltalakedb.protocol.properties import APPEND_ONLY, MAPPING_MODE, is_on, mapping_mode
+from deltalakedb.protocol.schema import PHYSICAL_NAME, PrimitiveType, StructType, parse_schema, walk
+from deltalakedb.protocol.stats import MAX_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.paths import TablePaths
 
 _T = TypeVar("_T")
+
+#: levels of JSON that every reader accepts; serde_json, which delta-rs uses, stops at 128
+_MAX_DEPTH: Final = 100
+#: 31 December 9999 in epoch milliseconds: readers cannot show later times
+_MAX_TIME: Final = 253_402_300_799_999
+#: no table is larger, and the sum over many commits fits 64 bits
+_MAX_BYTES: Final = 1 << 60
+#: a column of this type has no values; delta-spark writes it into schemas
+_VOID: Final = "void"
 
 
 def check_commit(
@@ -44,93 +83,44 @@ def check_commit(
 
     Returns:
         Protocol and metadata as they are after the commit.
-
-    Raises:
-        ProtocolError: A rule is broken.
-        UnsupportedFeatureError: The table has a feature that is not written here.
     """
+    error = partial(ProtocolError, table=paths.table, version=version)
     for kind in (Metadata, Protocol):
         if (count := sum(isinstance(a, kind) for a in actions)) > 1:
-            what = f"a commit holds at most one {kind.__name__} action, this one {count}"
-            raise ProtocolError(what, table=paths.table, version=version)
+            raise error(f"a commit holds at most one {kind.__name__} action, this one {count}")
     protocol_after = next((a for a in actions if isinstance(a, Protocol)), protocol)
     metadata_after = next((a for a in actions if isinstance(a, Metadata)), metadata)
     if protocol_after is None or metadata_after is None:
-        what = "version 0 must carry protocol and metaData"
-        raise ProtocolError(what, table=paths.table, version=version)
-    commit = _Commit(actions, version, protocol_after, metadata, paths, also)
-    for rule in _WRITE_RULES if own_commit else _FORM_RULES:
-        rule(commit)
+        raise error("version 0 must carry protocol and metaData")
+    if own_commit:
+        # a feature that is only named asks nothing of a commit without files, but all of those that follow
+        bare = version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in actions)
+        check_writable(protocol_after, table=paths.table, also={*also, *NAMEABLE} if bare else also)
+    for name, file_kind in (("add", Add), ("remove", Remove)):
+        if key := _repeated([a.key for a in actions if isinstance(a, file_kind)]):
+            raise error(f"the file {key[0]} appears twice as {name}")
+    check_one_vector(actions, paths, version=version)
+    check_places(actions, paths)
+    if own_commit:
+        for what, names in (
+            ("application id", [a.app_id for a in actions if isinstance(a, Txn)]),
+            ("metadata domain", [a.domain for a in actions if isinstance(a, DomainMetadata)]),
+        ):
+            if (twice := _repeated(names)) is not None:
+                raise error(f"the {what} {twice!r} appears twice; each may appear once in a commit")
+        # as the table was: a commit that removes rows may switch it on, as a replaced table does, but not off
+        append_only = metadata is not None and is_on(metadata, APPEND_ONLY)
+        if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
+            raise error(
+                "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",
+                suggestion="append instead, or set delta.appendOnly to false",
+            )
     return protocol_after, metadata_after
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """A commit that is judged: its protocol counts, and the metadata of the table before it."""
-
-    actions: Sequence[Action]
-    version: int
-    protocol: Protocol
-    metadata_before: Metadata | None
-    paths: TablePaths
-    also: Collection[str]
-
-    def error(self, message: str, suggestion: str | None = None) -> ProtocolError:
-        return ProtocolError(message, table=self.paths.table, version=self.version, suggestion=suggestion)
-
-
-def _supported_features(commit: _Commit) -> None:
-    # a feature that is only named asks nothing of a commit without files, but all of those that follow
-    bare = commit.version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in commit.actions)
-    also = {*commit.also, *NAMEABLE} if bare else commit.also
-    check_writable(commit.protocol, table=commit.paths.table, also=also)
-
-
-def _unique_files(commit: _Commit) -> None:
-    for name, kind in (("add", Add), ("remove", Remove)):
-        keys = [a.key for a in commit.actions if isinstance(a, kind)]
-        if len(set(keys)) < len(keys):
-            raise commit.error(f"the file {_repeated(keys)[0]} appears twice as {name}")
-
-
-def _one_vector(commit: _Commit) -> None:
-    check_one_vector(commit.actions, commit.paths, version=commit.version)
-
-
-def _places(commit: _Commit) -> None:
-    check_places(commit.actions, commit.paths)
-
-
-def _unique_names(commit: _Commit) -> None:
-    for what, names in (
-        ("application id", [a.app_id for a in commit.actions if isinstance(a, Txn)]),
-        ("metadata domain", [a.domain for a in commit.actions if isinstance(a, DomainMetadata)]),
-    ):
-        if len(set(names)) < len(names):
-            raise commit.error(
-                f"the {what} {_repeated(names)!r} appears twice; each may appear once in a commit"
-            )
-
-
-def _append_only(commit: _Commit) -> None:
-    # as the table was: the commit that removes rows may switch it on, as a replaced table does, but not off
-    before = commit.metadata_before
-    if before is None or not is_on(before, APPEND_ONLY):
-        return
-    if any(isinstance(a, Remove) and a.data_change for a in commit.actions):
-        raise commit.error(
-            "the table is append-only (delta.appendOnly): rows cannot be removed or replaced",
-            "append instead, or set delta.appendOnly to false",
-        )
-
-
-_Rule: TypeAlias = "Callable[[_Commit], None]"
-#: what holds for the commits of every writer
-_FORM_RULES: Final[tuple[_Rule, ...]] = (_unique_files, _one_vector, _places)
-_WRITE_RULES: Final[tuple[_Rule, ...]] = (_supported_features, *_FORM_RULES, _unique_names, _append_only)
-
-
-def _repeated(values: Iterable[_T]) -> _T:
+def _repeated(values: Sequence[_T]) -> _T | None:
+    if len(set(values)) == len(values):
+        return None
     return next(value for value, count in Counter(values).items() if count > 1)
 
 
@@ -161,3 +151,207 @@ def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
             paths.resolve(action.path)
             if not isinstance(action, Cdc) and action.deletion_vector is not None:
                 resolve_dv(paths, action.deletion_vector)
+
+
+# ---- commits received from other engines ----
+
+
+def decode_received(
+    data: bytes, *, version: int, protocol: Protocol | None, metadata: Metadata | None
+) -> list[Action]:
+    """The actions of a commit that another engine hands in; protocol and metadata are those before it.
+
+    Raises:
+        LogCorruptError: The bytes are not a commit that every reader accepts.
+        ProtocolError: An action contradicts the table's schema or itself.
+    """
+    source = f"version {version}"
+    actions = decode_commit(data, source=source)
+    lines = data.removesuffix(b"\n").split(b"\n")
+    if len(actions) != len(lines):
+        raise _broken(f"{source} has {len(lines)} lines and {len(actions)} actions")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise _broken(f"{source} begins with a byte order mark")
+    for number, line in enumerate(lines, start=1):
+        _check_json(line.decode(), f"{source}, line {number}")
+    if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
+        raise ProtocolError(f"a commit holds at most one commitInfo, this one {infos}", version=version)
+    for action in actions:
+        match action:
+            case UnknownAction() | Sidecar() | CheckpointMetadata():
+                what = f"a commit cannot hold the action {kind_of(action)[:60]!r}"
+                raise ProtocolError(what, version=version)
+            case CommitInfo():
+                _check_time("inCommitTimestamp", action.in_commit_timestamp)
+            case Metadata():
+                metadata = action
+                _check_metadata(action)
+            case Protocol():
+                protocol = action
+                _check_protocol(action)
+    if protocol is not None and metadata is not None and metadata.schema_string:
+        schema = parse_schema(metadata.schema_string)
+        _check_files(actions, metadata, schema)
+        _check_features(actions, protocol, metadata, schema)
+    return actions
+
+
+def _broken(what: str) -> LogCorruptError:
+    return LogCorruptError(what, suggestion="write one JSON object a line, in UTF-8, with one action in each")
+
+
+def _check_json(text: str, where: str) -> None:
+    """Refuse JSON that some reader's parser refuses or reads otherwise."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _broken(f"{where}: an object has the same key twice")
+        return found
+
+    # numbers stay text: only names, nesting and characters matter here
+    try:
+        level = [json.loads(text, object_pairs_hook=unique, parse_int=str, parse_float=str)]
+    except (ValueError, RecursionError) as e:
+        raise _broken(f"{where}: the JSON is not valid, or nested too deeply") from e
+    for _ in range(_MAX_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict | list):
+                inner += one
+                inner += one.values() if isinstance(one, dict) else ()
+            elif isinstance(one, str) and "\x00" in one:
+                raise _broken(f"{where}: a text holds a NUL character")
+        level = inner
+    if level:
+        raise _broken(f"{where}: the JSON has more than {_MAX_DEPTH} levels")
+
+
+def _check_protocol(protocol: Protocol) -> None:
+    readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
+    missing = ""
+    if protocol.reader_features is not None and protocol.min_reader_version != MAX_READER_VERSION:
+        missing = "reader features need reader version 3"
+    elif protocol.writer_features is not None and protocol.min_writer_version != MAX_WRITER_VERSION:
+        missing = "writer features need writer version 7"
+    elif unlisted := readers - writers:
+        missing = f"the reader feature {min(unlisted)[:60]!r} is not a writer feature"
+    elif unlisted := writers & READABLE - reader_features(protocol):
+        missing = f"the writer feature {min(unlisted)!r} has to be a reader feature too"
+    if missing:
+        raise ProtocolError(f"the protocol action is not valid: {missing}")
+
+
+def _check_metadata(metadata: Metadata) -> None:
+    if metadata.format.provider != "parquet":
+        raise ProtocolError(f"the table's format is {metadata.format.provider[:60]!r}, not parquet")
+    _check_time("createdTime", metadata.created_time)
+    schema = parse_schema(metadata.schema_string)
+    _check_json(metadata.schema_string, "schemaString")
+    mode = mapping_mode(metadata)
+    if mode not in ("none", "name", "id"):
+        raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, and not none, name or id")
+    _check_types(schema, mapped=mode != "none")
+    columns = metadata.partition_columns
+    if len(set(columns)) < len(columns):
+        raise ProtocolError("a partition column is named twice")
+    types = {f.name: f.type for f in schema.fields}
+    for name in columns:
+        if not isinstance(types.get(name), PrimitiveType):
+            what = "is not of a primitive type" if name in types else "is not in the schema"
+            raise ProtocolError(f"the partition column {name[:60]!r} {what}")
+
+
+def _check_types(schema: StructType, *, mapped: bool) -> None:
+    for kind in walk(schema):
+        if isinstance(kind, StructType):
+            names = [f.name.lower() for f in kind.fields]
+            if "" in names or len(set(names)) < len(names):
+                raise ProtocolError("the schema has a column without a name, or two of the same name")
+            for f in kind.fields if mapped else ():
+                if f.field_id is None or not isinstance(f.metadata.get(PHYSICAL_NAME), str):
+                    raise ProtocolError(f"the column {f.name[:60]!r} has no column mapping")
+        elif isinstance(kind, PrimitiveType) and not kind.known and kind.name != _VOID:
+            raise ProtocolError(f"the schema has the unknown type {kind.name[:60]!r}")
+
+
+def _check_features(
+    actions: Sequence[Action], protocol: Protocol, metadata: Metadata, schema: StructType
+) -> None:
+    """Refuse what needs a feature that the protocol does not name: readers would not look for it.
+
+    Only what this commit brings is judged: a table that was imported without them stays writable.
+    """
+    uses = {"deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions)}
+    if any(isinstance(a, Metadata | Protocol) for a in actions):
+        types = {kind.name for kind in walk(schema) if isinstance(kind, PrimitiveType)}
+        uses |= {
+            "columnMapping": mapping_mode(metadata) != "none",
+            "timestampNtz": "timestamp_ntz" in types,
+            "variantType": "variant" in types,
+        }
+    named = {name.removesuffix("-preview") for name in reader_features(protocol)}
+    if missing := [name for name, is_used in uses.items() if is_used and name not in named]:
+        raise ProtocolError(f"the table uses the feature {missing[0]}, and its protocol does not name it")
+
+
+def _check_files(actions: Sequence[Action], metadata: Metadata, schema: StructType) -> None:
+    mapped = mapping_mode(metadata) != "none"
+    fields = [f for c in metadata.partition_columns if (f := schema.field(c)) is not None]
+    types = {
+        f.physical_name if mapped else f.name: f.type for f in fields if isinstance(f.type, PrimitiveType)
+    }
+    total = 0
+    for action in actions:
+        if not isinstance(action, Add | Remove | Cdc):
+            continue
+        check_path(action.path)
+        size = action.size or 0
+        total += size
+        if size < 0 or total > _MAX_BYTES:
+            raise ProtocolError(f"the size of the file {action.path[:200]!r} is out of range")
+        if not isinstance(action, Cdc):
+            _check_vector(action)
+        if isinstance(action, Remove):
+            _check_time("deletionTimestamp", action.deletion_timestamp)
+        else:
+            _check_partition(action, types)
+        if isinstance(action, Add):
+            _check_time("modificationTime", action.modification_time)
+            _check_stats(action)
+
+
+def _check_partition(action: Add | Cdc, types: Mapping[str, PrimitiveType]) -> None:
+    if missing := types.keys() - action.partition_values.keys():
+        raise ProtocolError(
+            f"the file {action.path[:200]!r} has no value for the partition column {min(missing)[:60]!r}"
+        )
+    for name, kind in types.items():
+        canonical(action.partition_values[name], kind)
+
+
+def _check_vector(action: Add | Remove) -> None:
+    if (vector := action.deletion_vector) is not None:
+        numbers = (vector.size_in_bytes, vector.offset or 0)
+        valid = vector.storage_type in ("u", "i", "p") and all(0 <= n < 2**31 for n in numbers)
+        if not valid or not 0 <= vector.cardinality <= MAX_ROWS:
+            raise ProtocolError(f"the deletion vector of {action.path[:200]!r} is not valid")
+
+
+def _check_stats(add: Add) -> None:
+    if add.stats is None:
+        return
+    stats = decode_json(add.stats)
+    if not isinstance(stats, dict):
+        raise ProtocolError(f"the statistics of {add.path[:200]!r} are not a JSON object")
+    rows = stats.get("numRecords")
+    if rows is not None and (type(rows) is not int or not 0 <= rows <= MAX_ROWS):
+        raise ProtocolError(f"numRecords of {add.path[:200]!r} is not a number of rows")
+    for name in ("minValues", "maxValues", "nullCount"):
+        if not isinstance(stats.get(name), dict | None):
+            raise ProtocolError(f"{name} of {add.path[:200]!r} is not a JSON object")
+
+
+def _check_time(name: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= _MAX_TIME:
+        raise ProtocolError(f"{name} is not a time between 1970 and 9999 in milliseconds")

@@ -14,9 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["BUCKETS", "SEPARATOR", "FileDigest", "bucket_of"]
-
-#: numpy's whole numbers
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 BUCKETS: Final = 4096
@@ -30,16 +27,7 @@ def bucket_of(path_hash: int) -> int:
 
 
 class FileDigest:
-    """Sums over files, by bucket.
-
-    Example:
-        >>> one, other = FileDigest(), FileDigest()
-        >>> rows = [(7, "a", "", 1, 0, "{}", ""), (8, "b", "", 2, 0, "{}", "")]
-        >>> one.add_rows(rows), other.add_rows(reversed(rows))
-        (None, None)
-        >>> one.differing(other)
-        []
-    """
+    """Sums over files, by bucket."""
 
     __slots__ = ("counts", "first", "second", "sizes")
 
@@ -48,15 +36,15 @@ class FileDigest:
 
     def add_rows(self, rows: Iterable[Sequence[object]]) -> None:
         """Count files in: path hash, path, dv id, size, modification time, partition values, stats."""
-        hashes: list[int] = []
-        sizes: list[int] = []
-        texts: list[bytes] = []
-        for hashed, path, dv_id, size, modified, values, stats in rows:
-            text = f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}"
-            texts.append(text.encode("utf-8", "surrogatepass"))
-            hashes.append(hashed)  # type: ignore[arg-type]
-            sizes.append(size)  # type: ignore[arg-type]
-        self.add_texts(np.array(hashes, np.int64), np.array(sizes, np.int64), texts)
+        files = list(rows)
+        texts = [
+            f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}".encode(
+                "utf-8", "surrogatepass"
+            )
+            for _, path, dv_id, size, modified, values, stats in files
+        ]
+        hashes, sizes = (np.array([file[at] for file in files], np.int64) for at in (0, 3))
+        self.add_texts(hashes, sizes, texts)
 
     def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""
@@ -79,18 +67,15 @@ class FileDigest:
         self.second[bucket] += second
 
     def merge(self, other: FileDigest) -> None:
-        """Count another digest in."""
         for name in self.__slots__:
             getattr(self, name)[:] += getattr(other, name)
 
     @property
     def num_files(self) -> int:
-        """How many files were counted."""
         return int(self.counts.sum())
 
     @property
     def size_bytes(self) -> int:
-        """Their bytes."""
         return int(self.sizes.sum())
 
     def differing(self, other: FileDigest) -> list[int]:

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.paths import TablePaths
 
-__all__ = [
-    "block_range",
-    "decode_block",
-    "decode_inline",
-    "dv_path",
-    "inline_dv",
-    "resolve_dv",
-    "z85_decode",
-    "z85_encode",
-]
-
 _PORTABLE: Final = struct.pack("<i", 1681511377)
 #: an older layout, seen in the protocol's own example: big-endian, one bitmap per high half
 _NATIVE: Final = struct.pack(">i", 1681511376)
@@ -39,11 +28,7 @@ _RESTORE: Final = "restore the deletion vector's file from a copy: without it de
 
 
 def dv_path(dv: DeletionVector) -> str | None:
-    """The vector's file: relative to the table's root, or absolute; None for an inline vector.
-
-    Raises:
-        ProtocolError: The descriptor is not valid.
-    """
+    """The vector's file: relative to the table's root, or absolute; None for an inline vector."""
     if dv.storage_type == "i":
         return None
     if dv.storage_type == "p":
@@ -79,11 +64,7 @@ def block_range(dv: DeletionVector) -> tuple[int, int]:
 
 
 def decode_inline(dv: DeletionVector) -> BitMap64:
-    """The deleted row indexes of an inline vector.
-
-    Raises:
-        LogCorruptError: The text is not what the descriptor says.
-    """
+    """The deleted row indexes of an inline vector; LogCorruptError if they contradict the descriptor."""
     try:
         data = z85_decode(dv.path_or_inline_dv)
     except ProtocolError as e:
@@ -94,11 +75,7 @@ def decode_inline(dv: DeletionVector) -> BitMap64:
 
 
 def decode_block(dv: DeletionVector, block: bytes) -> BitMap64:
-    """The deleted row indexes in a vector's part of a file: size, bitmap, checksum.
-
-    Raises:
-        LogCorruptError: The bytes are torn, or are not what the descriptor says.
-    """
+    """The deleted row indexes in a vector's part of a file: size, bitmap, checksum; LogCorruptError."""
     size = dv.size_in_bytes
     if len(block) != size + 8:
         raise _corrupt(dv, f"it has {len(block)} bytes instead of {size + 8}")
@@ -113,22 +90,15 @@ def decode_block(dv: DeletionVector, block: bytes) -> BitMap64:
 def inline_dv(rows: Iterable[int]) -> DeletionVector:
     """A descriptor that carries its row indexes itself: right for few rows."""
     bitmap = BitMap64(rows)
-    data = _serialize(bitmap)
-    padded = data + bytes(-len(data) % 4)
+    data = _PORTABLE + bytes(bitmap.serialize())
+    text = z85_encode(data + bytes(-len(data) % 4))
     return DeletionVector(
-        storage_type="i",
-        path_or_inline_dv=z85_encode(padded),
-        size_in_bytes=len(data),
-        cardinality=len(bitmap),
+        storage_type="i", path_or_inline_dv=text, size_in_bytes=len(data), cardinality=len(bitmap)
     )
 
 
 def z85_decode(text: str) -> bytes:
-    """The bytes of a Z85 text.
-
-    Raises:
-        ProtocolError: The text is not Z85.
-    """
+    """The bytes of a Z85 text; ProtocolError if it is none."""
     if len(text) % 5:
         raise ProtocolError(f"a Z85 text of {len(text)} characters is cut off")
     out = bytearray()
@@ -150,10 +120,6 @@ def z85_encode(data: bytes) -> str:
     for (word,) in struct.iter_unpack(">I", data):
         out += bytes(_Z85[word // 85**power % 85] for power in (4, 3, 2, 1, 0))
     return out.decode("ascii")
-
-
-def _serialize(bitmap: BitMap64) -> bytes:
-    return _PORTABLE + bytes(bitmap.serialize())
 
 
 def _bitmap(dv: DeletionVector, data: bytes) -> BitMap64:

@@ -8,6 +8,7 @@ duties of a feature that delta-rs refuses passes it as ``also=``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from deltalakedb.exceptions import (
@@ -16,7 +17,6 @@ from deltalakedb.exceptions import (
     ProtocolError,
     UnsupportedFeatureError,
 )
-from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.properties import (
     APPEND_ONLY,
     CHANGE_DATA_FEED,
@@ -28,34 +28,9 @@ from deltalakedb.protocol.properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Metadata
-
-__all__ = [
-    "COMMITTER_FEATURES",
-    "EXTERNALLY_MANAGED",
-    "FENCE",
-    "MAX_READER_VERSION",
-    "MAX_WRITER_VERSION",
-    "NAMEABLE",
-    "READABLE",
-    "SCAN_DROPS",
-    "SPARK_FEATURES",
-    "WRITABLE",
-    "check_readable",
-    "check_schema",
-    "check_writable",
-    "features_named",
-    "reader_features",
-    "union_of",
-    "used_features",
-    "with_features",
-    "with_writer_features",
-    "without_features",
-    "without_writer_feature",
-    "writer_features",
-]
+    from deltalakedb.protocol.actions import Metadata, Protocol
 
 MAX_READER_VERSION: Final = 3
 MAX_WRITER_VERSION: Final = 7
@@ -121,25 +96,23 @@ EXTERNALLY_MANAGED: Final = frozenset(
     {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
 )
 
+
+def _names(wanted: Callable[[_Feature], bool]) -> frozenset[str]:
+    return frozenset(name for name, feature in _FEATURES.items() if wanted(feature))
+
+
 #: reader features that are understood
-READABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.reader)
+READABLE: Final = _names(lambda f: f.reader)
 #: readable features that a delta-rs scan must not see
-SCAN_DROPS: Final = frozenset(name for name, f in _FEATURES.items() if not f.scanned)
+SCAN_DROPS: Final = _names(lambda f: not f.scanned)
 #: features of tables that delta-rs writes
-WRITABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "delta-rs")
+WRITABLE: Final = _names(lambda f: f.writer == "delta-rs")
 #: writer features whose duties the committer itself fulfils, whatever wrote the data files
-COMMITTER_FEATURES: Final = frozenset(
-    {FENCE, *(name for name, f in _FEATURES.items() if f.writer == "committer")}
-)
+COMMITTER_FEATURES: Final = _names(lambda f: f.writer == "committer") | {FENCE}
 #: writer features that delta-spark keeps and delta-rs does not; they ask nothing of a commit without new rows
-SPARK_FEATURES: Final = frozenset(name for name, f in _FEATURES.items() if f.writer == "spark")
+SPARK_FEATURES: Final = _names(lambda f: f.writer == "spark")
 #: features that a commit without files may name
-NAMEABLE: Final = frozenset(name for name, f in _FEATURES.items() if f.nameable)
-#: writer version -> the features that it implies
-_IMPLIED: Final = {
-    version: frozenset(name for name, f in _FEATURES.items() if f.since <= version)
-    for version in range(1, MAX_WRITER_VERSION)
-}
+NAMEABLE: Final = _names(lambda f: f.nameable)
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -150,7 +123,12 @@ def reader_features(protocol: Protocol) -> frozenset[str]:
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
     """The features that a writer must know: named ones, or what an older writer version implies."""
-    return _IMPLIED.get(protocol.min_writer_version, frozenset()).union(protocol.writer_features or ())
+    return _implied(protocol.min_writer_version).union(protocol.writer_features or ())
+
+
+@cache
+def _implied(version: int) -> frozenset[str]:
+    return _names(lambda f: f.since <= version) if version < MAX_WRITER_VERSION else frozenset()
 
 
 def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
@@ -166,25 +144,30 @@ def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
 
 
 def check_readable(protocol: Protocol, *, table: str | None = None) -> None:
-    """Refuse a table that cannot be read rightly.
+    """Refuse a table that cannot be read rightly; unknown features of writers only are no hindrance.
 
     Raises:
-        UnsupportedFeatureError: The table needs a reader version or features that are not known here; unknown
-            features of writers only are no hindrance.
+        UnsupportedFeatureError: The table needs a reader version or features that are not known here.
         ProtocolError: The protocol action contradicts itself.
     """
     version = protocol.min_reader_version
-    if not 1 <= version <= MAX_READER_VERSION:
-        raise UnsupportedFeatureError(
-            f"the table needs reader version {version}, this client knows 1 to {MAX_READER_VERSION}",
-            table=table,
-            suggestion="read it with a newer client",
-        )
-    if version == MAX_READER_VERSION and protocol.reader_features is None:
-        raise _contradiction("reader version 3 needs a list of reader features", table)
+    _check_version("read", version, MAX_READER_VERSION, protocol.reader_features, table)
     if version == MAX_READER_VERSION and protocol.min_writer_version < MAX_WRITER_VERSION:
         raise _contradiction("reader version 3 needs writer version 7", table)
-    _refuse(reader_features(protocol) - READABLE, "reader", "read", table)
+    _refuse(reader_features(protocol) - READABLE, "read", table)
+
+
+def check_writable(protocol: Protocol, *, table: str | None = None, also: Collection[str] = ()) -> None:
+    """Refuse a table that cannot be written rightly; ``also`` are features that the caller takes care of.
+
+    Raises:
+        UnsupportedFeatureError: The table needs a version or features that are not known here.
+        ProtocolError: The protocol action contradicts itself.
+    """
+    check_readable(protocol, table=table)
+    _check_version("write", protocol.min_writer_version, MAX_WRITER_VERSION, protocol.writer_features, table)
+    needed = writer_features(protocol) | reader_features(protocol)
+    _refuse(needed - WRITABLE - frozenset(also), "write", table)
 
 
 def check_schema(metadata: Metadata, *, table: str | None = None, version: int | None = None) -> None:
@@ -202,30 +185,18 @@ def check_schema(metadata: Metadata, *, table: str | None = None, version: int |
         )
 
 
-def check_writable(protocol: Protocol, *, table: str | None = None, also: Collection[str] = ()) -> None:
-    """Refuse a table that cannot be written rightly.
-
-    Args:
-        protocol: The table's protocol action.
-        table: The table's name, for the message.
-        also: Writer features that the caller takes care of itself.
-
-    Raises:
-        UnsupportedFeatureError: The table needs a version or features that are not known here.
-        ProtocolError: The protocol action contradicts itself.
-    """
-    check_readable(protocol, table=table)
-    version = protocol.min_writer_version
-    if not 1 <= version <= MAX_WRITER_VERSION:
+def _check_version(
+    verb: str, version: int, newest: int, named: Sequence[str] | None, table: str | None
+) -> None:
+    kind = {"read": "reader", "write": "writer"}[verb]
+    if not 1 <= version <= newest:
         raise UnsupportedFeatureError(
-            f"the table needs writer version {version}, this client knows 1 to {MAX_WRITER_VERSION}",
+            f"the table needs {kind} version {version}, this client knows 1 to {newest}",
             table=table,
-            suggestion="write it with a newer client; reading works",
+            suggestion=f"{verb} it with a newer client",
         )
-    if version == MAX_WRITER_VERSION and protocol.writer_features is None:
-        raise _contradiction("writer version 7 needs a list of writer features", table)
-    needed = writer_features(protocol) | reader_features(protocol)
-    _refuse(needed - WRITABLE - frozenset(also), "writer", "write", table)
+    if version == newest and named is None:
+        raise _contradiction(f"{kind} version {newest} needs a list of {kind} features", table)
 
 
 def _contradiction(what: str, table: str | None) -> ProtocolError:
@@ -236,41 +207,39 @@ def _contradiction(what: str, table: str | None) -> ProtocolError:
     )
 
 
-def _refuse(unknown: frozenset[str], kind: str, verb: str, table: str | None) -> None:
-    if not unknown:
-        return
-    names = ", ".join(sorted(unknown))
-    raise UnsupportedFeatureError(
-        f"the table needs the {kind} feature{'s' if len(unknown) > 1 else ''} {names}, not supported here",
-        table=table,
-        suggestion=f"{verb} it with an engine that supports {names}, or drop the feature there",
-        features=sorted(unknown),
-    )
+def _refuse(unknown: frozenset[str], verb: str, table: str | None) -> None:
+    if unknown:
+        kind = {"read": "reader", "write": "writer"}[verb]
+        names = ", ".join(sorted(unknown))
+        raise UnsupportedFeatureError(
+            f"the table needs the {kind} feature{'s'[: len(unknown) - 1]} {names}, not supported here",
+            table=table,
+            suggestion=f"{verb} it with an engine that supports {names}, or drop the feature there",
+            features=sorted(unknown),
+        )
 
 
 def features_named(
     given: Mapping[str, str | None], *, also: Collection[str] = (), table: str | None = None
 ) -> tuple[str, ...]:
-    """The features that properties stand for and delta-rs does not see to.
+    """The features that properties (``delta.feature.…``) name and delta-rs does not see to.
 
-    Args:
-        given: Properties, ``delta.feature.…`` among them.
-        also: Features beyond those of delta-rs that the caller can write.
-        table: The table's name, for messages.
+    ``also`` are features beyond those of delta-rs that the caller can write.
 
     Raises:
         InvalidArgumentError: There is no such feature.
         UnsupportedFeatureError: Tables with the feature cannot be written here.
     """
     named = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+    allowed = WRITABLE | frozenset(also)
     for feature in named:
-        if feature not in _FEATURES and feature not in also:
+        if feature not in _FEATURES and feature not in allowed:
             raise InvalidArgumentError(
                 f"there is no table feature {feature!r}",
                 table=table,
-                suggestion=f"use one of {', '.join(sorted(WRITABLE | frozenset(also)))}",
+                suggestion=f"use one of {', '.join(sorted(allowed))}",
             )
-        if feature not in WRITABLE and feature not in also:
+        if feature not in allowed:
             raise UnsupportedFeatureError(
                 f"a table with the feature {feature} is not supported for writing",
                 table=table,
@@ -284,12 +253,12 @@ def features_named(
 
 
 def with_writer_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """The protocol with more writer features: writer version 7, where every feature has a name."""
+    """The protocol with more writer features: writer version 7, which names every feature."""
     before = protocol.writer_features
     if protocol.min_writer_version < MAX_WRITER_VERSION or before is None:
         before = tuple(sorted(writer_features(protocol)))
-    more = tuple(n for n in dict.fromkeys(names) if n not in before)
-    return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=(*before, *more))
+    all_names = tuple(dict.fromkeys((*before, *names)))
+    return replace(protocol, min_writer_version=MAX_WRITER_VERSION, writer_features=all_names)
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
@@ -300,17 +269,16 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
     known = ((name, _FEATURES.get(name, _Feature())) for name in names)
     wanted = dict.fromkeys(need for name, feature in known for need in (*feature.needs, name))
     reading = [name for name in wanted if name in READABLE]
-    if frozenset(wanted) <= writer_features(protocol) and frozenset(reading) <= reader_features(protocol):
-        return protocol
-    protocol = with_writer_features(protocol, wanted)
-    if frozenset(reading) <= reader_features(protocol):
+    if not writer_features(protocol).issuperset(wanted) or not reader_features(protocol).issuperset(reading):
+        protocol = with_writer_features(protocol, wanted)
+    if reader_features(protocol).issuperset(reading):
         return protocol
     before = protocol.reader_features
     if protocol.min_reader_version < MAX_READER_VERSION or before is None:
         # a reader's feature must be a writer's too
         before = tuple(sorted(reader_features(protocol) & writer_features(protocol)))
-    more = tuple(name for name in reading if name not in before)
-    return replace(protocol, min_reader_version=MAX_READER_VERSION, reader_features=(*before, *more))
+    all_names = tuple(dict.fromkeys((*before, *reading)))
+    return replace(protocol, min_reader_version=MAX_READER_VERSION, reader_features=all_names)
 
 
 def used_features(metadata: Metadata) -> frozenset[str]:
@@ -332,13 +300,7 @@ def used_features(metadata: Metadata) -> frozenset[str]:
 
 
 def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
-    """The least protocol that promises all of one, and what a table of the other's time makes use of.
-
-    Args:
-        now: The protocol to keep.
-        then: The other protocol.
-        metadata: The metadata that goes with the other.
-    """
+    """The least protocol that promises all of ``now`` and what a table with ``metadata`` uses of ``then``."""
     reader = max(now.min_reader_version, then.min_reader_version)
     writer = max(now.min_writer_version, then.min_writer_version)
     used = used_features(metadata)
@@ -360,7 +322,6 @@ def without_writer_feature(protocol: Protocol, name: str) -> Protocol:
     left = tuple(f for f in protocol.writer_features if f != name)
     if protocol.min_reader_version < MAX_READER_VERSION:
         for version in range(2, MAX_WRITER_VERSION):
-            older = Protocol(min_reader_version=protocol.min_reader_version, min_writer_version=version)
-            if writer_features(older) == frozenset(left):
+            if _implied(version) == frozenset(left):
                 return replace(protocol, min_writer_version=version, writer_features=None)
     return replace(protocol, writer_features=left)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from dataclasses import fields
+from typing import Any, Final, Self, cast
 
 import msgspec
 
@@ -70,16 +71,12 @@ def decode_json(text: str | bytes) -> Any:
 
 
 def encode_json(value: Any) -> str:
-    """The compact JSON text of a value; what `decode_json` read is spelled as it was.
-
-    Raises:
-        ProtocolError: The value has no JSON form.
-    """
+    """The compact JSON text of a value; what `decode_json` read is spelled as it was."""
     return json_bytes(value).decode()
 
 
 def json_bytes(value: Any) -> bytes:
-    """The same as UTF-8 bytes."""
+    """The same as UTF-8 bytes; ProtocolError if the value has no JSON form."""
     try:
         return _encoder.encode(value)
     except RecursionError as e:
@@ -93,9 +90,10 @@ class JsonValue:
 
     __slots__ = ()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The value as plain data."""
+        named = ((f.name, getattr(self, f.name)) for f in fields(cast(Any, self)))
+        return {name: value.to_dict() if isinstance(value, JsonValue) else value for name, value in named}
 
     @classmethod
     @abstractmethod
@@ -121,12 +119,7 @@ class JsonValue:
 
 
 def part(data: Mapping[str, Any], name: str, of: type) -> Any:
-    """A part that plain data must have.
-
-    Raises:
-        ProtocolError: It is not there.
-    """
-    try:
-        return data[name]
-    except KeyError:
-        raise ProtocolError(f"{of.__name__} lacks {name}") from None
+    """A part that plain data must have; ProtocolError without it."""
+    if name not in data:
+        raise ProtocolError(f"{of.__name__} lacks {name}")
+    return data[name]

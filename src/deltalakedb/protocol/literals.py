@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, date, datetime
-from decimal import Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -45,20 +45,16 @@ from deltalakedb.protocol.predicate import (
     Value,
     disjunction,
 )
-from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.schema import FLOATS, INTEGERS, PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.protocol.schema import DataType
 
-__all__ = ["LiteralValue", "coerce_to_column", "compare", "in_list", "is_oversized", "parse_date"]
-__all__ += ["parse_timestamp"]
-
 #: what a query may say; typed by its own form, not yet by the column
 LiteralValue: TypeAlias = Value | None
 
-_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _EXACT_INT: Final = 2**53  # a double holds every integer up to here
 _EXACT_DIGITS: Final = 15  # a double distinguishes all decimals of so many digits
 _SLACK: Final = Fraction(1, 2**50)  # wider than any rounding of a double
@@ -70,24 +66,21 @@ _TIMESTAMP: Final = re.compile(
 )
 
 
-def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str = "") -> Expr:
-    """A comparison of a column with a literal, in the column's own type.
+def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str) -> Expr:
+    """A comparison of a column with a literal, in the column's own type; None is SQL's NULL.
 
-    Args:
-        column: The column's path.
-        kind: The column's Delta type.
-        op: The operator, with the column on its left side.
-        value: The literal as the query has it; None is SQL's NULL.
-        text: The condition's text, shown if it cannot be used.
+    ``text`` is the condition's text, shown if it cannot be used.
     """
     if value is None:
         return IsNull(column) if op == "<=>" else NULL
-    unknown = Unknown(text or f"{'.'.join(column)} {op} {value!r}")
-    if not isinstance(kind, PrimitiveType):
-        return unknown
+    unknown = Unknown(text)
     if op == "<=>":
-        return _null_safe(column, kind, value, unknown)
-    if isinstance(value, bool) != (kind.name == "boolean"):
+        equal = compare(column, kind, "=", value, text)
+        if isinstance(equal, Compare):
+            return Compare(column, "<=>", equal.value)
+        # the unknown part keeps a negation from being judged by the comparison alone
+        return equal if equal == unknown else And((equal, unknown))
+    if not isinstance(kind, PrimitiveType) or isinstance(value, bool) != (kind.name == "boolean"):
         return unknown
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return _compare_number(column, kind, op, value, unknown)
@@ -95,13 +88,11 @@ def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str
     return unknown if typed is None else Compare(column, op, typed)
 
 
-def in_list(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str = "") -> Expr:
+def in_list(column: Path, kind: DataType, values: Sequence[LiteralValue], text: str) -> Expr:
     """``column IN (values)``; a NULL among the values makes everything else null."""
     equal = [compare(column, kind, "=", v, text) for v in values if v is not None]
     plain = [e.value for e in equal if isinstance(e, Compare) and e.value is not None]
-    found = disjunction(equal)
-    if plain and len(plain) == len(equal):
-        found = In(column, tuple(plain))
+    found = In(column, tuple(plain)) if plain and len(plain) == len(equal) else disjunction(equal)
     return Or((found, NULL)) if len(equal) < len(values) else found
 
 
@@ -110,7 +101,7 @@ def coerce_to_column(kind: DataType, value: LiteralValue) -> LiteralValue:
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "string" and isinstance(value, int | Decimal):
         return str(value).lower()
-    if name in _INTEGERS and isinstance(value, str) and _WHOLE.fullmatch(value):
+    if name in INTEGERS and isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
     return value
 
@@ -124,15 +115,11 @@ def parse_timestamp(text: str) -> datetime | None:
     """A date or timestamp of ISO 8601, aware if it names a zone; None for other text or below µs."""
     if (found := _TIMESTAMP.fullmatch(text.strip())) is None:
         return None
-    day, minute, second, fraction, zone = found.groups()
-    fraction = (fraction or "").rstrip("0")
-    if len(fraction) > 6:
+    day, minute, second, fraction, zone = found.groups(default="")
+    if len(fraction.rstrip("0")) > 6:
         return None
-    zone = "+00:00" if zone == "Z" else zone or ""
     try:
-        return datetime.fromisoformat(
-            f"{day}T{minute or '00:00'}{second or ':00'}.{fraction.ljust(6, '0')}{zone}"
-        )
+        return datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ':00'}.{fraction or '0'}{zone}")
     except ValueError:
         return None
 
@@ -143,14 +130,6 @@ def parse_date(text: str) -> date | None:
         return date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
         return None
-
-
-def _null_safe(column: Path, kind: DataType, value: Value, unknown: Unknown) -> Expr:
-    equal = compare(column, kind, "=", value, unknown.text)
-    if isinstance(equal, Compare):
-        return Compare(column, "<=>", equal.value)
-    # the unknown part keeps a negation from being judged by the comparison alone
-    return And((equal, unknown))
 
 
 def _typed(kind: str, value: Value) -> Value | None:
@@ -188,23 +167,21 @@ def _compare_number(
 ) -> Expr:
     if isinstance(value, Decimal) and is_oversized(value):
         return unknown
-    if kind.name in ("float", "double"):
+    if kind.name in FLOATS:
         try:
             return Compare(column, op, float(value))
         except OverflowError:
             return unknown
     if isinstance(value, float | Decimal) and not math.isfinite(value):
         return unknown
-    if kind.name in _INTEGERS:
-        if isinstance(value, int) and -(2**63) <= value < 2**63:
-            return Compare(column, op, value)
-        if -_EXACT_INT < value < _EXACT_INT:
+    if kind.name in INTEGERS:
+        if -_EXACT_INT < value < _EXACT_INT or (isinstance(value, int) and -(2**63) <= value < 2**63):
             return _beside_integers(column, op, Fraction(value))
         return _about(column, op, Fraction(value), unknown, integral=True)
     if (decimal := kind.decimal) is not None:
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-        digits = len(exact.as_tuple().digits)
-        if isinstance(value, int) or (decimal[0] <= _EXACT_DIGITS and digits <= _EXACT_DIGITS):
+        digits = max(decimal[0], len(exact.as_tuple().digits))
+        if isinstance(value, int) or digits <= _EXACT_DIGITS:
             return Compare(column, op, exact)
         return _about(column, op, Fraction(exact), unknown, integral=False)
     return unknown
@@ -219,30 +196,23 @@ def _beside_integers(column: Path, op: Op, value: Fraction) -> Expr:
             return Compare(column, "<=", below)
         case ">" | ">=":
             return Compare(column, ">=", above)
-        case "=":  # nothing lies between the two, and null stays null
+        case "=":  # nothing is between the two, and null stays null
             return And((Compare(column, ">", below), Compare(column, "<", above)))
         case _:
             return Or((Compare(column, "<=", below), Compare(column, ">=", above)))
 
 
 def _about(column: Path, op: Op, value: Fraction, unknown: Unknown, *, integral: bool) -> Expr:
-    slack = abs(value) * _SLACK
-    low, high = _number(value - slack, integral, up=False), _number(value + slack, integral, up=True)
-    match op:
-        case "=":
-            return And((Compare(column, ">=", low), Compare(column, "<=", high), unknown))
-        case "<" | "<=":
-            return And((Compare(column, "<=", high), unknown))
-        case ">" | ">=":
-            return And((Compare(column, ">=", low), unknown))
-        case _:
-            return unknown
-
-
-def _number(value: Fraction, integral: bool, *, up: bool) -> int | Decimal:
+    low, high = value - abs(value) * _SLACK, value + abs(value) * _SLACK
     if integral:
-        return math.ceil(value) if up else math.floor(value)
-    with localcontext() as context:
-        context.prec = 100
-        context.rounding = "ROUND_CEILING" if up else "ROUND_FLOOR"
-        return Decimal(value.numerator) / Decimal(value.denominator)
+        least, most = Compare(column, ">=", math.floor(low)), Compare(column, "<=", math.ceil(high))
+    else:
+        least = Compare(column, ">=", _decimal(low, ROUND_FLOOR))
+        most = Compare(column, "<=", _decimal(high, ROUND_CEILING))
+    sides = {"=": (least, most), "<": (most,), "<=": (most,), ">": (least,), ">=": (least,)}.get(op)
+    return And((*sides, unknown)) if sides else unknown
+
+
+def _decimal(value: Fraction, rounding: str) -> Decimal:
+    context = Context(prec=100, rounding=rounding)
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))

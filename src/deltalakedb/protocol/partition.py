@@ -11,27 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
+from deltalakedb.protocol.schema import FLOATS, INTEGERS, TIMESTAMPS, PrimitiveType, StructField, parse_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "HIVE_NULL",
-    "PartitionValue",
-    "canonical",
-    "equal_key",
-    "folder_of",
-    "parse",
-    "parse_timestamp",
-    "partition_path",
-    "serialize",
-    "to_float32",
-]
+    from deltalakedb.protocol.actions import Metadata
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 PartitionValue: TypeAlias = str | int | float | bool | bytes | Decimal | date | datetime
 
+_TYPED: Final = INTEGERS | FLOATS | TIMESTAMPS | {"boolean", "date", "binary"}
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER: Final = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -56,29 +46,30 @@ def parse(text: str | None, type_: PrimitiveType | str) -> PartitionValue | None
     Raises:
         ProtocolError: The text is no value of that type.
     """
-    if text is None or text == "":
+    if not text:
         return None
     name = _name(type_)
-    value: PartitionValue | None
-    if name in INTEGERS:
-        value = _integer(text, name)
-    elif name in ("float", "double"):
-        value = _float(text, name)
-    elif name == "boolean":
-        value = {"true": True, "false": False}.get(text.strip().lower())
-    elif name == "date":
-        value = _date(text)
-    elif name in ("timestamp", "timestamp_ntz"):
-        value = parse_timestamp(text, aware=name == "timestamp")
-    elif name == "binary":
-        value = _binary(text)
-    elif (decimal := PrimitiveType(name).decimal) is not None:
-        value = _decimal(text, *decimal)
-    else:
-        value = text
-    if value is None:
+    if (value := _read(text, name)) is None:
         raise _invalid_value(text, name)
     return value
+
+
+def _read(text: str, name: str) -> PartitionValue | None:
+    match name:
+        case "byte" | "short" | "integer" | "long":
+            return _integer(text, name)
+        case "float" | "double":
+            return _float(text, name)
+        case "boolean":
+            return {"true": True, "false": False}.get(text.strip().lower())
+        case "date":
+            return _date(text)
+        case "timestamp" | "timestamp_ntz":
+            return parse_timestamp(text, aware=name == "timestamp")
+        case "binary":
+            return _binary(text)
+    decimal = PrimitiveType(name).decimal
+    return text if decimal is None else _decimal(text, *decimal)
 
 
 def serialize(value: Any, type_: PrimitiveType | str) -> str | None:
@@ -101,24 +92,19 @@ def serialize(value: Any, type_: PrimitiveType | str) -> str | None:
 def canonical(text: str | None, type_: PrimitiveType | str) -> str | None:
     """One text for each value of a type, so that equal values are equal texts; null is None.
 
-    Dates and timestamps outside of the years 1 to 9999 stay as they are written.
-
-    Raises:
-        ProtocolError: The text is no value of that type.
+    Dates and timestamps outside of the years 1 to 9999 stay as they are written. ProtocolError for others.
 
     Example:
         >>> canonical("2024-01-02T03:04:05Z", "timestamp"), canonical("1.0", "decimal(5,2)")
         ('2024-01-02 03:04:05.000000', '1.00')
     """
-    if text is None or text == "":
+    if not text:
         return None
     name = _name(type_)
-    try:
-        value = parse(text, name)
-    except ProtocolError:
-        if name in ("date", "timestamp", "timestamp_ntz") and _far(text):
+    if (value := _read(text, name)) is None:
+        if name in TIMESTAMPS | {"date"} and _far(text):
             return text.strip()
-        raise
+        raise _invalid_value(text, name)
     if isinstance(value, bytes):
         return _escaped(value)
     if isinstance(value, float) and value == 0:
@@ -132,10 +118,6 @@ def equal_key(
     """A file's partition values in one spelling: keys are equal if and only if the values are.
 
     Writers spell timestamps, decimals and floating point differently, and both zeros are equal.
-
-    Args:
-        values: The values as the log has them.
-        columns: The types of the partition columns by their names in the log.
     """
 
     def spelled(name: str, kind: PrimitiveType | str) -> str | None:
@@ -162,17 +144,24 @@ def partition_path(values: Mapping[str, str | None]) -> str:
     return "/".join(folder_of(column, text) for column, text in values.items())
 
 
+def partition_columns(metadata: Metadata) -> list[tuple[str, str, PrimitiveType]]:
+    """Name, name in the log, and type of a table's partition columns; a type the schema lacks is string."""
+    schema, text = parse_schema(metadata.schema_string), PrimitiveType("string")
+    fields = [schema.field(name) or StructField(name, text) for name in metadata.partition_columns]
+    types = [f.type if isinstance(f.type, PrimitiveType) else text for f in fields]
+    return list(zip(metadata.partition_columns, [f.physical_name for f in fields], types, strict=True))
+
+
 def parse_timestamp(text: str, *, aware: bool) -> datetime | None:
     """A timestamp as the log spells it: a space or ``T``, any fraction, any offset; without one, UTC."""
     if (match := _TIME.fullmatch(text.strip())) is None:
         return None
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    *parts, fraction, zone = match.groups(default="")
     micros = int((fraction or "0").ljust(6, "0")[:6])
     try:
-        moment = datetime(
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, UTC
-        )
-        if zone and zone.upper() not in ("Z", "UTC"):
+        year, month, day, hour, minute, second = (int(part or 0) for part in parts)
+        moment = datetime(year, month, day, hour, minute, second, micros, UTC)
+        if zone.upper() not in ("", "Z", "UTC"):
             sign = -1 if zone[0] == "+" else 1
             digits = zone[1:].replace(":", "").ljust(6, "0")
             offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:4]), seconds=int(digits[4:6]))
@@ -242,10 +231,9 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
 
 
 def _date(text: str) -> date | None:
-    if (match := _DATE.fullmatch(text.strip())) is None:
-        return None
+    match = _DATE.fullmatch(text.strip())
     try:
-        return date(int(match[1]), int(match[2]), int(match[3]))
+        return date(*map(int, match.groups())) if match else None
     except ValueError:
         return None
 
@@ -265,29 +253,26 @@ def _far(text: str) -> bool:
 
 
 def _text(value: Any, name: str) -> str | None:
-    if name in INTEGERS:
-        return str(value) if type(value) is int and _integer(str(value), name) is not None else None
-    if name in ("float", "double"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return _float_text(float(value), name) if number else None
-    if name == "boolean":
-        return ("true" if value else "false") if isinstance(value, bool) else None
-    if name == "date":
-        plain = isinstance(value, date) and not isinstance(value, datetime)
-        return value.isoformat() if plain else None
-    if name in ("timestamp", "timestamp_ntz"):
-        if not isinstance(value, datetime):
+    match name, value:
+        case "boolean", bool():
+            return "true" if value else "false"
+        case _, bool():
             return None
-        moment = value.astimezone(UTC) if value.tzinfo is not None else value
-        return moment.replace(tzinfo=None).isoformat(" ", "microseconds")
-    if name == "binary":
-        return _binary_text(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else None
+        case (("byte" | "short" | "integer" | "long"), int()):
+            return None if _integer(str(value), name) is None else str(value)
+        case (("float" | "double"), int() | float()):
+            return _float_text(float(value), name)
+        case (("timestamp" | "timestamp_ntz"), datetime()):
+            moment = value.astimezone(UTC) if value.tzinfo is not None else value
+            return moment.replace(tzinfo=None).isoformat(" ", "microseconds")
+        case "date", date() if not isinstance(value, datetime):
+            return value.isoformat()
+        case "binary", bytes() | bytearray() | memoryview():
+            return _binary_text(bytes(value))
     if (decimal := PrimitiveType(name).decimal) is not None:
-        if not isinstance(value, Decimal | int) or isinstance(value, bool):
-            return None
-        fitted = _decimal(str(value), *decimal)
+        fitted = _decimal(str(value), *decimal) if isinstance(value, Decimal | int) else None
         return None if fitted is None else format(fitted, "f")
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and name not in _TYPED else None
 
 
 def _float_text(value: float, name: str) -> str:

@@ -14,18 +14,6 @@ from deltalakedb.exceptions import OutsidePathError, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "OUTSIDE_SETTING",
-    "TablePaths",
-    "canonical_path",
-    "decode_path",
-    "encode_path",
-    "file_below",
-    "is_absolute",
-    "is_url",
-    "relative_to",
-]
-
 #: what RFC 3986 allows in a path segment, and the slash
 _SAFE: Final = "/-_.~!$&'()*+,;=:@"
 #: paths that are their own encoding, as most are
@@ -78,12 +66,7 @@ def decode_path(path: str) -> str:
 
 
 def canonical_path(path: str) -> str:
-    """One text per data file: decoded, and ``file:`` URIs as plain absolute paths.
-
-    Example:
-        >>> canonical_path("file:///data/a%20b"), canonical_path("x=1/a%20b")
-        ('/data/a b', 'x=1/a b')
-    """
+    """One text per data file: decoded, and ``file:`` URIs as plain absolute paths."""
     decoded = decode_path(path)
     if decoded[:5].lower() == "file:" and (match := _FILE.match(decoded)):
         return "/" + decoded[match.end() :]
@@ -117,18 +100,13 @@ class TablePaths:
     def resolve(self, path: str) -> str:
         """The absolute path of a data file, or its URL if the root or the path is one.
 
-        Args:
-            path: The path as the log has it.
-
         Raises:
             OutsidePathError: It leads outside of the root, and the settings do not allow that.
             ProtocolError: It is empty or holds a NUL.
 
         Example:
-            >>> TablePaths("/data/t").resolve("x=1/a%20b.parquet")
-            '/data/t/x=1/a b.parquet'
-            >>> TablePaths("s3://bucket/t/").resolve("a%20b.parquet")
-            's3://bucket/t/a b.parquet'
+            >>> TablePaths("s3://bucket/t/").resolve("x=1/a%20b.parquet")
+            's3://bucket/t/x=1/a b.parquet'
         """
         plain = check_path(path, table=self.table)
         if (_LEAVES.match(path) or _starts_anew(plain)) and not self.outside and not self._is_below(path):
@@ -136,12 +114,7 @@ class TablePaths:
         return plain if is_absolute(plain) else f"{_plain_root(self.root)}/{plain}"
 
     def resolve_all(self, paths: Sequence[str]) -> list[str]:
-        """What `resolve` returns for each of many paths.
-
-        Raises:
-            OutsidePathError: As `resolve`.
-            ProtocolError: As `resolve`.
-        """
+        """What `resolve` returns for each of many paths."""
         if not paths:
             return []
         # one look at all of them is several times faster than a look at each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -13,33 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from deltalakedb.protocol.schema import StructType
-
-__all__ = [
-    "FALSE",
-    "NULL",
-    "TRUE",
-    "And",
-    "Compare",
-    "Constant",
-    "Expr",
-    "In",
-    "IsNull",
-    "Not",
-    "Op",
-    "Or",
-    "Path",
-    "StartsWith",
-    "Unknown",
-    "Value",
-    "conjunction",
-    "conjuncts",
-    "disjunction",
-    "map_columns",
-    "normalize",
-    "predicate_text",
-    "referenced_columns",
-    "to_physical",
-]
 
 Path: TypeAlias = tuple[str, ...]
 Value: TypeAlias = int | float | Decimal | str | date | datetime | bool | bytes
@@ -135,7 +108,6 @@ def disjunction(operands: Iterable[Expr]) -> Expr:
 
 
 def conjuncts(expr: Expr) -> tuple[Expr, ...]:
-    """The conditions that must all hold."""
     return expr.operands if isinstance(expr, And) else (expr,)
 
 
@@ -163,22 +135,20 @@ def referenced_columns(expr: Expr) -> frozenset[Path]:
 def map_columns(expr: Expr, rename: Callable[[Path], Path]) -> Expr:
     """The same expression over other column paths."""
     match expr:
-        case And(operands):
-            return And(tuple(map_columns(o, rename) for o in operands))
-        case Or(operands):
-            return Or(tuple(map_columns(o, rename) for o in operands))
+        case And(operands) | Or(operands):
+            return type(expr)(tuple(map_columns(o, rename) for o in operands))
         case Not(operand):
             return Not(map_columns(operand, rename))
-        case Compare(column, op, value):
-            return Compare(rename(column), op, value)
-        case In(column, values):
-            return In(rename(column), values)
-        case IsNull(column):
-            return IsNull(rename(column))
-        case StartsWith(column, prefix):
-            return StartsWith(rename(column), prefix)
+        case Compare() | In() | IsNull() | StartsWith():
+            return replace(expr, column=rename(expr.column))
         case _:
             return expr
+
+
+def no_column(name: str, schema: StructType) -> PredicateError:
+    return PredicateError(
+        f"the table has no column {name!r}", suggestion=f"the columns are: {', '.join(schema.names)}"
+    )
 
 
 def to_physical(expr: Expr, schema: StructType) -> Expr:
@@ -189,79 +159,57 @@ def to_physical(expr: Expr, schema: StructType) -> Expr:
     """
 
     def rename(path: Path) -> Path:
-        physical = []
-        for depth in range(1, len(path) + 1):
-            if (found := schema.find(path[:depth])) is None:
-                raise PredicateError(
-                    f"the table has no column {'.'.join(path)!r}",
-                    suggestion=f"the columns are: {', '.join(schema.names)}",
-                )
-            physical.append(found.physical_name)
-        return tuple(physical)
+        if not (fields := schema.fields_at(path)):
+            raise no_column(".".join(path), schema)
+        return tuple(field.physical_name for field in fields)
 
     return map_columns(expr, rename)
 
 
-def normalize(expr: Expr) -> Expr:
+def normalize(expr: Expr, *, negated: bool = False) -> Expr:
     """An expression that is TRUE for the same rows, with NOT pushed down to its leaves.
 
     Null and false are no longer distinguished: only what may be true matters to a filter. NOT is left
     on `IsNull` and `StartsWith` alone. A negated ``>`` on floating point becomes `Unknown`, since engines
     differ on whether NaN is the greatest value or incomparable.
     """
-    return _positive(expr)
+    match expr:
+        case And(operands) | Or(operands):
+            join = _all if isinstance(expr, And) != negated else _any
+            return join(normalize(o, negated=negated) for o in operands)
+        case Not(operand):
+            return normalize(operand, negated=not negated)
+        case Compare(column, "<=>", None):
+            return Not(IsNull(column)) if negated else IsNull(column)
+        case Compare(_, _, None):
+            return FALSE
+        case Constant(value):
+            return TRUE if value is not negated and value is not None else FALSE
+    return _negated(expr) if negated else _positive(expr)
 
 
 def _positive(expr: Expr) -> Expr:
     match expr:
-        case And(operands):
-            return _all(_positive(o) for o in operands)
-        case Or(operands):
-            return _any(_positive(o) for o in operands)
-        case Not(operand):
-            return _negative(operand)
-        case Compare(column, "<=>", None):
-            return IsNull(column)
-        case Compare(_, _, None):
-            return FALSE
-        case Compare(column, "<=>", value):
+        case Compare(column, "<=>", value) | In(column, (value,)):
             return Compare(column, "=", value)
         case In(_, ()):
             return FALSE
-        case In(column, (value,)):
-            return Compare(column, "=", value)
-        case Constant(value):
-            return TRUE if value else FALSE
-        case _:
-            return expr
+    return expr
 
 
-def _negative(expr: Expr) -> Expr:
+def _negated(expr: Expr) -> Expr:
     match expr:
-        case And(operands):
-            return _any(_negative(o) for o in operands)
-        case Or(operands):
-            return _all(_negative(o) for o in operands)
-        case Not(operand):
-            return _positive(operand)
-        case Compare(column, "<=>", None):
-            return Not(IsNull(column))
-        case Compare(_, _, None):
-            return FALSE
         case Compare(column, "<=>", value):
             return Or((Compare(column, "!=", value), IsNull(column)))
+        case Compare(column, ">" | ">=" as op, float() as value):
+            return Unknown(f"NOT {'.'.join(column)} {op} {value!r}")
         case Compare(column, op, value):
-            if isinstance(value, float) and op in (">", ">="):
-                return Unknown(f"NOT {'.'.join(column)} {op} {value!r}")
             return Compare(column, _COMPLEMENT[op], value)
         case In(column, values):
             return _all(Compare(column, "!=", v) for v in values)
-        case Constant(value):
-            return TRUE if value is False else FALSE
         case Unknown(text):
             return Unknown(f"NOT ({text})")
-        case _:
-            return Not(expr)
+    return Not(expr)
 
 
 def _all(operands: Iterable[Expr]) -> Expr:
@@ -286,8 +234,7 @@ def _merge_equalities(alternatives: Iterable[Expr]) -> Iterator[Expr]:
             case _:
                 yield expr
     for column, found in values.items():
-        known = tuple(value for _, value in found)
-        yield Compare(column, "=", known[0]) if len(known) == 1 else In(column, known)
+        yield _positive(In(column, tuple(value for _, value in found)))
 
 
 #: values of an IN list that are shown
@@ -302,10 +249,8 @@ def predicate_text(expr: Expr) -> str:
         'id >= 5'
     """
     match expr:
-        case And(operands):
-            return " AND ".join(_inner(o) for o in operands)
-        case Or(operands):
-            return " OR ".join(_inner(o) for o in operands)
+        case And(operands) | Or(operands):
+            return f" {type(expr).__name__.upper()} ".join(_inner(o) for o in operands)
         case Not(IsNull(column)):
             return f"{_name(column)} IS NOT NULL"
         case Not(operand):

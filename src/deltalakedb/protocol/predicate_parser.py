@@ -1,17 +1,19 @@
-"""SQL predicates as expressions; a condition that is not understood is `Unknown`, for that part alone."""
+"""Predicates from SQL and from lists of tuples; a condition that is not understood is `Unknown`, alone."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from deltalakedb.exceptions import PredicateError
-from deltalakedb.protocol import literals
+from deltalakedb.exceptions import PredicateError, ProtocolError
+from deltalakedb.protocol import literals, partition
 from deltalakedb.protocol.predicate import (
     NULL,
+    TRUE,
     And,
     Compare,
     Constant,
@@ -19,11 +21,13 @@ from deltalakedb.protocol.predicate import (
     IsNull,
     Not,
     Op,
+    Or,
     Path,
     StartsWith,
     Unknown,
     conjunction,
     disjunction,
+    no_column,
 )
 from deltalakedb.protocol.schema import DataType, PrimitiveType, StructType
 
@@ -31,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from deltalakedb.protocol.literals import LiteralValue
+    from deltalakedb.protocol.schema import StructField
 
-__all__ = ["parse_predicate"]
+_Condition: TypeAlias = tuple[str, str, Any]
+Filters: TypeAlias = Sequence[_Condition] | Sequence[Sequence[_Condition]]
 
 _TOKEN: Final = re.compile(
     r"""
@@ -51,23 +57,24 @@ _COMPARE: Final[dict[str, Op]] = {
     "=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>",
 }  # fmt: skip
 _FLIPPED: Final[dict[Op, Op]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_REGEX: Final = ("~", "~*", "!~", "!~*")
+_REGEX: Final = ("~", "~*", "!~", "!~*", "RLIKE", "REGEXP")
 _ARITHMETIC: Final = ("+", "-", "*", "/", "%", "||", "&", "|", "^", "#", "->", "->>", "@")
+_TESTS: Final = ("IS", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR")
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE"})
+_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 #: words before a text that make it a value of a type; None for types that no column is compared with
 _TYPED: Final = {
-    "DATE": "DATE",
-    "TIMESTAMP": "TIMESTAMP",
-    "TIMESTAMPTZ": "TIMESTAMP",
-    "TIMESTAMP_NTZ": None,
-    "TIMESTAMP_LTZ": None,
-    "INTERVAL": None,
-    "TIME": None,
-}
+    "DATE": "DATE", "TIMESTAMP": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP",
+    "TIMESTAMP_NTZ": None, "TIMESTAMP_LTZ": None, "INTERVAL": None, "TIME": None,
+}  # fmt: skip
 #: bits of each type; engines differ on what becomes of a value that does not fit
 _INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "INTEGER": 32, "BIGINT": 64, "LONG": 64}
 _DECIMALS: Final = ("DECIMAL", "NUMERIC")
-_TEXTS: Final = ("VARCHAR", "STRING", "TEXT")
+_FROM_TEXT: Final[dict[str, Callable[[str], LiteralValue]]] = {
+    "DATE": lambda text: literals.parse_date(text.strip()),
+    "TIMESTAMP": literals.parse_timestamp,
+    **dict.fromkeys(("VARCHAR", "STRING", "TEXT"), str),
+}
 _STRING: Final = PrimitiveType("string")
 
 
@@ -98,8 +105,8 @@ class _Token(NamedTuple):
     text: str
     start: int
     end: int
-    #: a word in capitals; the quotation mark of a quoted name
-    mark: str = ""
+    #: an operator, a word in capitals, or the quotation mark of a quoted name
+    key: str = ""
 
 
 def _tokenize(text: str) -> list[_Token]:
@@ -111,17 +118,21 @@ def _tokenize(text: str) -> list[_Token]:
             is_quote = text[at] in "'\"`"
             raise _error(text, at, "a quote that is never closed" if is_quote else "unexpected character")
         kind, piece, at = match.lastgroup or "", match[0], match.end()
-        if kind == "open":
-            raise _error(text, match.start(), "a comment that is never closed")
-        if kind == "bytes":
-            piece = piece[2:-1]
-        mark = piece.upper() if kind == "word" else piece[:1]
-        if kind in ("string", "quoted"):
-            piece = piece[1:-1].replace(mark * 2, mark)
-        if kind != "space":
-            tokens.append(_Token(kind, piece, match.start(), at, mark))
-    tokens.append(_Token("end", "", at, at))
-    return tokens
+        key = ""
+        match kind:
+            case "open":
+                raise _error(text, match.start(), "a comment that is never closed")
+            case "space":
+                continue
+            case "word" | "op":
+                key = piece.upper()
+            case "string" | "quoted":
+                key = piece[0]
+                piece = piece[1:-1].replace(key * 2, key)
+            case "bytes":
+                piece = piece[2:-1]
+        tokens.append(_Token(kind, piece, match.start(), at, key))
+    return [*tokens, _Token("end", "", at, at)]
 
 
 def _error(text: str, position: int, what: str, suggestion: str | None = None) -> PredicateError:
@@ -144,7 +155,7 @@ class _Literal:
     value: LiteralValue
 
 
-#: what a piece of the text stands for; a value that is not understood is `Unknown`, as a condition is
+#: what a piece of the text means; a value that is not understood is `Unknown`, as a condition is
 _Node: TypeAlias = _Column | _Literal | Expr
 
 
@@ -169,33 +180,23 @@ class _Parser:
         self.at += token.kind != "end"
         return token
 
-    def at_word(self, *words: str) -> bool:
-        return self.next.kind == "word" and self.next.mark in words
+    def accept(self, *keys: str) -> str:
+        """Take one of these words or operators if it comes next."""
+        return self.take().key if self.next.key in keys else ""
 
-    def word(self, *words: str) -> bool:
-        """Take these words if they come next."""
-        following = self.tokens[self.at : self.at + len(words)]
-        found = tuple(t.mark for t in following if t.kind == "word") == words
-        self.at += len(words) if found else 0
-        return found
+    def expect(self, key: str) -> None:
+        if not self.accept(key):
+            raise self.error(f"expected {key!r}")
 
-    def op(self, *ops: str) -> str | None:
-        """Take one of these operators if it comes next."""
-        return self.take().text if self.next.kind == "op" and self.next.text in ops else None
-
-    def expect(self, op: str) -> None:
-        if self.op(op) is None:
-            raise self.error(f"expected {op!r}")
-
-    def skip_to_close(self) -> None:
-        """Leave the parenthesis that is open."""
+    def skip(self, start: int, opening: str = "(", closing: str = ")") -> Unknown:
+        """Skip to the end of what is open; everything since a token is unknown then."""
         depth = 1
         while depth:
             token = self.take()
             if token.kind == "end":
-                raise self.error("expected ')'", token)
-            if token.kind == "op":
-                depth += {"(": 1, ")": -1}.get(token.text, 0)
+                raise self.error(f"expected {closing!r}")
+            depth += {opening: 1, closing: -1}.get(token.key, 0)
+        return self.unknown(start)
 
     def error(self, what: str, token: _Token | None = None, suggestion: str | None = None) -> PredicateError:
         return _error(self.text, (token or self.next).start, what, suggestion)
@@ -235,16 +236,16 @@ class _Parser:
     ) -> _Node:
         start = self.at
         node = operand()
-        if not self.at_word(word):
+        if self.next.key != word:
             return node
         operands = [self.as_condition(node, start)]
-        while self.word(word):
+        while self.accept(word):
             start = self.at
             operands.append(self.as_condition(operand(), start))
         return join(operands)
 
     def negation(self) -> _Node:
-        if self.word("NOT"):
+        if self.accept("NOT"):
             start = self.at
             return Not(self.as_condition(self.negation(), start))
         return self.comparison()
@@ -255,15 +256,15 @@ class _Parser:
         start = self.at
         node = self.operand()
         while True:
-            if op := self.op(*_COMPARE):
+            if op := self.accept(*_COMPARE):
                 node = self.compare(node, _COMPARE[op], self.operand(), start)
-            elif self.op(*_REGEX) or self.word("RLIKE") or self.word("REGEXP"):
+            elif self.accept(*_REGEX):
                 self.operand()
                 node = self.unknown(start)
-            elif self.word("IS"):
-                node = self.is_test(node, start)
-            elif (negated := self.word("NOT")) or self.at_word("IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR"):
-                found = self.membership(node, start)
+            elif self.next.key in _TESTS:
+                test = self.is_test if self.accept("IS") else self.membership
+                negated = self.accept("NOT")
+                found = test(node, start)
                 node = Not(found) if negated else found
             else:
                 return node
@@ -275,75 +276,63 @@ class _Parser:
                 return literals.compare(path, kind, op, self.coerce(kind, value), unknown.text)
             case _Literal(), _Column():
                 return self.compare(right, _FLIPPED.get(op, op), left, start)
-            case _Literal(a), _Literal(b):
-                return _constant(a, op, b, unknown)
+            case _Literal(a), _Literal(b) if a is None or b is None:
+                return Constant(a is b) if op == "<=>" else NULL
+            case _Literal(int() | str() as a), _Literal(b) if type(a) is type(b):
+                if op in ("=", "<=>", "!="):
+                    return Constant((a == b) == (op != "!="))
         return unknown
 
     def coerce(self, kind: DataType, value: LiteralValue) -> LiteralValue:
         return literals.coerce_to_column(kind, value) if self.files_only else value
 
     def is_test(self, node: _Node, start: int) -> Expr:
-        negated = self.word("NOT")
-        found: Expr
-        if self.word("NULL") or self.word("UNKNOWN"):
-            found = self.is_null(node, start)
-        elif self.word("TRUE"):
-            found = self.is_bool(node, True, start)
-        elif self.word("FALSE"):
-            found = self.is_bool(node, False, start)
-        elif self.word("DISTINCT", "FROM"):
-            found = Not(self.compare(node, "<=>", self.operand(), start))
-        else:
-            raise self.error("expected NULL, TRUE, FALSE or DISTINCT FROM")
-        return Not(found) if negated else found
-
-    def is_null(self, node: _Node, start: int) -> Expr:
-        match node:
-            case _Column(path, _):
+        match (token := self.take()).key, node:
+            case "NULL" | "UNKNOWN", _Column(path, _):
                 return IsNull(path)
-            case _Literal(value):
-                return Constant(value is None)
-        return self.unknown(start)
-
-    def is_bool(self, node: _Node, wanted: bool, start: int) -> Expr:
-        match node:
-            case _Column(path, PrimitiveType("boolean")):
-                return Compare(path, "<=>", wanted)
-            case _Literal(value):
-                return Constant(value is wanted)
-            case _Column() | Unknown():
+            case ("NULL" | "UNKNOWN" | "TRUE" | "FALSE") as word, _Literal(value):
+                return Constant(value is _CONSTANTS.get(word))
+            case "NULL" | "UNKNOWN", _:
                 return self.unknown(start)
-        # true for the same rows; the unknown part keeps a NOT around it from being judged
-        return And((node if wanted else Not(node), self.unknown(start)))
+            case ("TRUE" | "FALSE") as word, _Column(path, PrimitiveType("boolean")):
+                return Compare(path, "<=>", word == "TRUE")
+            case "TRUE" | "FALSE", _Column() | Unknown():
+                return self.unknown(start)
+            case ("TRUE" | "FALSE") as word, _:
+                # true for the same rows; the unknown part keeps a NOT around it from being judged
+                condition = self.as_condition(node, start)
+                return And((condition if word == "TRUE" else Not(condition), self.unknown(start)))
+            case "DISTINCT", _:
+                self.expect("FROM")
+                return Not(self.compare(node, "<=>", self.operand(), start))
+        raise self.error("expected NULL, TRUE, FALSE or DISTINCT FROM", token)
 
     def membership(self, node: _Node, start: int) -> Expr:
-        if self.word("IN"):
-            return self.in_list(node, start)
-        if self.word("BETWEEN"):
-            symmetric = self.word("SYMMETRIC")
-            low = self.operand()
-            if not self.word("AND"):
-                raise self.error("expected AND")
-            high = self.operand()
-            if symmetric:
-                return self.unknown(start)
-            return And((self.compare(node, ">=", low, start), self.compare(node, "<=", high, start)))
-        if self.word("LIKE"):
-            return self.like(node, start)
-        if self.word("ILIKE") or self.word("SIMILAR", "TO"):
-            self.operand()
-            if self.word("ESCAPE"):
-                self.operand()
-            return self.unknown(start)
-        raise self.error("expected IN, BETWEEN or LIKE")
+        match (token := self.take()).key:
+            case "IN":
+                return self.in_list(node, start)
+            case "BETWEEN":
+                symmetric = self.accept("SYMMETRIC")
+                low = self.operand()
+                self.expect("AND")
+                high = self.operand()
+                if symmetric:
+                    return self.unknown(start)
+                return And((self.compare(node, ">=", low, start), self.compare(node, "<=", high, start)))
+            case "LIKE" | "ILIKE" | "SIMILAR" as word:
+                if word == "SIMILAR":
+                    self.expect("TO")
+                pattern = self.operand()
+                escape = self.operand() if self.accept("ESCAPE") else _Literal(None)
+                return self.like(node, pattern, escape, start) if word == "LIKE" else self.unknown(start)
+        raise self.error("expected IN, BETWEEN or LIKE", token)
 
     def in_list(self, node: _Node, start: int) -> Expr:
         self.expect("(")
-        if self.at_word("SELECT", "WITH"):
-            self.skip_to_close()
-            return self.unknown(start)
+        if self.next.key in ("SELECT", "WITH"):
+            return self.skip(start)
         items: list[_Node] = []
-        while not self.op(")"):
+        while not self.accept(")"):
             if items:
                 self.expect(",")
             items.append(self.operand())
@@ -360,16 +349,12 @@ class _Parser:
             return And((found, unknown))
         return found
 
-    def like(self, node: _Node, start: int) -> Expr:
-        pattern = self.operand()
-        escape: _Node = self.operand() if self.word("ESCAPE") else _Literal(None)
+    def like(self, node: _Node, pattern: _Node, escape: _Node, start: int) -> Expr:
         unknown = self.unknown(start)
         match node, pattern, escape:
             case _Column(_, PrimitiveType("string")), _Literal(None), _:
                 return NULL
-            case _Column(path, PrimitiveType("string")), _Literal(str() as text), _Literal(
-                None | str() as mark
-            ):
+            case _Column(path, PrimitiveType("string")), _Literal(str(text)), _Literal(None | str() as mark):
                 return _like(path, text, mark, unknown)
         return unknown
 
@@ -378,7 +363,7 @@ class _Parser:
     def operand(self) -> _Node:
         start = self.at
         node = self.unary()
-        while self.op(*_ARITHMETIC):
+        while self.accept(*_ARITHMETIC):
             self.unary()
             node = self.unknown(start)
         return node
@@ -386,39 +371,36 @@ class _Parser:
     def unary(self) -> _Node:
         """A value with signs, casts and subscripts."""
         start = self.at
-        if sign := self.op("-", "+"):
-            node = self.unary()
-            if isinstance(node, _Literal) and isinstance(node.value, int | float | Decimal):
-                return node if sign == "+" else _Literal(_minus(node.value))
+        if sign := self.accept("-", "+"):
+            match self.unary():
+                case _Literal(int() | float() | Decimal() as value):
+                    return _Literal(value if sign == "+" else _minus(value))
             return self.unknown(start)
         node = self.primary()
-        while True:
-            if self.op("::"):
-                node = self.cast(node, start)
-            elif self.op("["):
-                node = self.subscript(node, start)
-            else:
-                return node
+        while mark := self.accept("::", "["):
+            node = self.cast(node, start) if mark == "::" else self.subscript(node, start)
+        return node
 
     def primary(self) -> _Node:
         """A literal, a column, a function call or something in parentheses."""
         start = self.at
         token = self.take()
-        if token.kind == "number":
-            return self.number(token.text, start)
-        if token.kind == "string":
-            return _Literal(token.text)
-        if token.kind == "bytes":
-            try:
-                return _Literal(bytes.fromhex(token.text))
-            except ValueError:
-                raise self.error("not hexadecimal", token) from None
-        if token.kind == "op" and token.text == "(":
-            return self.parenthesis(start)
-        if token.kind == "quoted":
-            return self.column(token, start)
-        if token.kind == "word" and token.mark not in _RESERVED:
-            return self.named(token, start)
+        match token.kind:
+            case "number":
+                return self.number(token.text, start)
+            case "string":
+                return _Literal(token.text)
+            case "bytes":
+                try:
+                    return _Literal(bytes.fromhex(token.text))
+                except ValueError:
+                    raise self.error("not hexadecimal", token) from None
+            case "quoted":
+                return self.column(token, start)
+            case "word" if token.key not in _RESERVED:
+                return self.named(token, start)
+            case "op" if token.key == "(":
+                return self.parenthesis(start)
         raise self.error("expected a column or a literal", token)
 
     def number(self, text: str, start: int) -> _Node:
@@ -426,89 +408,75 @@ class _Parser:
             number = Decimal(text)
         except ArithmeticError:
             return self.unknown(start)
-        if literals.is_oversized(number):
-            return self.unknown(start)
-        return _Literal(int(text) if text.isdigit() else number)
+        oversized = literals.is_oversized(number)
+        return self.unknown(start) if oversized else _Literal(int(text) if text.isdigit() else number)
 
     def parenthesis(self, start: int) -> _Node:
-        if not self.at_word("SELECT", "WITH"):
+        if self.next.key not in ("SELECT", "WITH"):
             node = self.any_of()
-            if not self.op(","):
+            if not self.accept(","):
                 self.expect(")")
                 return node
-        self.skip_to_close()
-        return self.unknown(start)
+        return self.skip(start)
 
     def named(self, token: _Token, start: int) -> _Node:
         """What a bare word begins."""
-        if token.mark in ("TRUE", "FALSE", "NULL"):
-            return _Literal({"TRUE": True, "FALSE": False}.get(token.mark))
-        if self.next.kind == "string" and token.mark in _TYPED:
+        if token.key in _CONSTANTS:
+            return _Literal(_CONSTANTS[token.key])
+        if self.next.kind == "string" and token.key in _TYPED:
             text = self.take()
-            kind = _TYPED[token.mark]
+            kind = _TYPED[token.key]
             value = None if kind is None else _cast(kind, text.text)
             if kind is not None and value is None and not text.text[:1].isdigit():
-                raise self.error(f"not a {token.mark.lower()}", text, "write it as YYYY-MM-DD[ HH:MM:SS]")
+                raise self.error(f"not a {token.key.lower()}", text, "write it as YYYY-MM-DD[ HH:MM:SS]")
             return self.unknown(start) if value is None else _Literal(value)
-        if token.mark == "CASE":
-            return self.case(token, start)
-        if self.op("("):
+        if token.key == "CASE":
+            return self.skip(start, "CASE", "END")
+        if self.accept("("):
             return self.function(token, start)
         return self.column(token, start)
 
     def function(self, token: _Token, start: int) -> _Node:
         """What follows a function's name and its parenthesis."""
         inside = self.at
-        if token.mark in ("CAST", "TRY_CAST"):
+        if token.key in ("CAST", "TRY_CAST"):
             node = self.any_of()
-            if not self.word("AS"):
-                raise self.error("expected AS")
+            self.expect("AS")
             node = self.cast(node, start)
             self.expect(")")
             return node if isinstance(node, _Literal) else self.unknown(start)
-        if token.mark in ("STARTS_WITH", "STARTSWITH"):
+        if token.key in ("STARTS_WITH", "STARTSWITH"):
             node = self.operand()
-            if self.op(",") and isinstance(prefix := self.operand(), _Literal) and self.op(")"):
+            if self.accept(",") and isinstance(prefix := self.operand(), _Literal) and self.accept(")"):
                 match node, prefix.value:
                     case _Column(path, PrimitiveType("string")), str() as text:
                         return StartsWith(path, text)
                 return self.unknown(start)
             self.at = inside
-        self.skip_to_close()
-        return self.unknown(start)
-
-    def case(self, token: _Token, start: int) -> _Node:
-        depth = 1
-        while depth:
-            following = self.take()
-            if following.kind == "end":
-                raise self.error("CASE without END", token)
-            if following.kind == "word":
-                depth += {"CASE": 1, "END": -1}.get(following.mark, 0)
-        return self.unknown(start)
+        return self.skip(start)
 
     def cast(self, node: _Node, start: int) -> _Node:
         """A value cast to the type that comes next."""
         kind = self.take()
         if kind.kind != "word":
             raise self.error("expected a type", kind)
-        plain = True
-        if kind.mark == "DOUBLE":
-            self.word("PRECISION")
-        elif kind.mark == "TIMESTAMP" and (self.word("WITH") or self.word("WITHOUT")):
+        plain, size = True, None
+        if kind.key == "DOUBLE":
+            self.accept("PRECISION")
+        elif kind.key == "TIMESTAMP" and self.accept("WITH", "WITHOUT"):
             plain = False
-            self.word("TIME", "ZONE")
-        size = None
-        if self.op("("):
+            self.expect("TIME")
+            self.expect("ZONE")
+        if self.accept("("):
             first = self.at
-            self.skip_to_close()
+            self.skip(start)
             inside = self.tokens[first : self.at - 1]
-            plain = kind.mark in _DECIMALS and [t.kind for t in inside] == ["number", "op", "number"]
-            if plain and all(t.text.isdigit() and len(t.text) < 3 for t in (inside[0], inside[2])):
+            plain = kind.key in _DECIMALS and [t.kind for t in inside] == ["number", "op", "number"]
+            if plain and all(t.text.isdigit() and len(t.text) < 3 for t in inside[::2]):
                 size = int(inside[0].text), int(inside[2].text)
         if not isinstance(node, _Literal) or not plain:
             return self.unknown(start)
-        value = _cast(kind.mark, node.value, size)
+        value = _cast(kind.key, node.value, size)
         return self.unknown(start) if value is None and node.value is not None else _Literal(value)
 
     def subscript(self, node: _Node, start: int) -> _Node:
@@ -524,33 +492,28 @@ class _Parser:
     def column(self, token: _Token, start: int) -> _Node:
         """The column that a name and its dots mean."""
         parts = [token]
-        while self.op("."):
+        while self.accept("."):
             part = self.take()
             if part.kind not in ("word", "quoted"):
                 raise self.error("expected a field's name", part)
             parts.append(part)
-        if len(parts) > 1 and self.op("("):  # a method call
-            self.skip_to_close()
-            return self.unknown(start)
-        path: list[str] = []
-        kind: DataType = self.schema
-        for part in parts:
-            field = kind.field(part.text) if isinstance(kind, StructType) else None
-            if field is None or (part.mark == '"' and field.name != part.text):
-                return self.dotted(parts)
-            path.append(field.name)
-            kind = field.type
-        return _Column(tuple(path), kind)
+        if len(parts) > 1 and self.accept("("):  # a method call
+            return self.skip(start)
+        names = [part.text for part in parts]
+        fields = self.schema.fields_at(names)
+        if any(p.key == '"' and f.name != p.text for p, f in zip(parts, fields, strict=False)):
+            fields = ()
+        if not fields and len(parts) > 1:  # a column whose own name has dots in it
+            fields = self.schema.fields_at([".".join(names)])
+        if fields:
+            return _column(fields)
+        error = no_column(".".join(names), self.schema)
+        hint = "; text stands in single quotes" if token.key == '"' else ""
+        raise self.error(error.message, token, f"{error.suggestion}{hint}")
 
-    def dotted(self, parts: list[_Token]) -> _Column:
-        """A column whose own name has dots in it."""
-        name = ".".join(p.text for p in parts)
-        if len(parts) > 1 and (field := self.schema.field(name)) is not None:
-            return _Column((field.name,), field.type)
-        hint = f"the columns are: {', '.join(self.schema.names)}"
-        if parts[0].mark == '"':
-            hint += "; text stands in single quotes"
-        raise self.error(f"the table has no column {name!r}", parts[0], hint)
+
+def _column(fields: Sequence[StructField]) -> _Column:
+    return _Column(tuple(field.name for field in fields), fields[-1].type)
 
 
 def _family(value: LiteralValue) -> type:
@@ -560,35 +523,18 @@ def _family(value: LiteralValue) -> type:
     return type(value)
 
 
-def _constant(left: LiteralValue, op: Op, right: LiteralValue, unknown: Unknown) -> Expr:
-    if left is None or right is None:
-        return Constant(left is right) if op == "<=>" else NULL
-    if type(left) is not type(right) or not isinstance(left, int | str):
-        return unknown
-    if op in ("=", "<=>", "!="):
-        return Constant((left == right) == (op != "!="))
-    return unknown
-
-
 def _like(path: Path, pattern: str, escape: str | None, unknown: Unknown) -> Expr:
-    prefix, rest = [], ""
-    at = 0
+    prefix, at = "", 0
     while at < len(pattern):
         char = pattern[at]
         if escape and char == escape and at + 1 < len(pattern):
             at += 1
-            char = pattern[at]
         elif char in "%_" or (char == "\\" and escape is None):  # engines disagree on a bare backslash
-            rest = pattern[at:]
-            break
-        prefix.append(char)
+            starts = StartsWith(path, prefix)
+            return And((starts, unknown)) if pattern[at:].strip("%") else starts
+        prefix += pattern[at]
         at += 1
-    start = "".join(prefix)
-    if not rest:
-        return Compare(path, "=", start)
-    if rest.strip("%") == "":
-        return StartsWith(path, start)
-    return And((StartsWith(path, start), unknown))
+    return Compare(path, "=", prefix)
 
 
 def _minus(value: float | Decimal) -> LiteralValue:
@@ -603,12 +549,8 @@ def _cast(kind: str, value: LiteralValue, size: tuple[int, int] | None = None) -
     if isinstance(value, date):
         kept = kind == "TIMESTAMP" or (kind == "DATE" and not isinstance(value, datetime))
         return value if kept else None
-    if kind in _TEXTS:
-        return value if isinstance(value, str) else None
-    if kind == "DATE":
-        return literals.parse_date(value.strip()) if isinstance(value, str) else None
-    if kind == "TIMESTAMP":
-        return literals.parse_timestamp(value) if isinstance(value, str) else None
+    if kind in _FROM_TEXT:
+        return _FROM_TEXT[kind](value) if isinstance(value, str) else None
     try:
         if kind == "DOUBLE":
             return float(value)
@@ -623,3 +565,74 @@ def _cast(kind: str, value: LiteralValue, size: tuple[int, int] | None = None) -
     except (ValueError, ArithmeticError):
         return None
     return None
+
+
+# ---- filters in disjunctive normal form ----
+
+
+def from_dnf(filters: Filters | None, schema: StructType) -> Expr:
+    """A predicate from filters as pyarrow and deltalake take them.
+
+    Args:
+        filters: ``[(column, op, value), …]`` for conditions that must all hold, or a list of such lists of
+            which one must. The operators are ``= == != < <= > >= in`` and ``not in``. A text may stand for a
+            value of another type, as partition values do; None and an empty text stand for null.
+        schema: The table's schema.
+
+    Raises:
+        PredicateError: A filter of another shape, an operator or a column that does not exist.
+
+    Example:
+        >>> from_dnf([("day", ">=", "2024-01-01"), ("id", "in", [1, 2])], schema)  # doctest: +SKIP
+    """
+    if filters is None:
+        return TRUE
+    given: Any = filters
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise _bad_filter(given)
+    groups: Any = filters if filters and all(isinstance(f, list) for f in filters) else [filters]
+    return disjunction(conjunction(_condition(c, schema) for c in group) for group in groups)
+
+
+def _bad_filter(found: object) -> PredicateError:
+    return PredicateError(
+        f"{found!r} is not a filter",
+        suggestion='write (column, op, value), as ("id", ">", 5); op is one of = != < <= > >= in, not in',
+    )
+
+
+def _condition(found: Any, schema: StructType) -> Expr:
+    match found:
+        case (str() as name, str() as op, value):
+            op = " ".join(op.lower().split())
+        case _:
+            raise _bad_filter(found)
+    if not (fields := schema.fields_at(name)):
+        raise no_column(name, schema)
+    column = _column(fields)
+    if op in ("in", "not in") and isinstance(value, Collection) and not isinstance(value, str):
+        member = disjunction(_compare(column, "=", v) for v in value)
+        # to pyarrow a null is in no list, and so it is not in every one
+        return member if op == "in" else Or((Not(member), IsNull(column.path)))
+    if op not in _COMPARE or op in ("<>", "<=>"):
+        raise _bad_filter(found)
+    return _compare(column, _COMPARE[op], value)
+
+
+def _compare(column: _Column, op: Op, value: Any) -> Expr:
+    path, kind = column.path, column.type
+    text = f"{'.'.join(path)} {op} {value!r}"
+    if isinstance(value, str) and value and isinstance(kind, PrimitiveType) and kind.name != "string":
+        try:
+            value = partition.parse(value, kind)
+        except ProtocolError:
+            return Unknown(text)
+    if value is None or value == "":
+        # null by the rules of partition values; an empty text may also be meant as itself
+        if op == "!=":
+            return Not(IsNull(path))
+        null = IsNull(path)
+        return null if value is None else Or((null, literals.compare(path, kind, op, "", text)))
+    if not isinstance(value, int | float | str | bytes | Decimal | date):
+        return Unknown(text)
+    return literals.compare(path, kind, op, value, text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
 
@@ -64,11 +64,7 @@ def enablement(metadata: Metadata) -> dict[str, str]:
 def with_ict_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
     """Record since when commits carry their own time, which readers of older versions need.
 
-    Args:
-        metadata: New metadata of a table whose commits do.
-        before: The metadata that it replaces, which may know since when.
-        version: The version it becomes.
-        timestamp: The time of that.
+    ``before``, the metadata that is replaced, may know that already.
     """
     since = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
     if is_on(before, IN_COMMIT_TIMESTAMPS):
@@ -102,18 +98,15 @@ def number_or(text: str | None, default: int) -> int:
 def whole_number(metadata: Metadata, name: str, default: int) -> int:
     """A property that counts something; ProtocolError if it is no whole number above zero."""
     text = metadata.configuration.get(name)
-    if text is None:
-        return default
-    if not _is_count(text):
+    if text is not None and not _is_count(text):
         raise ProtocolError(
             f"the table property {name} is {text!r}, not a whole number above zero",
             suggestion="set it to a number such as 100",
         )
-    return int(text)
+    return default if text is None else int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """What a property may be: in words, and as a test."""
 
     allowed: str
@@ -126,10 +119,10 @@ def _is_count(text: str) -> bool:
 
 
 def _one_of(*values: str, exact: bool = False) -> _Rule:
-    def fits(text: str) -> bool:
-        return text in values if exact else text.strip().lower() in values
-
-    return _Rule(f"{', '.join(values[:-1])} or {values[-1]}", fits)
+    return _Rule(
+        f"{', '.join(values[:-1])} or {values[-1]}",
+        lambda text: (text if exact else text.strip().lower()) in values,
+    )
 
 
 _SWITCH: Final = _one_of("true", "false")

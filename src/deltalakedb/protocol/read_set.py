@@ -6,27 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.predicate import (
-    And,
-    Compare,
-    Constant,
-    In,
-    IsNull,
-    Not,
-    Or,
-    StartsWith,
-    Unknown,
-)
+from deltalakedb.protocol.predicate import Expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deltalakedb.protocol.actions import FileKey
-    from deltalakedb.protocol.predicate import Expr
 
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
@@ -65,7 +54,7 @@ EVERYTHING = ReadSet(whole=True)
 _MOST_FILES: Final = 1_000
 #: characters of JSON that are written down, such as of a predicate with a long list of values
 _LONGEST: Final = 1 << 20
-_NODES: Final = {n.__name__: n for n in (And, Or, Not, Compare, In, IsNull, StartsWith, Constant, Unknown)}
+_NODES: Final = {node.__name__: node for node in get_args(Expr)}
 #: values that JSON has no form for, by type: as text, and back
 _VALUES: Final[dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
     "float": (float.hex, float.fromhex),
@@ -77,12 +66,7 @@ _VALUES: Final[dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
 
 
 def encode_reads(reads: ReadSet) -> str:
-    """A read set as JSON; everything if it is long or holds a value that JSON cannot express.
-
-    Example:
-        >>> encode_reads(ReadSet(predicates=(Compare(("id",), "=", 1),)))
-        '{"predicates":[{"Compare":[["id"],"=",1]}]}'
-    """
+    """A read set as JSON; everything if it is long or holds a value that JSON cannot express."""
     if not reads.whole and len(reads.files) <= _MOST_FILES:
         with suppress(DeltaSqlError, ValueError, KeyError):
             parts = {"predicates": _plain(reads.predicates), "files": sorted(map(list, reads.files))}

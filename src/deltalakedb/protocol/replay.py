@@ -22,16 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
-__all__ = ["Replay"]
-
 
 class Replay:
-    """Applies actions in order and holds what is true afterwards.
-
-    Example:
-        >>> state = Replay().commit(checkpoint).commit(first).commit(second)  # doctest: +SKIP
-        >>> len(state.files)  # doctest: +SKIP
-    """
+    """Applies actions in order and holds what is true afterwards."""
 
     __slots__ = ("commit_info", "domains", "files", "metadata", "protocol", "tombstones", "txns", "unknown")
 
@@ -70,15 +63,12 @@ class Replay:
         return self
 
     def require(self) -> tuple[ProtocolAction, Metadata]:
-        """Protocol and metadata, which every table has.
-
-        Raises:
-            ProtocolError: There was no protocol action, or no metaData action.
-        """
-        if self.protocol is None:
-            raise _incomplete("protocol")
-        if self.metadata is None:
-            raise _incomplete("metaData")
+        """Protocol and metadata, which every table has; ProtocolError if the log lacks one."""
+        if self.protocol is None or self.metadata is None:
+            raise ProtocolError(
+                f"the log holds no {'protocol' if self.protocol is None else 'metaData'} action",
+                suggestion="the log is incomplete: restore its first commit or its checkpoint from a copy",
+            )
         return self.protocol, self.metadata
 
     def _other(self, action: Action) -> None:
@@ -100,10 +90,3 @@ class Replay:
                 self.unknown.add(action.kind)
             case _:  # change data, sidecars and checkpoint headers are no part of the state
                 pass
-
-
-def _incomplete(kind: str) -> ProtocolError:
-    return ProtocolError(
-        f"the log holds no {kind} action",
-        suggestion="the log is incomplete: restore its first commit or its checkpoint from a copy",
-    )

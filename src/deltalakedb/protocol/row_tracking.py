@@ -26,7 +26,6 @@ _ROW_COLUMNS = {
 
 
 def tracks_rows(protocol: Protocol) -> bool:
-    """Whether writers must assign row ids."""
     return "rowTracking" in writer_features(protocol)
 
 
@@ -43,15 +42,9 @@ def with_row_columns(metadata: Metadata) -> Metadata:
 def assign_row_ids(
     actions: Sequence[Action], *, version: int, domain: Mapping[str, Any] | None, table: str
 ) -> list[Action]:
-    """Give new files their base row ids and record the new high-water mark.
+    """Give the new files of a commit their base row ids and record the new high-water mark.
 
     A file that has its ids already keeps them: the mark is never below an id that is given.
-
-    Args:
-        actions: The commit's actions.
-        version: The version it becomes.
-        domain: The row tracking domain as it stands, or None.
-        table: The table's name, for messages.
     """
     before = _mark(domain)
     mark, out = max([before, *map(_last_id, actions)]), []

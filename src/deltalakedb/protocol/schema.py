@@ -12,32 +12,13 @@ from deltalakedb.protocol.codec import decode_json, encode_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "ArrayType",
-    "DataType",
-    "Leaf",
-    "MapType",
-    "PrimitiveType",
-    "StructField",
-    "StructType",
-    "parse_schema",
-]
-
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
 
 INTEGERS = frozenset({"byte", "short", "integer", "long"})
-_PRIMITIVES = INTEGERS | {
-    "string",
-    "float",
-    "double",
-    "boolean",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "variant",
-}
+FLOATS = frozenset({"float", "double"})
+TIMESTAMPS = frozenset({"timestamp", "timestamp_ntz"})
+_PRIMITIVES = INTEGERS | FLOATS | TIMESTAMPS | {"string", "boolean", "binary", "date", "variant"}
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
 _MAX_DEPTH = 200
 
@@ -50,7 +31,6 @@ class PrimitiveType:
 
     @property
     def decimal(self) -> tuple[int, int] | None:
-        """Precision and scale, for a decimal."""
         if self.name == "decimal":
             return 10, 0
         match = _DECIMAL.fullmatch(self.name)
@@ -58,11 +38,9 @@ class PrimitiveType:
 
     @property
     def known(self) -> bool:
-        """Whether the protocol defines this type."""
         return self.name in _PRIMITIVES or self.decimal is not None
 
     def to_dict(self) -> str:
-        """The type as the log's JSON has it."""
         return self.name
 
     def __str__(self) -> str:
@@ -78,7 +56,6 @@ class ArrayType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The type as the log's JSON has it."""
         return {
             "type": "array",
             "elementType": self.element_type.to_dict(),
@@ -97,7 +74,6 @@ class MapType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The type as the log's JSON has it."""
         return {
             "type": "map",
             "keyType": self.key_type.to_dict(),
@@ -119,18 +95,15 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, statistics and partition values; the logical one without column mapping."""
         name = self.metadata.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.name
 
     @property
     def field_id(self) -> int | None:
-        """The column mapping id."""
         number = self.metadata.get(FIELD_ID)
         return number if isinstance(number, int) and not isinstance(number, bool) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The field as the log's JSON has it."""
         return {
             "name": self.name,
             "type": self.type.to_dict(),
@@ -158,20 +131,16 @@ class StructType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The type as the log's JSON has it."""
         return {"type": "struct", "fields": [f.to_dict() for f in self.fields], **self.extra}
 
     def to_json(self) -> str:
-        """The text that goes into ``metaData.schemaString``."""
         return encode_json(self.to_dict())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields' logical names."""
         return tuple(f.name for f in self.fields)
 
     def field(self, name: str) -> StructField | None:
-        """A field by its logical name: exactly, or else without regard to case."""
         folded = None
         for f in self.fields:
             if f.name == name:
@@ -180,27 +149,27 @@ class StructType:
                 folded = f
         return folded
 
-    def find(self, path: str | Sequence[str]) -> StructField | None:
-        """The field at a path of logical names, case ignored if no exact name exists.
+    def fields_at(self, path: str | Sequence[str]) -> tuple[StructField, ...]:
+        """The fields along a path of logical names, case ignored if no exact name exists; none if one lacks.
 
         A text is tried as one column's name first and then split at dots.
-
-        Example:
-            >>> parse_schema(text).find("address.city").physical_name  # doctest: +SKIP
-            'col-5f1c'
         """
         if isinstance(path, str):
-            return self.field(path) or (self.find(path.split(".")) if "." in path else None)
+            return self.fields_at([path]) or (self.fields_at(path.split(".")) if "." in path else ())
         here: DataType = self
-        found: StructField | None = None
+        found: list[StructField] = []
         for name in path:
-            if not isinstance(here, StructType) or (found := here.field(name)) is None:
-                return None
-            here = found.type
-        return found
+            if not isinstance(here, StructType) or (field := here.field(name)) is None:
+                return ()
+            found.append(field)
+            here = field.type
+        return tuple(found)
+
+    def find(self, path: str | Sequence[str]) -> StructField | None:
+        fields = self.fields_at(path)
+        return fields[-1] if fields else None
 
     def leaves(self) -> Iterator[Leaf]:
-        """All leaf columns, depth first, in schema order."""
         return _leaves(self, (), (), False)
 
 
@@ -216,6 +185,22 @@ def _leaves(
             yield from _leaves(f.type, here, there, nullable or f.nullable)
         else:
             yield Leaf(here, there, f.type, f, nullable or f.nullable)
+
+
+def walk(kind: DataType) -> Iterator[DataType]:
+    """A type and every type inside it."""
+    yield kind
+    match kind:
+        case StructType(fields):
+            inner: tuple[DataType, ...] = tuple(f.type for f in fields)
+        case ArrayType(element):
+            inner = (element,)
+        case MapType(key, value):
+            inner = (key, value)
+        case _:
+            inner = ()
+    for one in inner:
+        yield from walk(one)
 
 
 def parse_schema(text: str | bytes) -> StructType:
@@ -245,21 +230,21 @@ def _type(data: Any, where: str, depth: int) -> DataType:
         raise _bad(where, "is nested too deeply")
     if not isinstance(data, dict):
         raise _bad(where, f"must be a type, not {type(data).__name__}")
-    rest = {key: value for key, value in data.items() if key != "type"}
-    kind = data.get("type")
-    if kind == "struct":
-        fields = rest.pop("fields", None)
-        if not isinstance(fields, list):
-            raise _bad(where, "lacks its fields")
-        return StructType(tuple(_field(f, where, depth + 1) for f in fields), rest)
-    if kind == "array":
-        element = _type(rest.pop("elementType", None), f"{where}.element", depth + 1)
-        return ArrayType(element, _flag(rest, "containsNull", where), rest)
-    if kind == "map":
-        key = _type(rest.pop("keyType", None), f"{where}.key", depth + 1)
-        value = _type(rest.pop("valueType", None), f"{where}.value", depth + 1)
-        return MapType(key, value, _flag(rest, "valueContainsNull", where), rest)
-    raise _bad(where, f"has the unknown type {str(kind)[:60]!r}")
+    rest = dict(data)
+    match rest.pop("type", None):
+        case "struct":
+            if not isinstance(fields := rest.pop("fields", None), list):
+                raise _bad(where, "lacks its fields")
+            return StructType(tuple(_field(f, where, depth + 1) for f in fields), rest)
+        case "array":
+            element = _type(rest.pop("elementType", None), f"{where}.element", depth + 1)
+            return ArrayType(element, _flag(rest, "containsNull", where), rest)
+        case "map":
+            key = _type(rest.pop("keyType", None), f"{where}.key", depth + 1)
+            value = _type(rest.pop("valueType", None), f"{where}.value", depth + 1)
+            return MapType(key, value, _flag(rest, "valueContainsNull", where), rest)
+        case kind:
+            raise _bad(where, f"has the unknown type {str(kind)[:60]!r}")
 
 
 def _field(data: Any, where: str, depth: int) -> StructField:
@@ -271,14 +256,12 @@ def _field(data: Any, where: str, depth: int) -> StructField:
     parsed = _type(rest.pop("type", None), where, depth)
     metadata = rest.pop("metadata", None)
     if not isinstance(metadata, dict | None):
-        raise _bad(where, "has metadata that is no object")
+        raise _bad(where, "has metadata that is not an object")
     return StructField(name, parsed, _flag(rest, "nullable", where), metadata or {}, rest)
 
 
 def _flag(rest: dict[str, Any], key: str, where: str) -> bool:
-    value = rest.pop(key, True)
-    if value is None:
-        return True
-    if not isinstance(value, bool):
+    value = rest.pop(key, None)
+    if not isinstance(value, bool | None):
         raise _bad(where, f"has {key} that is neither true nor false")
-    return value
+    return value is not False

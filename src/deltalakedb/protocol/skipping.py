@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb.exceptions import ProtocolError
@@ -23,14 +24,10 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.schema import PrimitiveType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.stats import FileStats
-
-__all__ = ["FileFilter", "without_nan"]
-
-_NO_COLUMNS: Final[frozenset[Path]] = frozenset()
 
 
 class _Range(NamedTuple):
@@ -77,35 +74,24 @@ class FileFilter:
         self._types = types
 
     def may_match(self, stats: FileStats | None, partition_values: Mapping[str, str | None]) -> bool:
-        """False only if no row of the file can make the predicate true.
+        """False only if no row of the file can make the predicate true; partitions by physical name."""
+        return self._may(self._expr, partial(self._range, stats, partition_values), frozenset())
 
-        Args:
-            stats: The file's statistics, if it has any.
-            partition_values: The file's partition values by physical name.
-        """
-        return self._may(self._expr, stats, partition_values, _NO_COLUMNS)
-
-    def _may(
-        self,
-        expr: Expr,
-        stats: FileStats | None,
-        partition_values: Mapping[str, str | None],
-        no_nan: frozenset[Path],
-    ) -> bool:
+    def _may(self, expr: Expr, range_of: Callable[[Path], _Range], no_nan: frozenset[Path]) -> bool:
         match expr:
             case And(operands):
                 no_nan |= without_nan(operands)
-                return all(self._may(o, stats, partition_values, no_nan) for o in operands)
+                return all(self._may(o, range_of, no_nan) for o in operands)
             case Or(operands):
-                return any(self._may(o, stats, partition_values, no_nan) for o in operands)
+                return any(self._may(o, range_of, no_nan) for o in operands)
             case Constant(value):
                 return value is True
             case IsNull(column):
-                return self._range(column, stats, partition_values).may_be_null
+                return range_of(column).may_be_null
             case Not(IsNull(column)):
-                return self._range(column, stats, partition_values).may_be_value
+                return range_of(column).may_be_value
             case Compare(column) | In(column) | StartsWith(column) | Not(StartsWith(column)):
-                held = self._range(column, stats, partition_values)
+                held = range_of(column)
                 if not held.may_be_value:
                     return False
                 try:
@@ -159,7 +145,7 @@ class FileFilter:
                 return True
 
     def _range(
-        self, column: Path, stats: FileStats | None, partition_values: Mapping[str, str | None]
+        self, stats: FileStats | None, partition_values: Mapping[str, str | None], column: Path
     ) -> _Range:
         kind = self._types.get(column)
         if not isinstance(kind, PrimitiveType):
@@ -170,16 +156,12 @@ class FileFilter:
         if stats is None or encoding is None:
             return _ANYTHING
         low, high, nulls = stats.bounds(column, kind)
-        if low is None and high is None and nulls is not None and stats.num_records is not None:
-            only_null = nulls >= stats.num_records
-        else:
-            only_null = False
-        return _Range(
-            None if low is None else lowest(low, encoding[0]),
-            None if high is None else open_end(high, encoding[0]),
-            nulls != 0,
-            not only_null,
-        )
+        rows = stats.num_records
+        counted = nulls is not None and rows is not None and nulls >= rows
+        only_null = counted and low is None and high is None
+        least = None if low is None else lowest(low, encoding[0])
+        most = None if high is None else open_end(high, encoding[0])
+        return _Range(least, most, nulls != 0, not only_null)
 
 
 def _partition_range(text: str | None, kind: PrimitiveType) -> _Range:

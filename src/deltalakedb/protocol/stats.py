@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.schema import Leaf, StructType
 
-__all__ = [
-    "Bounds",
-    "FileStats",
-    "StatValue",
-    "column_names",
-    "float_paths",
-    "parse_stats",
-    "stats_leaves",
-    "without_highest",
-]
-
 _DEFAULT_INDEXED: Final = 32
 _COLUMN_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^.,]*))(\.|,|\Z)")
 
@@ -68,60 +57,38 @@ class FileStats:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def bounds(self, path: Sequence[str], type_: PrimitiveType | str, *, widen: bool = True) -> Bounds:
-        """The bounds of a leaf column as Python values.
+        """The bounds of a leaf column, by its physical path; None if one is missing or of another type.
 
         Writers round: timestamps to milliseconds downwards, long decimals to doubles or to 64 bits. So the
-        bounds are widened by what rounding may have taken away, and may be compared with exact values.
-
-        Args:
-            path: The column's physical path.
-            type_: Its type.
-            widen: False gives the values as they are written.
-
-        Returns:
-            Bounds with None if a value is missing or cannot be read as that type.
+        bounds are widened by what rounding may have taken away, and may be compared with exact values;
+        ``widen=False`` gives the values as they are written.
         """
         name = type_ if isinstance(type_, str) else type_.name
-        nulls = _at(self.null_count, path)
-        return Bounds(
-            _value(_at(self.min_values, path), name, -1 if widen else 0),
-            _value(_at(self.max_values, path), name, 1 if widen else 0),
-            _rows(nulls),
-        )
+        low, high = _at(self.min_values, path), _at(self.max_values, path)
+        nulls = _rows(_at(self.null_count, path))
+        return Bounds(_value(low, name, -widen), _value(high, name, int(widen)), nulls)
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics as the log's JSON has them; numbers that were read are spelled as they were."""
-        out: dict[str, Any] = {}
-        if self.num_records is not None:
-            out["numRecords"] = self.num_records
-        for name, values in zip(
-            _KNOWN[1:4], (self.min_values, self.max_values, self.null_count), strict=True
-        ):
-            if values:
-                out[name] = dict(values)
-        if self.tight_bounds is not None:
-            out["tightBounds"] = self.tight_bounds
-        return {**out, **self.extra}
+        groups = self.min_values, self.max_values, self.null_count
+        values = (self.num_records, *map(dict, groups), self.tight_bounds)
+        known = {n: v for n, v in zip(_KNOWN, values, strict=True) if v is not None and v != {}}
+        return {**known, **self.extra}
 
 
 def parse_stats(text: str | bytes | None) -> FileStats | None:
     """The statistics in an ``add``, or None if there are none that can be read."""
-    if not text:
-        return None
     try:
-        data = decode_json(text)
+        data = decode_json(text) if text else None
     except LogCorruptError:
         return None
     if not isinstance(data, dict):
         return None
     tight = data.get("tightBounds")
+    low, high, nulls = (v if isinstance(v := data.get(name), dict) else {} for name in _KNOWN[1:4])
+    extra = {key: value for key, value in data.items() if key not in _KNOWN}
     return FileStats(
-        num_records=_rows(data.get("numRecords")),
-        min_values=_mapping(data.get("minValues")),
-        max_values=_mapping(data.get("maxValues")),
-        null_count=_mapping(data.get("nullCount")),
-        tight_bounds=tight if isinstance(tight, bool) else None,
-        extra={key: value for key, value in data.items() if key not in _KNOWN},
+        _rows(data.get("numRecords")), low, high, nulls, tight if isinstance(tight, bool) else None, extra
     )
 
 
@@ -154,11 +121,7 @@ def without_highest(
     """Statistics without the maxima of columns of floating point, which may leave NaN out.
 
     delta-rs takes a column whose minimum and maximum are equal for a constant, and reads NaN as that value.
-
-    Args:
-        text: The statistics in an ``add``.
-        columns: The physical paths of those columns.
-        if_equal: Drop a maximum only if it equals the minimum.
+    With ``if_equal`` only such a maximum is dropped.
     """
     stats = parse_stats(text) if text and columns else None
     if stats is None:
@@ -205,10 +168,6 @@ def _rows(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_ROWS else None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _at(values: Any, path: Sequence[str]) -> Any:
     for name in path:
         if not isinstance(values, dict):
@@ -219,32 +178,27 @@ def _at(values: Any, path: Sequence[str]) -> Any:
 
 def _value(raw: Any, name: str, side: int) -> StatValue | None:
     """A bound as a Python value; ``side`` is -1 for a minimum, 1 for a maximum, 0 to leave it as it is."""
-    if raw is None:
-        return None
+    match name, raw:
+        case ("boolean", bool()) | ("string", str()):
+            return raw  # type: ignore[no-any-return]
+        case (("float" | "double"), int() | float()):
+            return _double(raw, side, short=name == "float")
+        case "date", str():
+            return _date(raw)
+        case (("timestamp" | "timestamp_ntz"), str()):
+            return _moment(raw, side, aware=name == "timestamp")
     if name in INTEGERS:
         return raw if type(raw) is int else None
-    if name in ("float", "double"):
-        return _double(raw, side, short=name == "float")
-    if name == "string":
-        return raw if isinstance(raw, str) else None
-    if name == "boolean":
-        return raw if isinstance(raw, bool) else None
-    if name == "date":
-        return _date(raw)
-    if name in ("timestamp", "timestamp_ntz"):
-        return _moment(raw, side, aware=name == "timestamp")
     decimal = PrimitiveType(name).decimal
     return None if decimal is None else _decimal(raw, *decimal, side)
 
 
-def _double(raw: Any, side: int, *, short: bool) -> float | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
-        return None
+def _double(raw: float, side: int, *, short: bool) -> float | None:
     try:
         value = float(raw)
     except OverflowError:
         return None
-    if math.isnan(value):  # it has no place in an order, so it bounds nothing
+    if isinstance(raw, bool) or math.isnan(value):  # NaN has no place in an order, so it bounds nothing
         return None
     # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
     nearest = to_float32(value)
@@ -256,15 +210,15 @@ def _double(raw: Any, side: int, *, short: bool) -> float | None:
     return min(value, nearest) if side < 0 else max(value, nearest)
 
 
-def _date(raw: Any) -> date | None:
+def _date(raw: str) -> date | None:
     try:
-        return date.fromisoformat(raw[:10]) if isinstance(raw, str) else None
+        return date.fromisoformat(raw[:10])
     except ValueError:
         return None
 
 
-def _moment(raw: Any, side: int, *, aware: bool) -> datetime | None:
-    moment = parse_timestamp(raw, aware=aware) if isinstance(raw, str) else None
+def _moment(raw: str, side: int, *, aware: bool) -> datetime | None:
+    moment = parse_timestamp(raw, aware=aware)
     if moment is None or side <= 0 or moment.microsecond % 1000:
         return moment
     try:
@@ -289,11 +243,7 @@ def _decimal(raw: Any, precision: int, scale: int, side: int) -> Decimal | None:
             if Decimal(repr(number)) == value or Decimal(number) == value:
                 low = min(value, Decimal(math.nextafter(number, -math.inf)))
                 high = max(value, Decimal(math.nextafter(number, math.inf)))
-        unit = Decimal(1).scaleb(-scale)
-        if side < 0:
-            return low.quantize(unit, rounding=ROUND_FLOOR, context=_WIDE)
-        if side > 0:
-            return high.quantize(unit, rounding=ROUND_CEILING, context=_WIDE)
-        return value.quantize(unit, context=_WIDE)
+        exact, rounding = {-1: (low, ROUND_FLOOR), 0: (value, None), 1: (high, ROUND_CEILING)}[side]
+        return exact.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_WIDE)
     except (InvalidOperation, OverflowError, ValueError):
         return None

@@ -15,13 +15,12 @@ import pyarrow.json as pj
 from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.schema import PrimitiveType
-from deltalakedb.protocol.stats import MAX_ROWS, parse_stats
+from deltalakedb.protocol.stats import MAX_ROWS, FileStats, parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from deltalakedb.protocol.schema import Leaf
-    from deltalakedb.protocol.stats import FileStats
 
 #: types whose minimum and maximum writers do not record
 _UNORDERED = {"binary", "variant"}
@@ -64,10 +63,10 @@ def stats_columns(
     bounded: Sequence[Leaf] | None = None,
     widen: bool = False,
 ) -> StatsColumns:
-    """The statistics in files' JSON texts.
+    """The statistics in files' JSON texts, null for a file without them.
 
     Args:
-        texts: One text for each file; null for a file without statistics.
+        texts: One text for each file.
         leaves: The columns.
         bounded: Those of them whose bounds are wanted; by default all that can have some.
         widen: Some writers round long decimals to doubles. True makes such bounds wide enough to hold the
@@ -107,39 +106,31 @@ def type_tree(leaves: Mapping[tuple[str, ...], pa.DataType]) -> pa.StructType:
 def _one_by_one(
     texts: Sequence[str | None], leaves: Sequence[Leaf], bounded: Sequence[Leaf], widen: bool = False
 ) -> StatsColumns:
-    stats = [parse_stats(t) for t in texts]
-    low, high, counts = (
-        [{} if s is None else getattr(s, name) for s in stats]
-        for name in ("min_values", "max_values", "null_count")
-    )
+    found = [parse_stats(t) for t in texts]
+    stats = [s or FileStats() for s in found]
     bounds = {x.path: _bounds(stats, x, widen) for x in bounded}
+    nulls = {x.path: [s.bounds(x.physical_path, "string").null_count for s in stats] for x in leaves}
     return StatsColumns(
-        pa.array([None if s is None else s.num_records for s in stats], pa.int64()),
-        pa.array([None if s is None else s.tight_bounds for s in stats], pa.bool_()),
-        pa.array([s is None for s in stats], pa.bool_()),
-        {x.path: _null_counts(stats, x) for x in leaves},
+        pa.array([s.num_records for s in stats], pa.int64()),
+        pa.array([s.tight_bounds for s in stats], pa.bool_()),
+        pa.array([s is None for s in found], pa.bool_()),
+        {path: pa.array(counts, pa.int64()) for path, counts in nulls.items()},
         {path: lows for path, (lows, _) in bounds.items()},
         {path: highs for path, (_, highs) in bounds.items()},
-        {path: _lacking(counts, at) for path, at in _structs(leaves)},
-        {path: _lacking(low, at) for path, at in _structs(bounded)},
-        {path: _lacking(high, at) for path, at in _structs(bounded)},
+        {path: _lacking([s.null_count for s in stats], at) for path, at in _structs(leaves)},
+        {path: _lacking([s.min_values for s in stats], at) for path, at in _structs(bounded)},
+        {path: _lacking([s.max_values for s in stats], at) for path, at in _structs(bounded)},
     )
 
 
-def _bounds(stats: Sequence[FileStats | None], leaf: Leaf, widen: bool) -> tuple[pa.Array, pa.Array]:
+def _bounds(stats: Sequence[FileStats], leaf: Leaf, widen: bool) -> tuple[pa.Array, pa.Array]:
     kind = leaf.type if isinstance(leaf.type, PrimitiveType) else PrimitiveType("string")
     wide = widen and kind.decimal is not None
-    found = [None if s is None else s.bounds(leaf.physical_path, kind, widen=wide) for s in stats]
-    exact: Callable[[Any], Any] = (lambda value: value) if widen else _exact
-    lows = [None if b is None else exact(b.min) for b in found]
-    highs = [None if b is None else exact(b.max) for b in found]
+    found = [s.bounds(leaf.physical_path, kind, widen=wide)[:2] for s in stats]
+    if not widen:
+        found = [(_exact(low), _exact(high)) for low, high in found]
     target = arrow_type(leaf.type)
-    return arrow_column(lows, target), arrow_column(highs, target)
-
-
-def _null_counts(stats: Sequence[FileStats | None], leaf: Leaf) -> pa.Array:
-    found = [None if s is None else s.bounds(leaf.physical_path, "string").null_count for s in stats]
-    return pa.array(found, pa.int64())
+    return arrow_column([low for low, _ in found], target), arrow_column([high for _, high in found], target)
 
 
 def _structs(leaves: Sequence[Leaf]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -191,7 +182,7 @@ def _by_arrow(
         {path: _absent(highs, at) for path, at in _structs(bounded)},
     )
     if long := [x for x in bounded if _is_long_decimal(x)]:
-        stats = [parse_stats(text) for text in texts.to_pylist()]
+        stats = [parse_stats(text) or FileStats() for text in texts.to_pylist()]
         for leaf in long:
             columns.lows[leaf.path], columns.highs[leaf.path] = _bounds(stats, leaf, widen)
     return columns
@@ -286,14 +277,9 @@ def _json_values(array: pa.Array, path: str, utc: Collection[str]) -> list[Any]:
         return _each(array.cast(pa.date32()).cast(pa.int32()), _day_text)
     if pa.types.is_floating(kind):
         return _each(array, lambda value: value if math.isfinite(value) else None)
-    if (
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_dictionary(kind)
-    ):
+    kinds = pa.types
+    plain = (kinds.is_integer, kinds.is_boolean, kinds.is_decimal, kinds.is_string, kinds.is_large_string)
+    if any(is_kind(kind) for is_kind in (*plain, kinds.is_dictionary)):
         return list(array.to_pylist())
     return [None] * len(array)
 

@@ -27,15 +27,6 @@ class Snapshot(JsonValue):
     protocol: ProtocolAction
     metadata: Metadata
 
-    def to_dict(self) -> dict[str, Any]:
-        """The snapshot as plain data."""
-        return {
-            "version": self.version,
-            "timestamp": self.timestamp,
-            "protocol": self.protocol.to_dict(),
-            "metadata": self.metadata.to_dict(),
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The snapshot from what ``to_dict`` gave."""
@@ -59,14 +50,6 @@ class Commit(JsonValue):
     def operation(self) -> str | None:
         """The operation's name, if the writer gave one."""
         return None if self.info is None else self.info.operation
-
-    def to_dict(self) -> dict[str, Any]:
-        """The commit as plain data."""
-        return {
-            "version": self.version,
-            "timestamp": self.timestamp,
-            "info": None if self.info is None else self.info.to_dict(),
-        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -142,47 +125,36 @@ class TxnLogReader(Protocol):
 
     def latest_version(self) -> int:
         """The newest version."""
-        ...
 
     def versions(self) -> Sequence[int]:
         """All versions that can be rebuilt, ascending."""
-        ...
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version committed at or before a time; VersionMissingError if there is none."""
-        ...
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version (default: the newest); VersionMissingError if it cannot be rebuilt."""
-        ...
 
     def files(self, version: int | None = None) -> Iterator[Add]:
         """The live files at a version, in no particular order."""
-        ...
 
     def tombstones(self, version: int | None = None) -> Iterator[Remove]:
         """The unexpired tombstones at a version."""
-        ...
 
     def txns(self, version: int | None = None) -> Mapping[str, Txn]:
         """Application transactions by application id."""
-        ...
 
     def domains(self, version: int | None = None) -> Mapping[str, DomainMetadata]:
         """Metadata domains by name, without removed ones."""
-        ...
 
     def history(self, limit: int | None = None) -> Sequence[Commit]:
         """Commits, newest first."""
-        ...
 
     def commit_bytes(self, version: int) -> bytes:
         """The exact bytes of a commit; VersionMissingError if they are no longer kept."""
-        ...
 
     def actions(self, version: int) -> Sequence[Action]:
         """The actions of one commit, in the order written."""
-        ...
 
 
 @runtime_checkable
@@ -194,4 +166,3 @@ class TxnLogWriter(Protocol):
 
         ``version`` must be the latest version plus one (0 for a new table).
         """
-        ...

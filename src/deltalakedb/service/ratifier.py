@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+import os
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 
+from deltalakedb.address import BAD_CHARACTER, validate_table_name
 from deltalakedb.commit.request import NewTable
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     AddressError,
@@ -21,17 +23,18 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror.commit_files import is_ratified
+from deltalakedb.mirror.outside import is_ratified
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.service.places import Places, parse_path
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.locations import ROOT_SETTING, is_local, normal_location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,11 @@ _ATTEMPTS: Final = 6
 _LONGEST_LINE: Final = 4000
 #: commits that are published at a time
 _AT_ONCE: Final = 200
+#: the suffix of a database's folder in Spark's warehouse
+_DATABASE_FOLDER: Final = ".db"
+#: prefixes of folders that are not tables
+_HIDDEN: Final = ("_", ".")
+_AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 
 Word = Literal["committed", "taken", "published", "elsewhere", "held", "refused", "later"]
 _STATUS: Final[Mapping[Word, HTTPStatus]] = {
@@ -52,10 +60,11 @@ _STATUS: Final[Mapping[Word, HTTPStatus]] = {
     "refused": HTTPStatus.UNPROCESSABLE_ENTITY,
     "later": HTTPStatus.SERVICE_UNAVAILABLE,
 }
+#: errors that decide about a commit; after any other the caller asks again
+_REFUSALS: Final = (ProtocolError, LogCorruptError, AddressError, InvalidArgumentError, TableExistsError)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to an engine.
 
     Attributes:
@@ -70,8 +79,10 @@ class Answer:
 
     @property
     def status(self) -> HTTPStatus:
-        """The status of an HTTP answer."""
         return _STATUS[self.word]
+
+
+_ELSEWHERE: Final = Answer("elsewhere", "the location belongs to no table of the catalog")
 
 
 class Ratifier:
@@ -83,26 +94,20 @@ class Ratifier:
     """
 
     def __init__(self, database: Database, tables: Mapping[str, str] | None = None) -> None:
-        self._database = database
+        self.database = database
         self._coordinator = Coordinator(database)
-        self._places = Places(database, tables)
-
-    @property
-    def database(self) -> Database:
-        """The catalog."""
-        return self._database
+        self._locations = TableLocations(database, tables or {})
 
     def publish(self, path: str) -> Answer:
         """Publish everything that is ratified of a table, before an engine lists its log.
 
-        Args:
-            path: The URI of any file in the log.
+        The path is the URI of any file in the log.
         """
         try:
-            location = parse_path(path).location
-            table = None if location is None else self._places.table(location)
+            location, _ = parse_log_uri(path)
+            table = None if location is None else self._locations.find(location)
             if table is None:
-                return Answer("elsewhere", "the location belongs to no table of the catalog")
+                return _ELSEWHERE
             return self._publish(table) or Answer("published", f"{table.name} is published")
         except DeltaSqlError as error:
             return _failed(error)
@@ -110,20 +115,16 @@ class Ratifier:
     def commit(self, path: str, data: bytes) -> Answer:
         """Ratify and publish one commit. Sent again with the same bytes, it is answered as before.
 
-        Args:
-            path: The URI of the commit file, which names table and version.
-            data: What is to be in it.
+        The path is the URI of the commit file, which names table and version.
         """
         try:
-            at = parse_path(path)
-            version = at.version
-            if version is None:
-                return Answer("refused", f"{at.name!r} is not the name of a commit file")
-            if at.location is None:
-                return Answer("elsewhere", "no catalog can have a table there")
+            location, name = parse_log_uri(path)
+            if (file := parse_name(name)) is None or file.kind != "commit":
+                return Answer("refused", f"{name!r} is not the name of a commit file")
+            if location is None:
+                return _ELSEWHERE
             for _ in range(_ATTEMPTS):
-                answer = self._attempt(at.location, version, data)
-                if answer is not None:
+                if (answer := self._attempt(location, file.version, data)) is not None:
                     return answer
         except DeltaSqlError as error:
             return _failed(error)
@@ -131,63 +132,71 @@ class Ratifier:
 
     def _attempt(self, location: str, version: int, data: bytes) -> Answer | None:
         """Try once; None if the table changed meanwhile."""
-        table = self._places.table(location)
+        table = self._locations.find(location)
         if table is None:
             try:
                 answer = self._create(location, version, data)
             except DeltaSqlError as error:
                 answer = _failed(error)
-            return _left(answer) if answer is not None and answer.word == "refused" else answer
+            if answer is None or answer.word != "refused":
+                return answer
+            # the writer has written its data files before it asked
+            left = "data files that this write put there stay, and may be deleted"
+            return Answer("refused", f"{answer.text}; {left}")
         if version <= table.head.version:
-            return self._taken(table, version, data)
-        return self._held(table) or self._receive(table, version, data)
+            return self._existing(table, version, data)
+        return self._paused(table) or self._receive(table, version, data)
 
     def _create(self, location: str, version: int, data: bytes) -> Answer | None:
         """Version 0 of a table that the catalog does not know yet."""
-        name = self._places.new_name(location) if version == 0 else None
-        options = self._coordinator.storage_options(location)
-        if name is None or open_store(location, options).exists(commit_path(0)):
-            return Answer("elsewhere", "the location belongs to no table of the catalog")
-        if outbox.all_paused(self._database):
+        name = self._locations.new_name(location) if version == 0 else None
+        if name is None or self._store(location).exists(commit_path(0)):
+            return _ELSEWHERE
+        if outbox.all_paused(self.database):
             return Answer(
                 "held", "publishing is paused for the whole catalog; `deltasql mirror resume` ends that"
             )
         try:
             return self._receive(NewTable(name, location), version, data)
-        except TableExistsError as error:
-            return None if self._places.table(location) is not None else _refusal(error)
+        except TableExistsError:
+            if self._locations.find(location) is None:
+                raise
+            return None
 
     def _receive(self, table: Table | NewTable, version: int, data: bytes) -> Answer | None:
         done = self._coordinator.receive(table, version, data)
         if done is None:
             return None
         logger.info("%s: version %d is ratified, %d bytes", table.name, version, len(data))
-        _, published = done
-        if version in published.versions:
+        if version in done[1].versions:
             return Answer("committed", f"{table.name} has version {version}")
-        return self._shown(registry.find(self._database, table.name), version)
+        return self._ratified(registry.find(self.database, table.name), version)
 
-    def _shown(self, table: Table, version: int) -> Answer:
-        """The answer to a commit that stands: its writer looks for the file at once."""
+    def _ratified(self, table: Table, version: int) -> Answer:
+        """The answer to a ratified commit, whose writer looks for the file at once."""
         trouble = self._publish(table)
-        status = outbox.status_of(self._database, table.name)
+        status = outbox.status_of(self.database, table.name)
         if status is None or status.published_version >= version:
             return Answer("committed", f"{table.name} has version {version}")
-        why = trouble or _hold(status) or Answer("later", "another process is about to publish it")
+        why = trouble or _paused_answer(status) or Answer("later", "another process is about to publish it")
         stands = f"version {version} of {table.name} is ratified and stands, but is not in the log yet"
         return Answer(why.word, f"{stands}: {why.text}")
 
-    def _taken(self, table: Table, version: int, data: bytes) -> Answer | None:
+    def _existing(self, table: Table, version: int, data: bytes) -> Answer | None:
         """The answer for a version that exists: this very commit, sent again, or another one."""
-        if is_ratified(self._database, table, version, data):
+        if is_ratified(self.database, table, version, data):
             logger.info("%s: version %d was sent again", table.name, version)
-            return self._shown(table, version)
-        if (missing := self._publish(table) or self._held(table)) is not None:
+            return self._ratified(table, version)
+        if (missing := self._publish(table) or self._paused(table)) is not None:
             return missing  # its writer could not read the winner
-        if version == 0:
-            store = open_store(table.location, self._coordinator.storage_options(table.location))
-            if not store.exists(commit_path(table.head.version)):
-                return _refusal(_deleted(table))
+        if version == 0 and not self._store(table.location).exists(commit_path(table.head.version)):
+            raise TableExistsError(
+                f"the catalog has the table {table.name} at version {table.head.version}, and its files are "
+                "gone",
+                table=table.name,
+                suggestion=f"`deltasql drop {table.name}` removes it from the catalog, so that it can be "
+                f"created again; `deltasql mirror repair {table.name}` writes its log again",
+            )
         logger.info("%s: version %d is taken", table.name, version)
         return Answer("taken", f"{table.name} has another version {version}")
 
@@ -195,67 +204,171 @@ class Ratifier:
         """Publish what waits; an answer if that is not possible now, and may be later."""
         options = self._coordinator.storage_options(table.location)
         while True:
-            done = publish(self._database, table, storage_options=options, limit=_AT_ONCE)
+            done = publish(self.database, table, storage_options=options, limit=_AT_ONCE)
             if done.error is not None:
                 return Answer("later", _line(done.error))
             if not done.more:
                 return None
 
-    def _held(self, table: Table) -> Answer | None:
+    def _paused(self, table: Table) -> Answer | None:
         """Why a table takes no commits of other engines now."""
-        status = outbox.status_of(self._database, table.name)
-        return None if status is None else _hold(status)
+        status = outbox.status_of(self.database, table.name)
+        return None if status is None else _paused_answer(status)
+
+    def _store(self, location: str) -> Store:
+        return open_store(location, self._coordinator.storage_options(location))
 
 
-def _hold(status: MirrorStatus) -> Answer | None:
+def _paused_answer(status: MirrorStatus) -> Answer | None:
     if status.state == "frozen":
-        return Answer("held", f"the table {status.table} is frozen: {status.state_reason}; {FROZEN_HINT}")
-    if status.state == "importing":
-        return Answer(
-            "held", f"the table {status.table} is being imported; `deltasql import-status` shows how far"
-        )
-    if status.paused:
-        return Answer(
-            "held",
+        why = f"the table {status.table} is frozen: {status.state_reason}; {FROZEN_HINT}"
+    elif status.state == "importing":
+        why = f"the table {status.table} is being imported; `deltasql import-status` shows how far"
+    elif status.paused:
+        why = (
             f"publishing of the table {status.table} is paused, and Spark could not see its own commit; "
-            f"`deltasql mirror resume {status.table}` (or without a name, for the whole catalog) ends that",
+            f"`deltasql mirror resume {status.table}` (or without a name, for the whole catalog) ends that"
         )
-    return None
-
-
-def _deleted(table: Table) -> TableExistsError:
-    return TableExistsError(
-        f"the catalog has the table {table.name} at version {table.head.version}, and its files are gone",
-        table=table.name,
-        suggestion=f"`deltasql drop {table.name}` lets the catalog forget it, then it can be created anew; "
-        f"`deltasql mirror repair {table.name}` writes its log again",
-    )
+    else:
+        return None
+    return Answer("held", why)
 
 
 def _failed(error: DeltaSqlError) -> Answer:
     """The answer to an error: what cannot be decided is never a yes."""
     if isinstance(error, TableFrozenError):
         return Answer("held", _line(error))
-    if isinstance(
-        error, ProtocolError | LogCorruptError | AddressError | InvalidArgumentError | TableExistsError
-    ):
-        return _refusal(error)
-    logger.error("%s", _line(error))
-    return Answer("later", _line(error))
-
-
-def _refusal(error: DeltaSqlError) -> Answer:
-    logger.warning("refused: %s", _line(error))
-    return Answer("refused", _line(error))
-
-
-def _left(answer: Answer) -> Answer:
-    """A refused table: its writer has put its data files there before it asked."""
-    return replace(
-        answer, text=f"{answer.text}; data files that this write put there stay, and may be deleted"
-    )
+    word: Word = "refused" if isinstance(error, _REFUSALS) else "later"
+    logger.log(logging.WARNING if word == "refused" else logging.ERROR, "%s: %s", word, _line(error))
+    return Answer(word, _line(error))
 
 
 def _line(error: DeltaSqlError) -> str:
     """An error in one line of a bounded length."""
     return " ".join(str(error).replace("\n  → ", "; ").split())[:_LONGEST_LINE]
+
+
+# ---- tables by location ------------------------------------------------------------------------------------
+
+
+def parse_log_uri(text: str) -> tuple[str | None, str]:
+    """A table's root and the name of a file in its `_delta_log`, from the file's URI.
+
+    The URI is percent-encoded as by Hadoop's ``Path.toUri()``. The root is None if no catalog can have a
+    table there.
+    """
+    if BAD_CHARACTER.search(unquote(text)):
+        raise InvalidArgumentError("the path contains a control character")
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise InvalidArgumentError("the path is not a URI") from error
+    folder, _, name = parts.path.rpartition("/")
+    root, slash, log = folder.rpartition("/")
+    local = parts.scheme in ("", "file")
+    if log != LOG_FOLDER or not slash or not name or (local and not root.startswith("/")):
+        raise InvalidArgumentError(
+            "the path is not a file in a table's _delta_log",
+            suggestion="send the whole URI, such as file:/lake/orders/_delta_log/00000000000000000000.json",
+        )
+    if local:
+        return normal_location(unquote(root)), unquote(name)
+    try:
+        return normal_location(f"{parts.scheme}://{parts.netloc}{root}"), unquote(name)
+    except AddressError:
+        return None, unquote(name)  # a file system that no catalog knows
+
+
+class TableLocations:
+    """The tables of a catalog by location, and the locations where new ones may be created."""
+
+    def __init__(self, database: Database, named: Mapping[str, str]) -> None:
+        self._database = database
+        self._named = {_key(normal_location(at)): validate_table_name(name) for name, at in named.items()}
+
+    def find(self, location: str) -> Table | None:
+        """The table at a location, also if a link or another scheme leads to it."""
+        if (found := registry.find_location(self._database, location)) is not None:
+            return found
+        key = _key(location)
+        for other, table in self._tables():
+            if other == key:
+                return table
+            if _may_be_same(key, other):
+                raise AddressError(
+                    f"{location} may be the table {table.name} at {table.location}: one names no account",
+                    table=table.name,
+                    suggestion="let both name it: abfss://container@account.dfs.core.windows.net/…",
+                )
+        return None
+
+    def new_name(self, location: str) -> str | None:
+        """The name for a new table at a location; None if the location is not managed by the catalog."""
+        key = _key(location)
+        root = registry.setting(self._database, ROOT_SETTING) or self._database.engine.config.catalog.root
+        above = None if root is None else _key(normal_location(root))
+        self._refuse_nesting(location, key, above)
+        if (named := self._named.get(key)) is not None:
+            return named
+        if above is None or not _is_below(key, above):
+            return None
+        *folders, last = key.removeprefix(f"{above}/").split("/")
+        if any(part.startswith(_HIDDEN) for part in (*folders, last)):
+            return None  # scratch tables, and folders that engines keep for themselves
+        parts = [*(folder.removesuffix(_DATABASE_FOLDER) for folder in folders), last]
+        if any("." in part for part in parts):
+            raise AddressError(
+                f"no table can be named after the folder {'/'.join((*folders, last))}",
+                suggestion="use folder names without dots, or `deltasql serve --table NAME=LOCATION`",
+            )
+        return validate_table_name(".".join(parts))
+
+    def _tables(self) -> Iterator[tuple[str, Table]]:
+        return ((_key(table.location), table) for table in registry.list_tables(self._database))
+
+    def _refuse_nesting(self, location: str, key: str, root: str | None) -> None:
+        """Refuse a table around or inside another: a vacuum of the outer would delete the inner's files."""
+        if root is not None and (key == root or _is_below(root, key)):
+            what = "is the catalog's root" if key == root else f"has the catalog's root {root} in it"
+            raise AddressError(
+                f"{location} {what}: a table there would contain all others",
+                suggestion=f"write to a folder below it: {root.rstrip('/')}/NAME becomes the table NAME",
+            )
+        for other, table in self._tables():
+            if _is_below(other, key):
+                raise AddressError(
+                    f"{location} has the table {table.name} in it, at {table.location}",
+                    table=table.name,
+                    suggestion="write to a folder without other tables in it",
+                )
+            inside = key.removeprefix(f"{other}/").split("/")
+            if _is_below(key, other) and not any(part.startswith(_HIDDEN) for part in inside):
+                raise AddressError(
+                    f"{location} is inside the folder of the table {table.name} at {table.location}",
+                    table=table.name,
+                    suggestion="write to a folder beside it, or to the table's own",
+                )
+
+
+def _is_below(key: str, other: str) -> bool:
+    return key.startswith(f"{other.rstrip('/')}/") and key != other
+
+
+def _key(location: str) -> str:
+    """One text for all spellings of a location; in Azure ``az://container@account/path``."""
+    if is_local(location):
+        return os.path.realpath(location)
+    if location.partition("://")[0] not in _AZURE:
+        return location
+    parts = urlsplit(location)
+    container, _, account = parts.netloc.partition("@")
+    return f"az://{container}@{account.partition('.')[0]}{parts.path}"
+
+
+def _may_be_same(key: str, other: str) -> bool:
+    """Whether two locations in Azure differ only in that one names no account, such as az://container/…."""
+    if not (key.startswith("az://") and other.startswith("az://")):
+        return False
+    (box, _, mine), (same, _, theirs) = key.partition("@"), other.partition("@")
+    (account, _, path), (another, _, elsewhere) = mine.partition("/"), theirs.partition("/")
+    return (box, path) == (same, elsewhere) and not (account and another)

@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,13 +26,15 @@ from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from _typeshed import WriteableBuffer
 
     from deltalakedb.address import Address
     from deltalakedb.redaction import Secret
     from deltalakedb.settings import Config, ServiceConfig
+
+    _Reply = tuple[HTTPStatus, str, str]
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ _FULL: Final = (
     f"HTTP/1.1 503 Service Unavailable\r\n{ANSWER_HEADER}: later\r\nContent-Type: text/plain\r\n"
     f"Content-Length: {len(_BUSY)}\r\nConnection: close\r\n\r\n"
 ).encode() + _BUSY
+_TEXT: Final = "text/plain; charset=utf-8"
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -90,9 +93,6 @@ def commit_server(
         host: The address to listen at, instead of ``service.host``.
         port: The port, instead of ``service.port``; 0 for a free one.
         max_bytes: The size of the largest commit, instead of ``service.max_bytes``.
-
-    Raises:
-        ConfigError: The server cannot listen at this address and port.
     """
     config = config or get_config()
     database = Database.open(catalog.catalog, config)
@@ -103,21 +103,7 @@ def commit_server(
 
 
 class CommitServer(ThreadingHTTPServer):
-    """A ratifier behind HTTP, served by threads of this process.
-
-    Args:
-        ratifier: Decides on commits.
-        token: The token that callers must send.
-        service: The address to listen at, and the limits.
-
-    Raises:
-        ConfigError: The server cannot listen at this address and port.
-
-    Example:
-        >>> with commit_server(address, token, port=0) as server:
-        ...     print(server.url)
-        http://127.0.0.1:40713
-    """
+    """A ratifier behind HTTP, served by threads of this process; a context starts and stops it."""
 
     # the end of the process does not wait for callers that only keep a connection open
     daemon_threads = True
@@ -127,10 +113,7 @@ class CommitServer(ThreadingHTTPServer):
     def __init__(self, ratifier: Ratifier, token: Secret, service: ServiceConfig) -> None:
         host, port = service.host, service.port
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.ratifier = ratifier
-        self.token = token
-        self.max_bytes = service.max_bytes
-        self.max_connections = service.max_connections
+        self.ratifier, self.token, self.limits = ratifier, token, service
         names = ("localhost", socket.gethostname(), host, *service.allowed_hosts.split(","))
         #: the host names by which callers may reach the service, beside IP addresses
         self.names = {bare for name in names if (bare := name.strip().lower().rstrip("."))}
@@ -154,7 +137,6 @@ class CommitServer(ThreadingHTTPServer):
             )
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread = threading.Thread(
             target=self.serve_forever, args=(_LOOK_S,), name="deltasql-commits", daemon=True
         )
@@ -182,46 +164,42 @@ class CommitServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @contextmanager
-    def request_in_progress(self) -> Iterator[None]:
-        """A stop waits for the end of the block."""
+    def count_request(self, change: int) -> None:
         with self._changed:
-            self._busy += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
+            self._busy += change
+            self._changed.notify_all()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection by a thread of its own, unless there are too many."""
+        """Serve a connection in a thread, unless there are too many."""
         with self._changed:
-            full = len(self._connections) >= self.max_connections
+            full = len(self._connections) >= self.limits.max_connections
             if not full:
                 self._connections.add(request)
         if not full:
             super().process_request(request, client_address)
             return
-        logger.warning("a connection was refused: %d are open", self.max_connections)
+        logger.warning("a connection was refused: %d are open", self.limits.max_connections)
         with suppress(OSError):
             request.setblocking(False)
             request.send(_FULL)
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         with self._changed:
             self._connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Log a connection that broke: its caller asks again, and finds the result of its request."""
+        # its caller asks again, and finds the result of its request
         logger.info("a connection broke", exc_info=logger.isEnabledFor(logging.DEBUG))
 
 
-class _HeadTooLongError(Exception):
-    """The head of a request is longer than any that makes sense."""
+class _BadRequestError(Exception):
+    """A request that is refused before it is understood."""
+
+    def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class _Incoming(io.RawIOBase):
@@ -245,7 +223,8 @@ class _Incoming(io.RawIOBase):
         if remaining <= 0:
             raise TimeoutError("the request took too long")
         if self._left is not None and self._left <= 0:
-            raise _HeadTooLongError
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise _BadRequestError(status.phrase, status)
         self._connection.settimeout(remaining)
         count = self._connection.recv_into(buffer)
         if self._left is not None:
@@ -280,15 +259,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             self._incoming.expect(_SILENCE_S if self._authenticated else _STRANGER_S)
-            if not self.rfile.peek(1):
-                return
-            self._incoming.expect(_HEAD_S, _HEAD_BYTES)
-            super().handle_one_request()
+            if self.rfile.peek(1):
+                self._incoming.expect(_HEAD_S, _HEAD_BYTES)
+                super().handle_one_request()
         except TimeoutError:
             self.close_connection = True
             logger.info("a connection was closed: the caller was too slow")
-        except _HeadTooLongError:
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        except _BadRequestError as error:
+            self.send_error(error.status, str(error))
 
     def parse_request(self) -> bool:
         """Read the head of a request, and refuse what two parsers could read in two ways.
@@ -297,40 +275,34 @@ class _Handler(BaseHTTPRequestHandler):
         ends are CRLF, a header is one line, and headers that frame a request must not be repeated.
         """
         self.close_connection = True
-        self._fields = fields = {}
+        fields: dict[str, str] = {}
+        self._fields = fields
         self.requestline = self.raw_requestline.decode("latin-1").rstrip("\r\n")
         request = _REQUEST.fullmatch(self.raw_requestline)
         if request is None:
-            return self._malformed("the request line is not METHOD /path HTTP/1.1")
-        for count in range(_HEAD_LINES + 1):
-            line = self.rfile.readline(_HEAD_BYTES)
-            if line == b"\r\n":
-                break
-            header = _HEADER.fullmatch(line)
-            if header is None or count == _HEAD_LINES:
-                return self._malformed("a header is not NAME: VALUE on one line, or there are too many")
-            name, value = header[1].decode("ascii").lower(), header[2].decode("latin-1").strip(" \t")
+            raise _BadRequestError("Bad request: the request line is not METHOD /path HTTP/1.1")
+        lines = 0
+        while (line := self.rfile.readline(_HEAD_BYTES)) != b"\r\n":
+            header, lines = _HEADER.fullmatch(line), lines + 1
+            if header is None or lines > _HEAD_LINES:
+                raise _BadRequestError(
+                    "Bad request: a header is not NAME: VALUE on one line, or there are too many"
+                )
+            name = header[1].decode("ascii").lower()
             if name in fields and name in _ONCE:
-                return self._malformed(f"the header {name} is repeated")
-            fields[name] = value
+                raise _BadRequestError(f"Bad request: the header {name} is repeated")
+            fields[name] = header[2].decode("latin-1").strip(" \t")
         self.command, self.path = request[1].decode("ascii"), request[2].decode("ascii")
         if "content-length" in fields and "transfer-encoding" in fields:
-            return self._malformed("Content-Length and Transfer-Encoding exclude each other")
-        if "content-length" in fields and not _NUMBER.fullmatch(fields["content-length"]):
-            return self._malformed("Content-Length is not a number of bytes")
+            raise _BadRequestError("Bad request: Content-Length and Transfer-Encoding exclude each other")
+        if not _NUMBER.fullmatch(fields.get("content-length", "0")):
+            raise _BadRequestError("Bad request: Content-Length is not a number of bytes")
         if not self._is_host(fields.get("host", "")):
-            self.send_error(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "unknown Host: add the name of the service to the setting service.allowed_hosts",
-            )
-            return False
+            hint = "add the name of the service to the setting service.allowed_hosts"
+            raise _BadRequestError(f"unknown Host: {hint}", HTTPStatus.MISDIRECTED_REQUEST)
         self.close_connection = request[3] == b"0" or "close" in fields.get("connection", "").lower()
         self._incoming.expect(_HEAD_S)
         return True
-
-    def _malformed(self, what: str) -> bool:
-        self.send_error(HTTPStatus.BAD_REQUEST, f"Bad request: {what}")
-        return False
 
     def _is_host(self, given: str) -> bool:
         """Whether a Host is this service: an attacker could let another name point here."""
@@ -344,77 +316,68 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        if (length := self._length()) != 0:
-            self._drain(length or 0, _HEAD_BYTES)
+        length = int(self._fields.get("content-length", 0))
+        if length or "transfer-encoding" in self._fields:
+            self._drain(length, _HEAD_BYTES)
         if self.path.partition("?")[0] != "/health":
             self._answer(
                 HTTPStatus.NOT_FOUND, "unknown", "there is /health, and POST to /commit and /publish"
             )
             return
+        status, health = HTTPStatus.OK, {"status": "ok", "version": __version__}
         try:
             registry.setting(self.server.ratifier.database, "root")
         except DeltaSqlError as error:
-            self._health(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", type(error).__name__)
-            return
-        self._health(HTTPStatus.OK, "ok", None)
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            health |= {"status": "unavailable", "error": type(error).__name__}
+        self._answer(status, health["status"], json.dumps(health), "application/json")
 
     def do_POST(self) -> None:
-        with self.server.request_in_progress():
-            self._post()
-        if self.server.stopping:
-            self.close_connection = True
+        self.server.count_request(1)
+        try:
+            if (reply := self._post()) is not None:
+                self._answer(*reply)
+        finally:
+            self.server.count_request(-1)
+        self.close_connection |= self.server.stopping
 
-    def _post(self) -> None:
-        length = self._length() if "content-length" in self._fields else None
-        if length is None:
+    def _post(self) -> _Reply | None:
+        """The answer to a POST; None if there is no caller any more."""
+        if "content-length" not in self._fields:
             self.close_connection = True
-            self._answer(HTTPStatus.LENGTH_REQUIRED, "malformed", "the request has no Content-Length")
-            return
+            return HTTPStatus.LENGTH_REQUIRED, "malformed", "the request has no Content-Length"
+        length, most = int(self._fields["content-length"]), self.server.limits.max_bytes
         if not self._is_allowed():
             self._drain(length, _DRAINED)
-            self._answer(
-                HTTPStatus.UNAUTHORIZED,
-                "unauthorized",
-                "the token is missing or wrong: caller and service must have the same one",
-            )
-            return
+            why = "the token is missing or wrong: caller and service must have the same one"
+            return HTTPStatus.UNAUTHORIZED, "unauthorized", why
         self._authenticated = True
         self._incoming.expect(_BODY_S + length / _BODY_RATE)
-        if length > self.server.max_bytes:
-            self._drain(length, 4 * self.server.max_bytes)
-            self._answer(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                "too large",
-                f"the commit has {length} bytes; the limit is {self.server.max_bytes}: "
-                "start the service with a larger --max-bytes",
-            )
-            return
+        if length > most:
+            self._drain(length, 4 * most)
+            hint = "start the service with a larger --max-bytes"
+            why = f"the commit has {length} bytes; the limit is {most}: {hint}"
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too large", why
         if self._fields.get("expect", "").lower() == "100-continue":
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = self.rfile.read(length)
         if len(body) < length:
-            self.close_connection = True  # torn: nothing is done, and there is no caller to answer
-            return
+            self.close_connection = True  # torn: nothing is done
+            return None
         what, _, query = self.path.partition("?")
         try:
             paths = parse_qs(query, errors="strict", max_num_fields=8).get("path", [])
         except ValueError:
             paths = []
         if what not in ("/commit", "/publish") or len(paths) != 1:
-            self._answer(HTTPStatus.BAD_REQUEST, "malformed", "post to /commit?path=… or /publish?path=…")
-            return
+            return HTTPStatus.BAD_REQUEST, "malformed", "post to /commit?path=… or /publish?path=…"
         ratifier = self.server.ratifier
         try:
             answer = ratifier.commit(paths[0], body) if what == "/commit" else ratifier.publish(paths[0])
         except Exception:
             logger.exception("a request to %s failed", what)
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", "the service failed: see its log")
-            return
-        self._answer(answer.status, answer.word, answer.text)
-
-    def _length(self) -> int | None:
-        """The length of the body; None if the request has a transfer encoding."""
-        return None if "transfer-encoding" in self._fields else int(self._fields.get("content-length", 0))
+            return HTTPStatus.INTERNAL_SERVER_ERROR, "failed", "the service failed: see its log"
+        return answer.status, answer.word, answer.text
 
     def _is_allowed(self) -> bool:
         kind, _, given = self._fields.get("authorization", "").partition(" ")
@@ -430,14 +393,8 @@ class _Handler(BaseHTTPRequestHandler):
         while left > 0 and (piece := self.rfile.read(min(left, 1 << 16))):
             left -= len(piece)
 
-    def _answer(self, status: HTTPStatus, word: str, text: str) -> None:
-        self._send(status, word, "text/plain; charset=utf-8", redact(text).encode("utf-8", "replace") + b"\n")
-
-    def _health(self, status: HTTPStatus, word: str, error: str | None) -> None:
-        document = {"status": word, "version": __version__} | ({} if error is None else {"error": error})
-        self._send(status, word, "application/json", json.dumps(document).encode() + b"\n")
-
-    def _send(self, status: HTTPStatus, word: str, kind: str, body: bytes) -> None:
+    def _answer(self, status: HTTPStatus, word: str, text: str, kind: str = _TEXT) -> None:
+        body = redact(text).encode("utf-8", "replace") + b"\n"
         self.connection.settimeout(_SILENCE_S)
         self.send_response(status)
         self.send_header(ANSWER_HEADER, word)
@@ -450,9 +407,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Answer in our form what http.server itself refuses."""
-        del explain
         self.close_connection = True
         status = HTTPStatus(code)
         self._answer(status, "malformed", message or status.phrase)

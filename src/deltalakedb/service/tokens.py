@@ -21,7 +21,6 @@ _LONGEST: Final = 4096
 
 
 def new_token() -> Secret:
-    """A random token."""
     return Secret(secrets.token_urlsafe(32))
 
 
@@ -33,27 +32,23 @@ def write_token(path: Path, token: Secret) -> None:
 
 
 def read_token(path: str | os.PathLike[str]) -> Secret:
-    """The token in a file.
-
-    Raises:
-        ConfigError: It is missing or too short, or other users may read or change the file.
-    """
+    """The token in a file; ConfigError if it is missing or short, or other users may read or change it."""
+    what = f"the token file {os.fspath(path)}"
     try:
         with Path(path).open(encoding="utf-8") as file:
             status = os.fstat(file.fileno())
             text = file.read(_LONGEST + 1).strip()
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"the token file {os.fspath(path)} cannot be read: {error}",
-            suggestion="check the path and its permissions",
+            f"{what} cannot be read: {error}", suggestion="check the path and its permissions"
         ) from error
     if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
         raise ConfigError(
-            f"the token file {os.fspath(path)} is open to other users: its mode is "
-            f"{stat.S_IMODE(status.st_mode):04o} and its owner has the id {status.st_uid}",
+            f"{what} is open to other users: its mode is {stat.S_IMODE(status.st_mode):04o} and its owner "
+            f"has the id {status.st_uid}",
             suggestion=f"put a new token into a file of your own and run: chmod 600 {os.fspath(path)}",
         )
-    return _checked(text, f"the token file {os.fspath(path)}")
+    return _checked(text, what)
 
 
 def token_of(config: Config) -> Secret | None:

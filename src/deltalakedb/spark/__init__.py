@@ -20,30 +20,20 @@ if TYPE_CHECKING:
     )
     from deltalakedb.spark.reader import read
     from deltalakedb.spark.sessions import session
-    from deltalakedb.spark.sinks import BatchSinks, foreach_batch
-    from deltalakedb.spark.transaction import SparkTransaction
+    from deltalakedb.spark.transaction import BatchSinks, SparkTransaction, foreach_batch
     from deltalakedb.spark.writer import write
 
 # no module has the name of a function here: its import would replace the function
-_MODULES = {
-    "BatchSinks": "sinks",
-    "MergeBuilder": "dml",
-    "SparkTransaction": "transaction",
-    "VacuumListing": "maintenance",
-    "checkpoint": "maintenance",
-    "configure": "logstore.configure",
-    "delete": "dml",
-    "foreach_batch": "sinks",
-    "merge": "dml",
-    "optimize": "maintenance",
-    "read": "reader",
-    "restore": "maintenance",
-    "session": "sessions",
-    "update": "dml",
-    "vacuum": "maintenance",
-    "vacuum_list": "maintenance",
-    "write": "writer",
+_NAMES = {
+    "dml": ("MergeBuilder", "delete", "merge", "update"),
+    "logstore.configure": ("configure",),
+    "maintenance": ("VacuumListing", "checkpoint", "optimize", "restore", "vacuum", "vacuum_list"),
+    "reader": ("read",),
+    "sessions": ("session",),
+    "transaction": ("BatchSinks", "SparkTransaction", "foreach_batch"),
+    "writer": ("write",),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)
 
 

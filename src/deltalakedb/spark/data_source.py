@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,41 +20,36 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol.actions import CommitInfo, Txn
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.features import COMMITTER_FEATURES
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
-from deltalakedb.spark.file_tasks import read_partition, require_folder, split_files
-from deltalakedb.spark.scratch import not_shared_error
-from deltalakedb.spark.sinks import other_query, query_id
-from deltalakedb.spark.stream import OPTIONS, StreamReader
-from deltalakedb.table.arguments import instant_ms
+from deltalakedb.spark.scratch import not_shared_error, open_at, other_query, replaced_files
+from deltalakedb.spark.source_reader import (
+    OPTIONS,
+    StreamReader,
+    read_partition,
+    require_folder,
+    split_files,
+)
+from deltalakedb.storage.store import open_store
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.intent import WriteIntent, warn_nothing_written
 from deltalakedb.table.read.scan import arrow_schema, known
 from deltalakedb.table.roots import root_at, undo
-from deltalakedb.table.scratch import in_partitions_of, removes
-from deltalakedb.table.write.parquet import not_direct, write_files
-from deltalakedb.table.write.plan import eligible
+from deltalakedb.table.write.parquet import write_files
+from deltalakedb.table.write.plan import plan_append
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Action, Add, Metadata
+    from deltalakedb.protocol.actions import Add, Metadata
     from deltalakedb.protocol.txn_log import Snapshot
+
+    _Messages = list[WriterCommitMessage | None]
 
 #: options of reads
 _OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns", *OPTIONS})
@@ -60,11 +57,13 @@ _OPTIONS: Final = frozenset({"path", "version", "timestamp", "where", "columns",
 _WRITE_OPTIONS: Final = frozenset({"path", "partitionoverwritemode", "txnappid", "txnversion"})
 #: options of a stream's sink: those of the query, which Spark passes on, and its name for the table
 _SINK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "queryname", "appid"})
+#: a variant, alone or as the type of a field, an element, a key or a value
+_VARIANT: Final = re.compile(r'(?:^|[tT]ype":)"variant"')
 #: columns of the change feed, as delta-spark has them
 _FEED: Final = (
-    ("_change_type", StringType()),
-    ("_commit_version", LongType()),
-    ("_commit_timestamp", TimestampType()),
+    StructField("_change_type", StringType()),
+    StructField("_commit_version", LongType()),
+    StructField("_commit_timestamp", TimestampType()),
 )
 
 
@@ -84,7 +83,6 @@ class DeltaSqlSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format()``."""
         return "deltasql"
 
     def schema(self) -> StructType:
@@ -95,10 +93,9 @@ class DeltaSqlSource(DataSource):
         self._metadata = table.source.snapshot.metadata
         whole = StructType.fromJson(json.loads(self._metadata.schema_string))
         if self.options.get("readchangefeed", "false").lower() == "true":
-            for name, kind in _FEED:
-                whole = whole.add(name, kind)
+            whole = StructType([*whole.fields, *_FEED])
         names = _columns(self.options, whole.names)
-        if variant := next((name for name in names if _has_variant(whole[name].dataType)), None):
+        if variant := next((n for n in names if _VARIANT.search(whole[n].dataType.json())), None):
             raise UnsupportedOperationError(
                 f"column {variant!r} holds variants, which do not pass through Python",
                 table=table.name,
@@ -108,7 +105,6 @@ class DeltaSqlSource(DataSource):
         return StructType([StructField(n, whole[n].dataType, nullable=True) for n in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the schema's version."""
         options = {key.lower(): value for key, value in self.options.items()}
         if streams := sorted(OPTIONS & options.keys()):
             raise InvalidArgumentError(
@@ -132,7 +128,6 @@ class DeltaSqlSource(DataSource):
         return StreamWriter(Writer.to(_write_options(self.options, _SINK_OPTIONS), overwrite=overwrite))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - Arrow has it
-        """A writer to an existing table."""
         return Writer.to(_write_options(self.options, _WRITE_OPTIONS), overwrite=overwrite)
 
 
@@ -142,13 +137,11 @@ class _Reader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The files that may match, in groups for one task each."""
         table = _open(self._options)
         adds = table.source.adds(table.where(self._options.get("where")))
         return split_files(table.source.snapshot, adds, table.root)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some files, by delta-rs."""
         return read_partition(partition, self._columns, self._options.get("where"))
 
 
@@ -162,26 +155,9 @@ def _open(options: Mapping[str, str]) -> TableHandle:
     if "path" not in options:
         raise InvalidArgumentError("deltasql needs a table's address", suggestion="load('deltasql://…')")
     version, timestamp = options.get("version"), options.get("timestamp")
-    if version is not None and timestamp is not None:
-        raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
     if version is not None and not version.isdecimal():
         raise InvalidArgumentError(f"a version is a whole number, not {version!r}")
-    table = TableHandle.open(options["path"], version=None if version is None else int(version))
-    if timestamp is not None:
-        table.load_at(instant_ms(timestamp), strict=True)
-    return table
-
-
-def _has_variant(kind: DataType) -> bool:
-    """Whether a type contains variants."""
-    inner: list[DataType] = []
-    if isinstance(kind, StructType):
-        inner = [field.dataType for field in kind.fields]
-    elif isinstance(kind, ArrayType):
-        inner = [kind.elementType]
-    elif isinstance(kind, MapType):
-        inner = [kind.keyType, kind.valueType]
-    return isinstance(kind, VariantType) or any(map(_has_variant, inner))
+    return open_at(options["path"], None if version is None else int(version), timestamp)
 
 
 def _columns(options: Mapping[str, str], names: list[str]) -> list[str]:
@@ -217,16 +193,10 @@ class Writer(DataSourceArrowWriter):
 
     @classmethod
     def to(cls, options: dict[str, str], *, overwrite: bool) -> Writer:
-        """A writer to the table of the options, at its newest version.
-
-        Raises:
-            UnsupportedOperationError: Python alone cannot write to the table. No row has been read yet.
-        """
+        """A writer to the table of the options, at its newest version, unless Python cannot write to it."""
         table = TableHandle.open(options["path"])
         snapshot, root = table.source.snapshot, table.root
-        reason = eligible(snapshot, arrow_schema(snapshot.metadata.schema_string), also=COMMITTER_FEATURES)
-        if reason is not None:
-            raise not_direct(reason)
+        plan_append(snapshot, arrow_schema(snapshot.metadata.schema_string), also=COMMITTER_FEATURES)
         table.require_folder()
         fsync = table.database.engine.config.publish.fsync
         return cls(options, overwrite, snapshot, root.location, root.options, fsync)
@@ -236,20 +206,13 @@ class Writer(DataSourceArrowWriter):
         first = next(iterator, None)
         if first is None:
             return Written([])
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield first
-            yield from iterator
-
         require_folder(self.location)
-        data = pa.RecordBatchReader.from_batches(first.schema, batches())
+        data = pa.RecordBatchReader.from_batches(first.schema, chain((first,), iterator))
         root = root_at(self.location, self.storage_options)
-        return Written(
-            write_files(data, root=root, snapshot=self.snapshot, fsync=self.fsync, also=COMMITTER_FEATURES)
-        )
+        plan = plan_append(self.snapshot, data.schema, also=COMMITTER_FEATURES)
+        return Written(write_files(data, plan, root, fsync=self.fsync))
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the files of all tasks, on the driver."""
+    def commit(self, messages: _Messages) -> None:
         app_id = self.options.get("txnappid")
         if app_id is None:
             self.commit_files(messages, "WRITE")
@@ -257,25 +220,12 @@ class Writer(DataSourceArrowWriter):
             self.commit_once(messages, "WRITE", app_id, int(self.options["txnversion"]), own=app_id)
 
     def commit_once(
-        self,
-        messages: list[WriterCommitMessage | None],
-        operation: str,
-        app_id: str,
-        version: int,
-        *,
-        own: str | None,
+        self, messages: _Messages, operation: str, app_id: str, version: int, *, own: str | None
     ) -> None:
         """Commit the files of all tasks, unless the same writer has committed this version of an application.
 
-        Args:
-            messages: The files of the tasks.
-            operation: The operation's name in the history.
-            app_id: The application.
-            version: Its version, such as the number of a batch.
-            own: An id that only this writer has, which may be the application's; None if it is not known.
-
-        Raises:
-            InvalidArgumentError: Another writer has committed that version of the application.
+        ``own`` is an id that only this writer has, which may be the application's; None if it is not known.
+        If another writer has committed that version, this is an InvalidArgumentError.
         """
         table = TableHandle.open(self.options["path"])
         recorded = table.source.txn_version(app_id)
@@ -297,13 +247,11 @@ class Writer(DataSourceArrowWriter):
         notes = [Txn(app_id=name, version=version, last_updated=now) for name in names]
         self.commit_files(messages, operation, notes)
 
-    def commit_files(
-        self, messages: list[WriterCommitMessage | None], operation: str, notes: Sequence[Txn] = ()
-    ) -> None:
-        """Commit the files of all tasks, with records of the application's version."""
+    def commit_files(self, messages: _Messages, operation: str, notes: Sequence[Txn] = ()) -> None:
         adds = _written(messages)
         table = TableHandle.open(self.options["path"], version=self.snapshot.version)
-        gone = self._replaced(table, adds)
+        dynamic = self.options.get("partitionoverwritemode", "static").lower() == "dynamic"
+        gone = replaced_files(table, adds, dynamic=dynamic) if self.overwrite else []
         if not adds and not gone:
             return
         partitions = encode_json(list(self.snapshot.metadata.partition_columns))
@@ -313,21 +261,10 @@ class Writer(DataSourceArrowWriter):
         files = table.root.placed(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
-        actions = (info, *notes, *gone, *adds)
-        table.submit(
-            WriteIntent(table.row, actions, self.snapshot, reads, files, new_names=True, root=table.root)
-        )
+        actions, root = (info, *notes, *gone, *adds), table.root
+        table.submit(WriteIntent(table.row, actions, self.snapshot, reads, files, new_names=True, root=root))
 
-    def _replaced(self, table: TableHandle, adds: list[Add]) -> list[Action]:
-        """Removes of the files that the new ones replace: none, all, or those of the same partitions."""
-        if not self.overwrite:
-            return []
-        dynamic = self.options.get("partitionoverwritemode", "static").lower() == "dynamic"
-        if not dynamic or not self.snapshot.metadata.partition_columns:
-            return removes(table.source.adds())
-        return removes(in_partitions_of(table.source, adds))
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: _Messages) -> None:
         """Delete the files of a failed job.
 
         If every task has succeeded, the commit failed or crashed, and the database may have it. The files
@@ -336,8 +273,7 @@ class Writer(DataSourceArrowWriter):
         if any(message is None for message in messages):
             self.delete_files(messages)
 
-    def delete_files(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete files that will not be committed."""
+    def delete_files(self, messages: _Messages) -> None:
         root = root_at(self.location, self.storage_options)
         undo(root.placed(a.path for a in _written(messages)))
 
@@ -349,20 +285,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
     writer: Writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
         return self.writer.write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
         """Commit a batch, unless it was committed before Spark could record that."""
         app_id, own = query_id(self.writer.options)
         self.writer.commit_once(messages, "STREAMING UPDATE", app_id, batchId, own=own)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Delete the files of a failed batch."""
+    def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: ARG002, N803
         self.writer.abort(messages)
 
 
-def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Add]:
+def _written(messages: _Messages) -> list[Add]:
     return [add for message in messages if isinstance(message, Written) for add in message.adds]
 
 
@@ -384,3 +318,38 @@ def _write_options(options: Mapping[str, str], allowed: frozenset[str]) -> dict[
     if found.get("partitionoverwritemode", "static").lower() not in ("static", "dynamic"):
         raise InvalidArgumentError("partitionOverwriteMode is static or dynamic")
     return found
+
+
+# ---- queries ----------------------------------------------------------------------------------------------
+
+
+def query_id(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The application id under which a query records its batches, and an id that no other query has.
+
+    The first is the option ``appId``, or else the query's id in its checkpoint. The second comes from the
+    checkpoint, so a query that starts with a new checkpoint has a new one; it is None if the checkpoint
+    cannot be read from Python. Names of options are in lower case, as Spark passes them.
+    """
+    named, own = options.get("appid"), _checkpoint_id(options.get("checkpointlocation"))
+    if named:
+        return named, None if own is None else f"{named}@{own}"
+    if own is not None:
+        return own, own
+    raise InvalidArgumentError(
+        "the query's id cannot be read from its checkpoint",
+        suggestion="name the query for the table: .option('appId', 'a name that no other query has')",
+    )
+
+
+def _checkpoint_id(place: str | None) -> str | None:
+    """The id of the query in a checkpoint; None if it can never be read here."""
+    if place is None:
+        return None
+    try:
+        return str(decode_json(open_store(place.replace("s3a://", "s3://", 1)).get("metadata"))["id"])
+    except DeltaSqlError as error:
+        if error.transient:
+            raise  # the batch is repeated, as the same query
+        return None
+    except (KeyError, TypeError):
+        return None

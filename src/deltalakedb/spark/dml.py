@@ -1,17 +1,16 @@
 """Rows updated, deleted and merged by Spark."""
 
+# ruff: noqa: N802 - clauses have the names that delta-spark gives them
+
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.extras import require
-from deltalakedb.protocol.properties import is_on
-from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
-from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.expressions import (
     check_frame,
     check_single,
@@ -22,21 +21,23 @@ from deltalakedb.spark.expressions import (
     path_name,
     target_condition,
 )
-from deltalakedb.spark.scratch import open_for_write, run_on_scratch
-from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Self
 
     import deltalake
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from deltalakedb.address import Address
-    from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.table.handle import TableHandle
 
+    _Condition = str | Column | None
+    _Values = Mapping[str, str | Column]
+
+_Action = Literal["UPDATE", "DELETE", "INSERT"]
 _When = Literal["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"]
 #: delta-spark's metrics of a merge, by the names of its result
 _MERGE_METRICS: Final = {
@@ -73,21 +74,7 @@ def delete(
         >>> delete(spark, "deltasql://sqlite//lake/meta.db?table=orders", "day < '2020-01-01'")
         {'num_affected_rows': 42}
     """
-    if condition is not None:
-        check_type("the condition", condition)
-    found = open_for_write(spark, table, storage_options)
-    check_single(spark, {"the condition": condition})
-
-    def run(folder: str) -> None:
-        if condition is None or isinstance(condition, str):
-            where = "" if condition is None else f" WHERE (\n{condition}\n)"
-            spark.sql(f"DELETE FROM {path_name(folder)}{where}").collect()  # noqa: S608 - it is the user's
-        else:
-            with _column_errors(spark):
-                _delta_table(spark, folder).delete(condition)
-
-    metrics = _run(spark, found, run, condition_of(spark, found.source.snapshot, condition))
-    return {"num_affected_rows": _metric(metrics, "numDeletedRows")}
+    return _change_rows(spark, table, None, condition, storage_options)
 
 
 def update(
@@ -122,23 +109,73 @@ def update(
     if not set:
         raise InvalidArgumentError("an update sets at least one column", suggestion="name it in set=")
     check_values("set", set)
+    return _change_rows(spark, table, set, condition, storage_options)
+
+
+def _change_rows(
+    spark: SparkSession,
+    table: str | Address | deltalake.DeltaTable,
+    values: _Values | None,
+    condition: _Condition,
+    storage_options: dict[str, str] | None,
+) -> dict[str, int]:
+    """Update rows, or delete them if there are no values."""
     if condition is not None:
         check_type("the condition", condition)
     found = open_for_write(spark, table, storage_options)
-    check_single(spark, {"the condition": condition, **{f"set[{c!r}]": value for c, value in set.items()}})
+    expressions = {"the condition": condition, **{f"set[{c!r}]": v for c, v in (values or {}).items()}}
+
+    def by_sql(name: str) -> None:
+        verb = f"DELETE FROM {name}" if values is None else f"UPDATE {name} SET {_assignments(values)}"  # noqa: S608 - it is the user's
+        spark.sql(verb if condition is None else f"{verb} WHERE (\n{condition}\n)").collect()
+
+    def by_columns(target: Any) -> None:
+        target.delete(condition) if values is None else target.update(condition, dict(values))
+
+    where = partial(condition_of, spark, found.source.snapshot, condition)
+    metric = _execute(spark, found, expressions, where, by_sql, by_columns)
+    return {"num_affected_rows": metric("numDeletedRows" if values is None else "numUpdatedRows")}
+
+
+def _execute(
+    spark: SparkSession,
+    table: TableHandle,
+    expressions: Mapping[str, _Condition],
+    where: Callable[[], Expr | None],
+    by_sql: Callable[[str], object],
+    by_columns: Callable[[Any], object],
+) -> Callable[[str], int]:
+    """Run an operation on the files that may hold matching rows; a function that returns its metrics.
+
+    If every expression is text, SQL runs on the table's name, else delta-spark's own object of the table,
+    which takes Columns. Expressions come by their names in messages.
+    """
+    check_single(spark, expressions)
 
     def run(folder: str) -> None:
-        if _all_text(condition, *set.values()):
-            # a line each: a value may end in a comment
-            given = ", ".join(f"{column_name(column)} = {value}\n" for column, value in set.items())
-            where = "" if condition is None else f" WHERE (\n{condition}\n)"
-            spark.sql(f"UPDATE {path_name(folder)} SET {given}{where}").collect()  # noqa: S608 - the same
-        else:
-            with _column_errors(spark):
-                _delta_table(spark, folder).update(condition=condition, set=dict(set))
+        if all(part is None or isinstance(part, str) for part in expressions.values()):
+            by_sql(path_name(folder))
+            return
+        delta = require("delta.tables", "spark", "expressions that are Columns")
+        try:
+            by_columns(delta.DeltaTable.forPath(spark, folder))
+        except require("pyspark.errors", "spark", "Spark").PySparkException as error:
+            if not type(spark).__module__.startswith("pyspark.sql.connect") or "extension" not in str(error):
+                raise
+            raise UnsupportedOperationError(
+                "over Spark Connect, expressions that are Columns need a server with Delta's own plugin",
+                suggestion="write conditions and values as SQL text, or use a session with its own driver",
+            ) from error
 
-    metrics = _run(spark, found, run, condition_of(spark, found.source.snapshot, condition))
-    return {"num_affected_rows": _metric(metrics, "numUpdatedRows")}
+    files, reads = candidates(table, where())
+    done = run_on_scratch(spark, table, run, files=files, reads=reads)
+    # -1, as in delta-spark, if whole files without a row count were removed
+    return lambda name: 0 if done is None else int(done[0].get(name, -1))
+
+
+def _assignments(values: _Values) -> str:
+    # a line each: a value may end in a comment
+    return ", ".join(f"{column_name(column)} = {value}\n" for column, value in values.items())
 
 
 def merge(
@@ -192,39 +229,31 @@ def merge(
 @dataclass(frozen=True, eq=False)
 class _Clause:
     when: _When
-    condition: str | Column | None
-    action: Literal["UPDATE", "DELETE", "INSERT"]
+    action: _Action
+    condition: _Condition
     #: None for every column of the source
-    values: Mapping[str, str | Column] | None = None
+    values: _Values | None = None
 
     def to_sql(self) -> str:
-        """The clause in SQL."""
         more = "" if self.condition is None else f" AND (\n{self.condition}\n)"
-        return f"WHEN {self.when}{more} THEN {self.action}{self._values()}"
-
-    def _values(self) -> str:
-        if self.action == "DELETE":
-            return ""
-        if self.values is None:
-            return " SET *" if self.action == "UPDATE" else " *"
-        # a line each: a value may end in a comment
-        if self.action == "UPDATE":
-            return " SET " + ", ".join(f"{column_name(c)} = {value}\n" for c, value in self.values.items())
-        columns = ", ".join(map(column_name, self.values))
-        values = ", ".join(f"{value}\n" for value in self.values.values())
-        return f" ({columns}) VALUES ({values})"
+        match self.action, self.values:
+            case "DELETE", _:
+                what = ""
+            case "UPDATE", values:
+                what = f" SET {'*' if values is None else _assignments(values)}"
+            case _, None:
+                what = " *"
+            case _, values:
+                given = ", ".join(f"{value}\n" for value in values.values())
+                what = f" ({', '.join(map(column_name, values))}) VALUES ({given})"
+        return f"WHEN {self.when}{more} THEN {self.action}{what}"
 
     def add_to(self, builder: Any) -> Any:
         """Add the clause to delta-spark's own builder."""
-        name = {
-            "MATCHED": "whenMatched",
-            "NOT MATCHED": "whenNotMatched",
-            "NOT MATCHED BY SOURCE": "whenNotMatchedBySource",
-        }[self.when] + self.action.capitalize()
-        if self.action == "DELETE":
-            return getattr(builder, name)(self.condition)
-        if self.values is None:
-            return getattr(builder, f"{name}All")(self.condition)
+        name = f"when{self.when.title().replace(' ', '')}{self.action.capitalize()}"
+        if self.action == "DELETE" or self.values is None:
+            every = "" if self.action == "DELETE" else "All"
+            return getattr(builder, f"{name}{every}")(self.condition)
         word = "set" if self.action == "UPDATE" else "values"
         return getattr(builder, name)(self.condition, **{word: dict(self.values)})
 
@@ -243,47 +272,35 @@ class MergeBuilder:
     _evolves: bool = False
     _storage_options: dict[str, str] | None = None
 
-    def whenMatchedUpdate(  # noqa: N802 - as delta-spark calls it, like the other clauses
-        self,
-        condition: str | Column | None = None,
-        set: Mapping[str, str | Column] | None = None,  # noqa: A002
-    ) -> Self:
+    def whenMatchedUpdate(self, condition: _Condition = None, set: _Values | None = None) -> Self:  # noqa: A002
         """Update some columns of rows that have a match."""
-        return self._with(_Clause("MATCHED", condition, "UPDATE", _columns(set, "set")))
+        return self._with("MATCHED", "UPDATE", condition, set=set)
 
-    def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> Self:  # noqa: N802
+    def whenMatchedUpdateAll(self, condition: _Condition = None) -> Self:
         """Update all columns of rows that have a match with those of the source."""
-        return self._with(_Clause("MATCHED", condition, "UPDATE"))
+        return self._with("MATCHED", "UPDATE", condition)
 
-    def whenMatchedDelete(self, condition: str | Column | None = None) -> Self:  # noqa: N802
+    def whenMatchedDelete(self, condition: _Condition = None) -> Self:
         """Delete rows that have a match."""
-        return self._with(_Clause("MATCHED", condition, "DELETE"))
+        return self._with("MATCHED", "DELETE", condition)
 
-    def whenNotMatchedInsert(  # noqa: N802
-        self,
-        condition: str | Column | None = None,
-        values: Mapping[str, str | Column] | None = None,
-    ) -> Self:
+    def whenNotMatchedInsert(self, condition: _Condition = None, values: _Values | None = None) -> Self:
         """Insert rows of the source that have no match, some columns of them."""
-        return self._with(_Clause("NOT MATCHED", condition, "INSERT", _columns(values, "values")))
+        return self._with("NOT MATCHED", "INSERT", condition, values=values)
 
-    def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> Self:  # noqa: N802
+    def whenNotMatchedInsertAll(self, condition: _Condition = None) -> Self:
         """Insert rows of the source that have no match."""
-        return self._with(_Clause("NOT MATCHED", condition, "INSERT"))
+        return self._with("NOT MATCHED", "INSERT", condition)
 
-    def whenNotMatchedBySourceUpdate(  # noqa: N802
-        self,
-        condition: str | Column | None = None,
-        set: Mapping[str, str | Column] | None = None,  # noqa: A002
-    ) -> Self:
+    def whenNotMatchedBySourceUpdate(self, condition: _Condition = None, set: _Values | None = None) -> Self:  # noqa: A002
         """Update rows of the table that have no match in the source; every file is read."""
-        return self._with(_Clause("NOT MATCHED BY SOURCE", condition, "UPDATE", _columns(set, "set")))
+        return self._with("NOT MATCHED BY SOURCE", "UPDATE", condition, set=set)
 
-    def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> Self:  # noqa: N802
+    def whenNotMatchedBySourceDelete(self, condition: _Condition = None) -> Self:
         """Delete rows of the table that have no match in the source; every file is read."""
-        return self._with(_Clause("NOT MATCHED BY SOURCE", condition, "DELETE"))
+        return self._with("NOT MATCHED BY SOURCE", "DELETE", condition)
 
-    def withSchemaEvolution(self) -> Self:  # noqa: N802
+    def withSchemaEvolution(self) -> Self:
         """Add columns of the source that the table does not have."""
         return replace(self, _evolves=True)
 
@@ -301,45 +318,44 @@ class MergeBuilder:
             raise InvalidArgumentError(
                 "the merge has no clause", suggestion="add one, such as whenMatchedUpdateAll()"
             )
-        check_delta(self._spark)
-        check_single(self._spark, self._expressions())
         found = open_for_write(self._spark, self._table, self._storage_options)
-        where = None
-        if not any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
-            aliases = (self._target_alias, self._source_alias)
-            where = target_condition(
-                self._spark, found.source.snapshot, self._condition, self._source, aliases
-            )
-        metrics = _run(self._spark, found, self._run, where)
-        numbers = {name: _metric(metrics, metric) for name, metric in _MERGE_METRICS.items()}
+        expressions: dict[str, _Condition] = {"the condition": self._condition}
+        for number, clause in enumerate(self._clauses, 1):
+            expressions[f"the condition of clause {number}"] = clause.condition
+            expressions |= {f"{c!r} of clause {number}": value for c, value in (clause.values or {}).items()}
+
+        def where() -> Expr | None:
+            if any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
+                return None
+            snapshot, aliases = found.source.snapshot, (self._target_alias, self._source_alias)
+            return target_condition(self._spark, snapshot, self._condition, self._source, aliases)
+
+        metric = _execute(self._spark, found, expressions, where, self._by_sql, self._by_columns)
+        numbers = {name: metric(theirs) for name, theirs in _MERGE_METRICS.items()}
         return {"num_affected_rows": sum(numbers.values()), **numbers}
 
-    def _with(self, clause: _Clause) -> Self:
-        if clause.condition is not None:
-            check_type("the clause's condition", clause.condition)
+    def _with(self, when: _When, action: _Action, condition: _Condition, **given: _Values | None) -> Self:
+        for name, values in given.items():
+            if not values:
+                raise InvalidArgumentError(
+                    "the clause sets no column",
+                    suggestion=f"name them in {name}=, or use the clause for all columns",
+                )
+            check_values(name, values)
+        if condition is not None:
+            check_type("the clause's condition", condition)
+        clause = _Clause(when, action, condition, next(iter(given.values()), None))
         return replace(self, _clauses=(*self._clauses, clause))
 
-    def _expressions(self) -> dict[str, str | Column | None]:
-        """All expressions, by their names in messages."""
-        found: dict[str, str | Column | None] = {"the condition": self._condition}
-        for number, clause in enumerate(self._clauses, 1):
-            found[f"the condition of clause {number}"] = clause.condition
-            for column, value in (clause.values or {}).items():
-                found[f"{column!r} of clause {number}"] = value
-        return found
+    def _by_columns(self, target: Any) -> None:
+        builder = target.alias(self._target_alias).merge(
+            self._source.alias(self._source_alias), self._condition
+        )
+        for clause in self._clauses:
+            builder = clause.add_to(builder)
+        (builder.withSchemaEvolution() if self._evolves else builder).execute()
 
-    def _run(self, folder: str) -> None:
-        if _all_text(*self._expressions().values()):
-            self._run_text(folder)
-            return
-        with _column_errors(self._spark):
-            target = _delta_table(self._spark, folder).alias(self._target_alias)
-            builder = target.merge(self._source.alias(self._source_alias), self._condition)
-            for clause in self._clauses:
-                builder = clause.add_to(builder)
-            (builder.withSchemaEvolution() if self._evolves else builder).execute()
-
-    def _run_text(self, folder: str) -> None:
+    def _by_sql(self, name: str) -> None:
         # the source's own session, which may be a different one
         spark, view = self._source.sparkSession, f"deltasql_{uuid.uuid4().hex}"
         evolving = " WITH SCHEMA EVOLUTION" if self._evolves else ""
@@ -348,76 +364,8 @@ class MergeBuilder:
         self._source.createTempView(view)
         try:
             spark.sql(
-                f"MERGE{evolving} INTO {path_name(folder)} AS {self._target_alias}\n"
+                f"MERGE{evolving} INTO {name} AS {self._target_alias}\n"
                 f"USING {view} AS {self._source_alias} ON (\n{self._condition}\n)\n{clauses}"
             ).collect()
         finally:
             spark.catalog.dropTempView(view)
-
-
-def _columns(values: Mapping[str, str | Column] | None, name: str) -> Mapping[str, str | Column]:
-    if not values:
-        raise InvalidArgumentError(
-            "the clause sets no column",
-            suggestion=f"name them in {name}=, or use the clause for all columns",
-        )
-    check_values(name, values)
-    return values
-
-
-# ---- shared ------------------------------------------------------------------------------------------------
-
-
-def _run(
-    spark: SparkSession, table: TableHandle, run: Callable[[str], object], where: Expr | None
-) -> Mapping[str, Any] | None:
-    """Run an operation on the files that may hold matching rows; its metrics, None if nothing was to do."""
-    files = list(table.source.adds(where))
-    check_row_ids(table, files)
-    reads = EVERYTHING
-    if where is not None and not table.source.schema_changed:
-        reads = ReadSet(predicates=(where,), files=frozenset(add.key for add in files))
-    done = run_on_scratch(spark, table, run, files=files, reads=reads)
-    return None if done is None else done.metrics
-
-
-def check_row_ids(table: TableHandle, files: Sequence[Add]) -> None:
-    """Refuse to rewrite rows of an open transaction, whose row ids its commit assigns."""
-    snapshot = table.source.snapshot
-    tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking")
-    if tracked and any(add.base_row_id is None for add in files):
-        raise UnsupportedOperationError(
-            "rows of this transaction get their row ids when it commits, and cannot be rewritten before",
-            table=table.name,
-            suggestion="commit first, or combine the two operations into one",
-        )
-
-
-def _metric(metrics: Mapping[str, Any] | None, name: str) -> int:
-    """A number among metrics; -1, as in delta-spark, if whole files without a row count were removed."""
-    return 0 if metrics is None else int(metrics.get(name, -1))
-
-
-def _all_text(*parts: str | Column | None) -> bool:
-    """Whether no expression is a Column, so that they fit into an SQL statement."""
-    return all(part is None or isinstance(part, str) for part in parts)
-
-
-@contextmanager
-def _column_errors(spark: SparkSession) -> Iterator[None]:
-    """Explain the error of a Connect server without Delta's plugin, which cannot take Columns."""
-    errors = require("pyspark.errors", "spark", "Spark")
-    try:
-        yield
-    except errors.PySparkException as error:
-        if not type(spark).__module__.startswith("pyspark.sql.connect") or "extension" not in str(error):
-            raise
-        raise UnsupportedOperationError(
-            "over Spark Connect, expressions that are Columns need a server with Delta's own plugin",
-            suggestion="write conditions and values as SQL text, or use a session with a driver of its own",
-        ) from error
-
-
-def _delta_table(spark: SparkSession, folder: str) -> Any:
-    """delta-spark's own object of the table at a path, which takes Columns."""
-    return require("delta.tables", "spark", "expressions that are Columns").DeltaTable.forPath(spark, folder)

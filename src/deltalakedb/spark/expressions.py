@@ -47,12 +47,7 @@ _LONG_NUMBER: Final = re.compile(r"[\d.]{17}")
 
 
 def check_type(what: str, value: object) -> None:
-    """Check that an expression is SQL text or a Column.
-
-    Raises:
-        ArgumentTypeError: It is something else.
-        InvalidArgumentError: The text is empty.
-    """
+    """Check that an expression is SQL text or a Column."""
     if isinstance(value, str):
         if not value.strip():
             raise InvalidArgumentError(f"{what} is empty", suggestion="write an expression in SQL")
@@ -64,7 +59,6 @@ def check_type(what: str, value: object) -> None:
 
 
 def check_values(what: str, values: object) -> None:
-    """Check that a value is a mapping from columns to expressions."""
     items = getattr(values, "items", None)
     if items is None:
         raise ArgumentTypeError(f"{what} is a mapping from columns to expressions, not {values!r}")
@@ -75,7 +69,6 @@ def check_values(what: str, values: object) -> None:
 
 
 def check_frame(what: str, value: object) -> None:
-    """Check that a value is a DataFrame of Spark."""
     if not isinstance(value, require("pyspark.sql", "spark", "Spark").DataFrame):
         raise ArgumentTypeError(
             f"{what} is a DataFrame of Spark, not {type(value).__name__}",
@@ -102,12 +95,7 @@ def _unlogged() -> Iterator[None]:
 def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
     """Check that each text is one expression, so that none can extend the statement that it is put into.
 
-    Args:
-        spark: The session, whose parser decides.
-        given: The expressions by their names in messages; Columns and None are ignored.
-
-    Raises:
-        InvalidArgumentError: A text is more or less than one expression.
+    The session's parser decides. Expressions come by their names in messages; Columns and None are ignored.
     """
     texts = {what: text for what, text in given.items() if isinstance(text, str)}
     if not texts:
@@ -131,7 +119,6 @@ def check_single(spark: SparkSession, given: Mapping[str, Any]) -> None:
 
 
 def path_name(folder: str) -> str:
-    """A table at a path, as Spark's SQL names it."""
     return f"delta.`{folder.replace('`', '``')}`"
 
 
@@ -162,15 +149,7 @@ def condition_of(spark: SparkSession, snapshot: Snapshot, text: str | Column | N
 def target_condition(
     spark: SparkSession, snapshot: Snapshot, text: str | Column, source: DataFrame, aliases: tuple[str, str]
 ) -> Expr | None:
-    """The part of a merge's condition that concerns the target alone: only such files can hold a match.
-
-    Args:
-        spark: The session.
-        snapshot: The table.
-        text: The condition.
-        source: The rows that are merged in.
-        aliases: The names of target and source in the condition.
-    """
+    """The part of a merge's condition that concerns the target alone: only such files can hold a match."""
     target, other = aliases
     schema = parse_schema(snapshot.metadata.schema_string)
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import chain, islice, repeat, takewhile
@@ -12,32 +12,26 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.checkpoint import CheckpointScan
 from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, OperationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.digest import FileDigest
 from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.transfer.importing.encoding.tails import ready_tail
-from deltalakedb.transfer.importing.encoding.vectors import hashed_files
-from deltalakedb.transfer.importing.encoding.windows import Encoders, ahead, prepare, write_window
-from deltalakedb.transfer.importing.engines import TornCheckpointError
-from deltalakedb.transfer.importing.loader import LocalEngine, Pace, base_batch, receipt_of
+from deltalakedb.transfer.importing.encoding import Encoders, ahead, prepare, ready_tail, write_window
+from deltalakedb.transfer.importing.loader import Batch, LocalEngine, Pace, TornCheckpointError
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.verifying.data_rows import RowDigest
-from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, digest_row
+from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, add_part, digest_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from pyspark.sql import SparkSession
 
@@ -46,10 +40,9 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.actions import FileKey
     from deltalakedb.settings import Config
-    from deltalakedb.transfer.importing.encoding.tails import ReadyTail
-    from deltalakedb.transfer.importing.encoding.windows import PreparedWindow
-    from deltalakedb.transfer.importing.engines import LoadTask
-    from deltalakedb.transfer.importing.plan import ImportPlan
+    from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
+    from deltalakedb.transfer.importing.loader import LoadTask
+    from deltalakedb.transfer.reports import ImportPlan
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +89,7 @@ class SparkEngine:
         if plan.tail_bytes < _LONG_TAIL:
             LocalEngine().load(task)
             return
-        with TailJobs(self._spark, task) as tails:
+        with closing(TailJobs(self._spark, task)) as tails:
             LocalEngine().load(task, tails)
 
     def log_digest(
@@ -200,19 +193,8 @@ class SparkEngine:
 
         for windows in ahead(made()):
             for window in sorted(windows, key=lambda w: w.begin):
-                began = time.monotonic()
-                with task.database.write() as session:
-                    imports.require(session, task.lease)
-                    counts, actions = write_window(
-                        session, job.table_id, task.plan.first_version, window, job.encoders
-                    )
-                    number = base_batch(task.plan, window.begin)
-                    between = window.begin, window.end - 1
-                    receipt = receipt_of(session, number, "base", between, actions, counts, window.end, began)
-                    imports.write_receipt(session, job.import_id, receipt)
-                    failpoint("import.batch_written")
-                failpoint("import.batch_done")
-                pace.step(window.end - window.begin, actions)
+                batch = task.write_window(window, job.encoders)
+                pace.step(window.end - window.begin, batch.actions)
 
     def _prepared(self, job: _Job, at: int, some: int) -> list[PreparedWindow]:
         def work(number: int) -> Iterator[PreparedWindow]:
@@ -253,17 +235,15 @@ class _Job:
                 database.close()
 
     def _write(self, database: Database, window: PreparedWindow) -> None:
-        began, batch = time.monotonic(), base_batch(self.plan, window.begin)
+        batch = Batch.of_window(self.plan, window)
         with database.write() as session:
             imports.check_lease(session, self.lease)
-            if not imports.claim_batch(session, self.import_id, batch):
+            if not imports.claim_batch(session, self.import_id, batch.number):
                 return
-            counts, actions = write_window(
+            batch.counts, batch.actions = write_window(
                 session, self.table_id, self.plan.first_version, window, self.encoders
             )
-            between = window.begin, window.end - 1
-            receipt = receipt_of(session, batch, "base", between, actions, counts, window.end, began)
-            imports.write_claimed_receipt(session, self.import_id, receipt)
+            imports.write_claimed_receipt(session, self.import_id, batch.receipt(session))
             failpoint("import.batch_written")
             imports.check_lease(session, self.lease)
         failpoint("import.batch_done")
@@ -283,12 +263,7 @@ class _DigestJob:
         made = FileDigest()
         for window in windows_of(self.checkpoint, self.ranges[number], self.window):
             for part in window.parts:
-                if isinstance(part, Piece) and (fast := hashed_files(part.batch, self.touched)) is not None:
-                    fast.add_to(made, None)
-                    continue
-                actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and a.key not in self.touched)
-                made.add_rows(digest_row(a) for a in adds)
+                add_part(made, part, self.touched)
         yield made
 
 
@@ -316,12 +291,7 @@ class TailJobs:
         self._coming: tuple[int, Future[dict[int, ReadyTail | None]]] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="deltasql-tail")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def __call__(self, versions: range) -> ReadyTail | None:

@@ -49,12 +49,7 @@ _COMMAND: Final = f"{Path(sys.executable).name} -m deltalakedb.spark.jars"
 
 
 def check_versions() -> None:
-    """Check that the installed packages fit each other, without importing them.
-
-    Raises:
-        MissingExtraError: PySpark or delta-spark is not installed.
-        SparkSetupError: An unsupported version is installed.
-    """
+    """Check that the installed packages fit each other, without importing them."""
     for package, wanted in (("pyspark", SPARK), ("delta-spark", DELTA)):
         try:
             found = metadata.version(package)
@@ -73,41 +68,32 @@ def check_versions() -> None:
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark would start.
-
-    Raises:
-        SparkSetupError: There is none, it does not run, or it is too old.
-    """
-    program = _java()
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SparkSetupError(
-            f"Spark needs Java, and {program} does not run: {error}", suggestion=_INSTALL_JAVA
-        ) from error
-    found = _JAVA_VERSION.search(done.stderr + done.stdout)
+    """The major version of the Java that Spark would start; SparkSetupError if it is missing or too old."""
+    # in the order of Spark's own launcher
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    why, found = "does not run", None
+    if program is None:
+        why = "there is none on the PATH"
+    elif not Path(program).is_file():
+        why = f"JAVA_HOME={home} holds no bin/java"
+    else:
+        try:
+            done = subprocess.run(  # noqa: S603
+                [program, "-version"], capture_output=True, text=True, timeout=60, check=True
+            )
+            found = _JAVA_VERSION.search(done.stderr + done.stdout)
+            why = f"{program} reports no version"
+        except (OSError, subprocess.SubprocessError) as error:
+            why = f"{program} does not run: {error}"
     if found is None:
-        raise SparkSetupError(f"Spark needs Java, and {program} reports no version", suggestion=_INSTALL_JAVA)
+        raise SparkSetupError(f"Spark needs Java, and {why}", suggestion=_INSTALL_JAVA)
     if (major := int(found[1])) < OLDEST_JAVA:
         raise SparkSetupError(
             f"Spark 4 needs Java {OLDEST_JAVA} or newer, and {program} is Java {major}",
             suggestion=_INSTALL_JAVA,
         )
     return major
-
-
-def _java() -> str:
-    # in the order of Spark's own launcher
-    if home := os.environ.get("JAVA_HOME"):
-        program = Path(home) / "bin" / "java"
-        if not program.is_file():
-            raise SparkSetupError(
-                f"Spark needs Java, and JAVA_HOME={home} holds no bin/java", suggestion=_INSTALL_JAVA
-            )
-        return str(program)
-    if (found := shutil.which("java")) is None:
-        raise SparkSetupError("Spark needs Java, and there is none on the PATH", suggestion=_INSTALL_JAVA)
-    return found
 
 
 def folder() -> Path:
@@ -119,21 +105,13 @@ def folder() -> Path:
 
 
 def find_jars() -> list[Path]:
-    """The jars that are there already.
-
-    Raises:
-        SparkSetupError: The folder has no delta-spark in it.
-    """
+    """The jars that are there already; SparkSetupError if delta-spark is not among them."""
     found = sorted(folder().glob("*.jar"))
     if not any("delta-spark_" in jar.name and jar.name.endswith(f"-{DELTA}.jar") for jar in found):
-        named = get_config().spark.jars is not None
-        raise SparkSetupError(
-            f"Delta's jars for Spark are not in {folder()}",
-            suggestion="put them there, or leave the setting spark.jars (DELTASQL_SPARK__JARS) out and "
-            f"fetch them, once: {_COMMAND}"
-            if named
-            else f"fetch them, once: {_COMMAND}",
-        )
+        hint = f"fetch them, once: {_COMMAND}"
+        if get_config().spark.jars is not None:
+            hint = f"put them there, or leave the setting spark.jars (DELTASQL_SPARK__JARS) out and {hint}"
+        raise SparkSetupError(f"Delta's jars for Spark are not in {folder()}", suggestion=hint)
     return found
 
 
@@ -142,9 +120,6 @@ def fetch_jars() -> list[Path]:
 
     Spark's own resolver fetches them, so its settings in ``spark-defaults.conf`` (``spark.jars.ivySettings``,
     ``spark.jars.repositories``) and those of Java apply.
-
-    Raises:
-        SparkSetupError: Java is missing, or the jars cannot be fetched.
     """
     try:
         return find_jars()

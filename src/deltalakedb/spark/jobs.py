@@ -87,47 +87,37 @@ def run_tasks(
 ) -> list[T]:
     """The values that `work` yields for each number below a count, one task per number.
 
-    Args:
-        spark: The session.
-        count: How many tasks there are.
-        work: Yields the values of a task, on an executor.
-        look: Called now and then while the job runs; an error that it raises ends the job.
-
-    Raises:
-        DeltaSqlError: The first error of a task that is not transient: Spark repeats a task after others.
-        OperationError: Spark could not run the job.
-        SparkSetupError: An executor lacks this package.
+    `look` is called now and then while the job runs. Of errors of tasks, the first that is not transient is
+    raised: Spark repeats a task after others. See `run_monitored` for the rest.
     """
     return run_monitored(spark, lambda: _values(map_tasks(spark, count, _results(work), _RESULT_DDL)), look)
 
 
 def _results(work: Callable[[int], Iterator[Any]]) -> Callable[[int], Iterator[pa.RecordBatch]]:
+    def result(value: Any, *, ok: bool = True) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"ok": [ok], "payload": [pickle.dumps(value)]}, schema=_RESULT)
+
     def run(number: int) -> Iterator[pa.RecordBatch]:
         try:
-            for value in work(number):
-                yield _result(ok=True, value=value)
+            yield from map(result, work(number))
         except DeltaSqlError as error:
             if error.transient:
                 raise  # Spark repeats the task
-            yield _result(ok=False, value=error)
+            yield result(error, ok=False)
 
     return run
 
 
-def _result(*, ok: bool, value: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"ok": [ok], "payload": [pickle.dumps(value)]}, schema=_RESULT)
-
-
 def _values(frame: DataFrame) -> list[Any]:
     values: list[Any] = []
-    errors: list[Any] = []
     # as Arrow, since payloads are large: rows would be pickled once more on their way
     for batch in frame.toArrow().to_batches():
         for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
             # tasks run our own code: what they pickle is ours
-            (values if ok.as_py() else errors).append(pickle.loads(payload.as_buffer()))  # noqa: S301
-    if errors:
-        raise errors[0]
+            value = pickle.loads(payload.as_buffer())  # noqa: S301
+            if not ok.as_py():
+                raise value
+            values.append(value)
     return values
 
 

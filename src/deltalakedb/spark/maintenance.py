@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from deltalakedb.address import parse_address
-from deltalakedb.delta_log.checkpoint_schema import STATS_AS_JSON, STATS_AS_STRUCT, checkpoint_schema, wants
 from deltalakedb.delta_log.checkpoint_writer import (
     SIDECAR_ROWS,
     V2_FEATURE,
@@ -27,24 +28,15 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import require_no_foreign_commits
-from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.settings import get_config, use_config
-from deltalakedb.spark.dml import check_row_ids
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
 from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks
-from deltalakedb.spark.scratch import open_for_write, run_on_scratch, runs_here
+from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch, runs_here
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.maintenance.live_files import (
-    Deletable,
-    data_files,
-    linked,
-    oldest_orphan,
-    referenced_files,
-    top_level,
-)
-from deltalakedb.table.maintenance.vacuum import CHANGES, DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
+from deltalakedb.table.maintenance.live_files import CHANGES, DataFiles, linked, referenced_files
+from deltalakedb.table.maintenance.vacuum import DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
 from deltalakedb.table.restore import restored
 from deltalakedb.table.write_locks import oldest_pending_write
@@ -56,7 +48,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.checkpoint_schema import CheckpointSchema
     from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, CheckpointKind
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
@@ -99,9 +90,9 @@ def optimize(
         1
     """
     columns = [z_order_by] if isinstance(z_order_by, str) else list(z_order_by)
-    if where is not None and not isinstance(where, str):
-        raise ArgumentTypeError(f"where is SQL text, not {where!r}")
     if where is not None:
+        if not isinstance(where, str):
+            raise ArgumentTypeError(f"where is SQL text, not {where!r}")
         check_type("where", where)
     found = open_for_write(spark, table, storage_options)
     check_single(spark, {"where": where})
@@ -114,9 +105,8 @@ def optimize(
         metrics.update(row["metrics"].asDict(recursive=True))
 
     with found.source.without_tracking():  # no row changes, so the operation depends on no other
-        adds = list(found.source.adds(condition_of(spark, found.source.snapshot, where)))
-    check_row_ids(found, adds)
-    run_on_scratch(spark, found, run, files=adds, reads=NOTHING)
+        files, _ = candidates(found, condition_of(spark, found.source.snapshot, where))
+    run_on_scratch(spark, found, run, files=files, reads=NOTHING)
     return metrics
 
 
@@ -157,9 +147,7 @@ def restore(
     if timestamp is not None and not isinstance(timestamp, str | datetime):
         raise ArgumentTypeError(f"a time is a datetime or a text, not {timestamp!r}")
     found = open_for_write(spark, table, storage_options)
-    target = version if timestamp is None else timestamp
-    if not isinstance(target, int | str) and target is not None:
-        target = target.isoformat()
+    target = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp or version
     if timestamp is not None:
         found.version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
     done = restored(found, target)
@@ -191,7 +179,7 @@ def vacuum(
         table: The table's address, or the table itself.
         retention_hours: How long removed files stay; by default the table's property.
         dry_run: Only return the files.
-        full: Also delete files under the table's root that no version referenced_files, as delta-spark does.
+        full: Also delete files under the table's root that no version references, as delta-spark does.
         enforce_retention_duration: Refuse a shorter retention than the property.
         storage_options: Options for the object store.
 
@@ -274,101 +262,55 @@ def vacuum_list(
     oldest = oldest_pending_write(root.location)
     opened = snapshots.open_table(table.database, table.name)
     found = referenced_files(table.database, opened, cutoff=cutoff, with_changes=True)
-    before = clock.on_store(cutoff)
-    before = oldest_orphan(
-        root.location, before=before if oldest is None else min(before, oldest), now=clock.on_store(clock.now)
-    )
-    columns = snapshot.metadata.partition_columns
-    rule = Deletable(table.database, opened.table, partition_columns=columns, storage_options=root.options)
-    listed = _listed(spark, root.location, columns, rule.others, root.options)
+    data = DataFiles.of(table.database, opened, root.options)
+    before = data.oldest_orphan(clock.on_store(cutoff), oldest, clock.on_store(clock.now))
+    listed = _listed(spark, data)
     if not found.changes_known:
         listed = listed.where(~listed["path"].startswith(CHANGES))
-    expired = set(rule.among(found.expired))
+    expired = set(data.deletable(found.expired))
     needed = found.needed | (found.expired.keys() - expired)
     needed |= linked(root.location, needed) if root.is_local else set()
-    frame = _garbage(spark, listed, needed, expired, before)
+    expired -= needed
+    kept = [True] * (len(needed) + 1) + [False] * len(expired)
+    # the empty path is no file: Spark Connect cannot infer the types of an empty frame
+    known = spark.createDataFrame(pa.table({"path": ["", *needed, *expired], "kept": kept}))
+    frame = (
+        listed.join(known, "path", "left")
+        .where(f"NOT coalesce(kept, modified_ms > {before})")
+        .selectExpr("path", "size", "modified_ms", "kept IS NULL AS unknown")
+    )
     _record(table.database, opened, "begin vacuum listing by Spark")
-
     done = run_monitored(spark, lambda: _listing(table.name, snapshot.version, frame, output), lambda: None)
     _record(table.database, opened, "vacuum listing by Spark", files=done.num_files, bytes=done.size_bytes)
     return done
 
 
-def _listed(
-    spark: SparkSession,
-    root: str,
-    columns: Sequence[str],
-    others: tuple[str, ...],
-    options: Mapping[str, str] | None,
-) -> DataFrame:
+def _listed(spark: SparkSession, data: DataFiles) -> DataFrame:
     """All data files below the root, listed by executors, some folders each."""
-    folders, files = top_level(root, partition_columns=columns, storage_options=options)
-    here = [(m.path, m.size, m.modified_ms) for m in files if not m.path.startswith(others)]
+    folders, files = data.top_level()
+    here = [(m.path, m.size, m.modified_ms) for m in files]
     tasks = [tuple(folders[at : at + _FOLDERS_PER_TASK]) for at in range(0, len(folders), _FOLDERS_PER_TASK)]
 
     def work(number: int) -> Iterator[pa.RecordBatch]:
-        rows: list[tuple[str, int, int]] = []
-        for folder in tasks[number]:
-            for meta in data_files(
-                root, folder, partition_columns=columns, others=others, storage_options=options
-            ):
-                rows.append((meta.path, meta.size, meta.modified_ms))
-                if len(rows) >= _BATCH:
-                    yield _batch(rows)
-                    rows = []
-        if rows:
-            yield _batch(rows)
+        found = (
+            (meta.path, meta.size, meta.modified_ms) for folder in tasks[number] for meta in data.list(folder)
+        )
+        while rows := list(islice(found, _BATCH)):
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, zip(*rows, strict=True))), schema=_FILES)
 
     below = map_tasks(spark, len(tasks), work, _FILES_DDL)
     return below.unionByName(spark.createDataFrame(here, _FILES_DDL)) if here else below
 
 
-def _batch(rows: Sequence[tuple[str, int, int]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True))
-    return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, _FILES, strict=True)], schema=_FILES
-    )
-
-
-def _garbage(
-    spark: SparkSession, listed: DataFrame, needed: set[str], expired: set[str], before: int
-) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    keep = _paths(spark, sorted(needed)).withColumnRenamed("path", "needed")
-    gone = _paths(spark, sorted(expired)).withColumnRenamed("path", "expired")
-    rest = listed.join(keep, listed["path"] == keep["needed"], "left_anti")
-    known = rest.join(gone, rest["path"] == gone["expired"], "left")
-    return known.where(f.col("expired").isNotNull() | (f.col("modified_ms") <= before)).select(
-        "path", "size", "modified_ms", f.col("expired").isNull().alias("unknown")
-    )
-
-
-def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    if not paths:  # Spark Connect cannot infer the type of an empty frame
-        return spark.range(0).selectExpr("cast(id as string) as path")
-    return spark.createDataFrame(pa.table({"path": pa.array(paths, pa.string())}))
-
-
 def _listing(name: str, version: int, frame: DataFrame, output: str | None) -> VacuumListing:
-    from pyspark.sql import functions as f
-
     if output is not None:
         frame.write.mode("errorifexists").parquet(output)
         frame = frame.sparkSession.read.parquet(output)
-        row = frame.agg(
-            f.count("*").alias("n"), f.sum("size").alias("size"), f.sum(f.col("unknown").cast("int"))
-        ).collect()[0]
+        (row,) = frame.selectExpr("count(*)", "sum(size)", "sum(cast(unknown as int))").collect()
         return VacuumListing(name, version, row[0], row[1] or 0, row[2] or 0, None, output)
     rows = frame.collect()
-    return VacuumListing(
-        name,
-        version,
-        len(rows),
-        sum(r["size"] for r in rows),
-        sum(r["unknown"] for r in rows),
-        tuple(sorted(r["path"] for r in rows)),
-    )
+    sizes, unknown = (sum(row[column] for row in rows) for column in ("size", "unknown"))
+    return VacuumListing(name, version, len(rows), sizes, unknown, tuple(sorted(r["path"] for r in rows)))
 
 
 # ---- checkpoints written by executors ----------------------------------------------------------------------
@@ -415,50 +357,31 @@ def checkpoint(
     database = Database.open(address)
     location = registry.find(database, name).location
     options = get_config().storage_options_for(location, storage_options)
-    writer = _CheckpointWriter(spark, address, rows_per_part, progress)
-    return checkpointer.checkpoint(database, name, storage_options=options, write=writer)
 
-
-@dataclass(frozen=True, slots=True)
-class _CheckpointWriter:
-    """Writes the files of a checkpoint by a job, as `checkpointer.checkpoint` asks for."""
-
-    spark: SparkSession
-    address: Address
-    rows_per_sidecar: int
-    progress: Callable[[int, int], None]
-
-    def __call__(
-        self, database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None
+    def write(
+        database: Database, name: str, version: int, *, store: Store, kind: CheckpointKind | None
     ) -> WrittenCheckpoint:
-        """Write one of the kind that the table's features ask for."""
         opened = snapshots.open_table(database, name, version)
-        metadata, protocol = opened.snapshot.metadata, opened.snapshot.protocol
-        if kind != "v2" and V2_FEATURE not in (protocol.writer_features or ()):
+        if kind != "v2" and V2_FEATURE not in (opened.snapshot.protocol.writer_features or ()):
             return checkpointer.write_checkpoint_of(database, name, version, store=store, kind="classic")
-        schema = checkpoint_schema(
-            metadata,
-            protocol,
-            stats_as_json=wants(metadata, STATS_AS_JSON, default=True),
-            stats_as_struct=is_on(metadata, STATS_AS_STRUCT),
-        )
-        shards = _shards(database, opened, self.rows_per_sidecar)
+        shards = _shards(database, opened, rows_per_part)
         first, *paths = (new_sidecar_path(version, n) for n in range(1, len(shards) + 2))
         content = checkpointer.content_of(database, opened, ())
-        job = _SidecarJob(
-            self.address, get_config(), name, store, replace(content, tombstones=()), schema, shards, paths
-        )
+        job = _SidecarJob(address, get_config(), name, store, replace(content, tombstones=()), shards, paths)
         _record(database, opened, "begin checkpoint by Spark", parts=len(paths) + 1)
         # the driver writes the first one: everything but live files
-        counts, _ = put_parquet(store, first, file_rows(content, schema, schema.sidecar()), schema.sidecar())
+        columns = content.schema.sidecar()
+        counts, _ = put_parquet(store, first, file_rows(content, columns), columns)
 
         def look() -> None:
-            self.progress(sum(store.exists(path) for path in paths), len(paths))
+            progress(sum(store.exists(path) for path in paths), len(paths))
 
-        counts["add"] = sum(run_tasks(self.spark, len(shards), job.write, look))
+        counts["add"] = sum(run_tasks(spark, len(shards), job.write, look))
         look()
         _record(database, opened, "checkpoint by Spark", parts=len(paths) + 1, files=counts["add"])
-        return put_v2(store, content, schema, [first, *paths], counts)
+        return put_v2(store, content, [first, *paths], counts)
+
+    return checkpointer.checkpoint(database, name, storage_options=options, write=write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,22 +393,18 @@ class _SidecarJob:
     table: str
     store: Store
     content: CheckpointContent
-    schema: CheckpointSchema
     shards: tuple[tuple[int, int], ...]
     paths: list[str]
 
     def write(self, number: int) -> Iterator[int]:
         """Write one sidecar; its number of files. A repeated task leaves the first one's sidecar as it is."""
-        with use_config(self.config):
-            database = Database.open(self.address, self.config)
-            try:
-                opened = snapshots.open_table(database, self.table, self.content.version)
-                batches = files.stream_files(database, opened, between=self.shards[number])
-                tables = file_rows(replace(self.content, files=batches), self.schema, self.schema.sidecar())
-                counts, _ = put_parquet(self.store, self.paths[number], tables, self.schema.sidecar())
-                yield counts["add"]
-            finally:
-                database.close()
+        with use_config(self.config), closing(Database.open(self.address, self.config)) as database:
+            opened = snapshots.open_table(database, self.table, self.content.version)
+            batches = files.stream_files(database, opened, between=self.shards[number])
+            columns = self.content.schema.sidecar()
+            tables = file_rows(replace(self.content, files=batches), columns)
+            counts, _ = put_parquet(self.store, self.paths[number], tables, columns)
+            yield counts["add"]
 
 
 def _shards(database: Database, opened: OpenTable, rows: int) -> tuple[tuple[int, int], ...]:
@@ -501,8 +420,7 @@ def _record(database: Database, opened: OpenTable, action: str, **details: Any) 
         audit.record(
             session,
             action,
-            table_id=opened.table.table_id,
-            table=opened.table.name,
+            opened.table,
             version=opened.snapshot.version,
             **details,
         )

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.logstore import CLASS, KNOWN
-from deltalakedb.spark.scratch import read_files, require_shared_path, spark_path
+from deltalakedb.spark.scratch import open_at, read_files, require_shared_path, spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.table.arguments import instant_ms
-from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.read.scan import arrow_schema, check_files, known
 from deltalakedb.table.sources import LogSource
 
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.address import Address
     from deltalakedb.protocol.actions import Add
+    from deltalakedb.table.handle import TableHandle
 
 #: with fewer files, delta-spark replays the log faster than SQL picks files and a log of them is written
 _MIN_FILES: Final = 10_000
@@ -63,21 +61,15 @@ def read(
         >>> read(spark, "deltasql://sqlite//lake/meta.db?table=orders", where="day >= '2024-01-01'").count()
         42
     """
-    if version is not None and timestamp is not None:
-        raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
     check_delta(spark)
-    table = TableHandle.open(uri, version=version, storage_options=storage_options)
-    if timestamp is not None:
-        table.load_at(instant_ms(timestamp), strict=True)
+    table = open_at(uri, version, timestamp, storage_options)
     names = None
     if columns is not None:
         names = known(list(columns), arrow_schema(table.source.snapshot.metadata.schema_string))
     frame = _frame(spark, table, where)
     if where is not None:
         frame = frame.where(where)
-    if names is not None:
-        frame = frame.select(*(f"`{name.replace('`', '``')}`" for name in names))
-    return frame
+    return frame if names is None else frame.select(*(f"`{name.replace('`', '``')}`" for name in names))
 
 
 def _frame(spark: SparkSession, table: TableHandle, where: str | None) -> DataFrame:
@@ -110,8 +102,6 @@ def _selected_files(spark: SparkSession, table: TableHandle, where: str | None) 
 def _is_published(table: TableHandle) -> bool:
     """Whether the table's folder has the commit of the open version."""
     version = table.source.snapshot.version
-    if isinstance(table.source, LogSource):
-        return True
-    if table.row.published_version < version:
-        return False
-    return table.root.store.exists(commit_path(version))
+    return isinstance(table.source, LogSource) or (
+        table.row.published_version >= version and table.root.store.exists(commit_path(version))
+    )

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 import time
 import uuid
 import weakref
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.address import Address
-from deltalakedb.delta_log.crc import VersionChecksum, write_checksum
 from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.optional_files import version_checksum, write_checksum
 from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.extras import require
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import Add, CommitInfo
@@ -36,24 +37,35 @@ from deltalakedb.protocol.features import (
     without_features,
 )
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import open_store
+from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, handle_of
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.roots.local import LENT, Absolute
-from deltalakedb.table.scratch import ErrorContext, Harvest, Scratch, submit, translate_errors
+from deltalakedb.table.roots import LENT, with_absolute_path
+from deltalakedb.table.scratch import (
+    ErrorContext,
+    Harvest,
+    Scratch,
+    in_partitions_of,
+    removes,
+    submit,
+    translate_errors,
+)
 from deltalakedb.table.write_locks import WORK_FOLDER, work_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.protocol.actions import Action, DomainMetadata
-    from deltalakedb.protocol.read_set import ReadSet
+    from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
@@ -68,13 +80,12 @@ _NONE_DELETED: Final = {"deletedRecordCounts": [0] * 10}
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: Hadoop's names of URL schemes
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
-_ABFS: Final = ("abfs", "abfss")
-_AZURE: Final = ("az", "adl", "azure", *_ABFS)
+_AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 #: storage options that name an account, and an endpoint other than that of Azure's public cloud
 _ACCOUNT: Final = ("azure_storage_account_name", "account_name")
 _ENDPOINT: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
 #: the partitions that operations in progress have asked for, by session
-_asked: dict[str, list[int]] = {}
+_asked: defaultdict[str, list[int]] = defaultdict(list)
 _asking = threading.Lock()
 #: a scratch log has one version
 _FIRST: Final = commit_path(0)
@@ -101,48 +112,37 @@ def runs_here(spark: SparkSession) -> bool:
     return (spark.conf.get("spark.master", "") or "").startswith("local")
 
 
-def require_shared_path(spark: SparkSession, location: str, probe: str | None, *, table: str) -> None:
+def require_shared_path(spark: SparkSession, location: str, probe: str, *, table: str) -> None:
     """Check that executors on other machines see a table's files under the driver's path, once per location.
 
-    Spark itself would report missing files, or write them to disks of other machines.
-
-    Args:
-        spark: The session.
-        location: The table's root.
-        probe: A non-empty text file below the root, or a folder in which to create one. None before a write:
-            then only check that the root is a mounted path: new files pass through a folder of the driver.
-        table: The table's name, for the message.
-
-    Raises:
-        UnsupportedOperationError: They do not see it.
+    Spark itself would report missing files, or write them to disks of other machines. The probe is a
+    non-empty text file, or a folder in which to create one.
     """
     if runs_here(spark) or location in _shared.get(spark, ()):
         return
     if not is_local(location):
-        if probe is None or is_local(probe):
+        if is_local(probe):
             raise UnsupportedOperationError(
                 f"executors cannot reach the scratch table of {location}: it is on the driver's disk",
                 table=table,
                 suggestion="write from a local session, or give the table a location that all machines mount",
             )
         return
-    if probe is None or not (file := Path(probe)).exists():
+    if not (file := Path(probe)).exists():
         return
     made = file / f"seen-{uuid.uuid4().hex}.txt" if file.is_dir() else None
     if made is not None:
         made.write_text("seen\n")
     try:
-        seen = _is_readable(spark, made or file)
+        if not _is_readable(spark, made or file):
+            raise not_shared_error(location, table=table)
     finally:
         if made is not None:
             made.unlink()
-    if not seen:
-        raise not_shared_error(location, table=table)
     _shared.setdefault(spark, set()).add(location)
 
 
 def not_shared_error(location: str, *, table: str | None = None) -> UnsupportedOperationError:
-    """The error for a folder that is not the same on all machines."""
     return UnsupportedOperationError(
         f"executors cannot read {location}",
         table=table,
@@ -151,11 +151,9 @@ def not_shared_error(location: str, *, table: str | None = None) -> UnsupportedO
 
 
 def _is_readable(spark: SparkSession, file: Path) -> bool:
-    connect = require("pyspark.errors", "spark", "Spark").PySparkException
-    classic = require("py4j.protocol", "spark", "Spark").Py4JError
     try:
         return bool(spark.read.text(file.as_uri()).head(1))
-    except (connect, classic) as error:
+    except Exception as error:  # of PySpark or py4j
         if any(word in str(error) for word in _FILE_MISSING):
             return False
         raise
@@ -167,10 +165,7 @@ def _is_readable(spark: SparkSession, file: Path) -> bool:
 def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
     """A location as the URL of Hadoop's file systems.
 
-    Args:
-        location: A path or URL.
-        options: Storage options, which name the account if an Azure URL does not; those of the environment
-            are used as well.
+    In Azure, storage options and the environment name the account if the URL does not.
 
     Raises:
         InvalidArgumentError: The account is unknown, or the endpoint is not that of Azure's public cloud.
@@ -180,7 +175,7 @@ def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
         return f"{_HADOOP[scheme]}://{rest}" if scheme in _HADOOP else location
     container, _, path = rest.partition("/")
     if "@" in container:
-        return location if scheme in _ABFS else f"abfss://{rest}"
+        return location if scheme.startswith("abfs") else f"abfss://{rest}"
     environment = {key: value for key, value in os.environ.items() if key.startswith("AZURE_")}
     given = {key.lower(): value for key, value in {**environment, **(options or {})}.items()}
     account = next((given[name] for name in _ACCOUNT if given.get(name)), None)
@@ -202,7 +197,7 @@ def read_files(
     The log stays as long as the session: a DataFrame may be planned again at any time, and for a second read
     of the same files Delta has the log in its cache.
     """
-    lent = [_for_spark(add, root.options) for add in Absolute(root.paths).lend(list(adds))]
+    lent = [_for_spark(with_absolute_path(add, root.paths), root.options) for add in adds]
     state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
     known = _logs.setdefault(spark, {})
     key = hashlib.sha256(state).hexdigest()
@@ -219,36 +214,38 @@ def _write_read_log(spark: SparkSession, log: bytes, root: Root, table: str) -> 
     """Write a log of one version for a session to read; the folder's path for Spark."""
     here = runs_here(spark)
     above = tempfile.mkdtemp(prefix="deltasql-spark-") if here else root.location
+    options = None if here else root.options
     # the log store recognises the folder's name and asks no service about it
     place = f"{above}/{WORK_FOLDER}/{work_name()}"
-    store = open_store(place, None if here else root.options)
+    store = open_store(place, options)
     store.put(_FIRST, log)
-    folder = Path(place) if root.is_local or here else None
-    weakref.finalize(spark, _clear, store, folder, Path(above) if here else None)
+    if here:
+        weakref.finalize(spark, shutil.rmtree, above, ignore_errors=True)
+    else:
+        weakref.finalize(spark, _clear, store, Path(place) if root.is_local else None)
     require_shared_path(spark, root.location, f"{place}/{_FIRST}", table=table)
-    return spark_path(place, None if here else root.options)
+    return spark_path(place, options)
 
 
-def _clear(store: Store, folder: Path | None, above: Path | None) -> None:
+def _clear(store: Store, folder: Path | None) -> None:
     store.delete(_FIRST)
-    empties = [folder / "_delta_log", folder, folder.parent] if folder is not None else []
-    for empty in [*empties, *([above] if above is not None else [])]:
-        try:
-            empty.rmdir()
-        except OSError:  # not empty: other operations use it
-            return
+    if folder is not None:
+        with suppress(OSError):  # not empty: other operations use it
+            for empty in (folder / "_delta_log", folder, folder.parent):
+                empty.rmdir()
 
 
 def _for_spark(add: Add, options: Mapping[str, str] | None) -> Add:
     """Convert paths to Hadoop URLs; those of local files are ``file:/`` with one slash."""
+
+    def hadoop(url: str) -> str:
+        local = url.startswith("file:///")
+        return f"file:/{url.removeprefix('file:///')}" if local else spark_path(url, options)
+
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "p":
-        vector = replace(vector, path_or_inline_dv=_hadoop(vector.path_or_inline_dv, options))
-    return replace(add, path=_hadoop(add.path, options), deletion_vector=vector)
-
-
-def _hadoop(url: str, options: Mapping[str, str] | None) -> str:
-    return f"file:/{url.removeprefix('file:///')}" if url.startswith("file:///") else spark_path(url, options)
+        vector = replace(vector, path_or_inline_dv=hadoop(vector.path_or_inline_dv))
+    return replace(add, path=hadoop(add.path), deletion_vector=vector)
 
 
 def _initial_commit_info(snapshot: Snapshot) -> CommitInfo:
@@ -257,12 +254,21 @@ def _initial_commit_info(snapshot: Snapshot) -> CommitInfo:
     return CommitInfo(extra={**info, "operation": f"VERSION {snapshot.version}", "operationParameters": {}})
 
 
-def _checksum(actions: Iterable[Action], moment: int) -> VersionChecksum:
+def _checksum(actions: Iterable[Action], moment: int) -> dict[str, Any]:
     """The checksum of a log without files."""
     state = Replay().commit(actions)
-    dated = is_on(state.require()[1], IN_COMMIT_TIMESTAMPS)
-    checksum = VersionChecksum.of(state, in_commit_timestamp=moment if dated else None)
-    return replace(checksum, extra={"allFiles": [], "deletedRecordCountsHistogramOpt": _NONE_DELETED})
+    protocol, metadata = state.require()
+    checksum = version_checksum(
+        protocol,
+        metadata,
+        num_files=0,
+        size_bytes=0,
+        txns=state.txns.values(),
+        domains=state.domains.values(),
+        in_commit_timestamp=moment if is_on(metadata, IN_COMMIT_TIMESTAMPS) else None,
+    )
+    none = {"numDeletedRecordsOpt": 0, "numDeletionVectorsOpt": 0, "allFiles": []}
+    return checksum | none | {"deletedRecordCountsHistogramOpt": _NONE_DELETED}
 
 
 # ---- operations --------------------------------------------------------------------------------------------
@@ -273,17 +279,7 @@ def open_for_write(
     table: str | Address | deltalake.DeltaTable,
     storage_options: dict[str, str] | None = None,
 ) -> TableHandle:
-    """Open a table for an operation, at its newest version.
-
-    Args:
-        spark: A session with Delta.
-        table: The table's address, or the table itself, also in a transaction.
-        storage_options: Options for the object store, if the table is given by its address.
-
-    Raises:
-        InvalidArgumentError: It is a plain Delta table.
-        SparkSetupError: The session has no Delta.
-    """
+    """Open a table for an operation, at its newest version, also in a transaction."""
     check_delta(spark)
     if isinstance(table, str | Address):
         found = TableHandle.open(table, storage_options=storage_options)
@@ -298,17 +294,62 @@ def open_for_write(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchRun:
-    """An operation that changed a table.
+def open_at(
+    uri: str | Address,
+    version: int | None,
+    timestamp: str | datetime | None,
+    storage_options: dict[str, str] | None = None,
+) -> TableHandle:
+    """Open a table at a version or a time, by default at the newest version."""
+    if version is not None and timestamp is not None:
+        raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
+    table = TableHandle.open(uri, version=version, storage_options=storage_options)
+    if timestamp is not None:
+        table.load_at(instant_ms(timestamp), strict=True)
+    return table
 
-    Attributes:
-        metrics: delta-spark's metrics of it.
-        committed: Its commit; None in a transaction, which commits later.
+
+def other_query(app_id: str, batch: int, recorded: int, *, table: str | None = None) -> InvalidArgumentError:
+    """The error for a batch whose number is taken under its application id, by another query."""
+    return InvalidArgumentError(
+        f"another query has committed batch {recorded} as application {app_id!r}: batch {batch} of this one "
+        "would be taken for a repetition, and its rows would be lost",
+        table=table,
+        suggestion="a query with a new checkpoint location needs a new application id (app_id of "
+        "foreach_batch, the option appId of a sink); no two queries may share one",
+    )
+
+
+def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
+    """The files whose rows an operation may rewrite, and what its result then depends on.
+
+    Raises:
+        UnsupportedOperationError: Some are files of an open transaction, whose commit assigns their row ids.
     """
+    source = table.source
+    files = list(source.adds(where))
+    tracked = tracks_rows(source.snapshot.protocol) and is_on(
+        source.snapshot.metadata, "delta.enableRowTracking"
+    )
+    if tracked and any(add.base_row_id is None for add in files):
+        raise UnsupportedOperationError(
+            "rows of this transaction get their row ids when it commits, and cannot be rewritten before",
+            table=table.name,
+            suggestion="commit first, or combine the two operations into one",
+        )
+    if where is None or source.schema_changed:
+        return files, EVERYTHING
+    return files, ReadSet(predicates=(where,), files=frozenset(add.key for add in files))
 
-    metrics: Mapping[str, Any]
-    committed: Committed | None
+
+def replaced_files(table: TableHandle, new: Iterable[Action], *, dynamic: bool) -> list[Action]:
+    """Removes of the files that an overwrite replaces: all, or those in the partitions of new files.
+
+    Partitions are compared by value: delta-spark compares strings, which writers spell differently.
+    """
+    partly = dynamic and table.source.snapshot.metadata.partition_columns
+    adds = (action for action in new if isinstance(action, Add))
+    return removes(in_partitions_of(table.source, adds) if partly else table.source.adds())
 
 
 def run_on_scratch(
@@ -319,7 +360,7 @@ def run_on_scratch(
     files: Sequence[Add],
     reads: ReadSet,
     replaced: Callable[[Harvest], list[Action]] = lambda _: [],
-) -> ScratchRun | None:
+) -> tuple[Mapping[str, Any], Committed | None] | None:
     """Run an operation of delta-spark on some files of a table, and commit what it did.
 
     Args:
@@ -331,7 +372,7 @@ def run_on_scratch(
         replaced: Further removes, of files that delta-spark does not see.
 
     Returns:
-        None if there was nothing to do.
+        delta-spark's metrics, and the commit (None in a transaction); None if there was nothing to do.
 
     Raises:
         ConflictError: Another writer changed something that the operation depends on.
@@ -341,75 +382,59 @@ def run_on_scratch(
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
-    with SparkScratch.at(table.root, spark, table=table.name) as scratch, log_parts(spark, len(files)):
+    with SparkScratch(table.root, table=table.name) as scratch, log_parts(spark, len(files)):
+        require_shared_path(spark, table.root.location, str(scratch.folder), table=table.name)
         scratch.write_log(snapshot, files, domains)
         with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
-        harvest = scratch.harvest(after=0)
-        removes = replaced(harvest)
+        harvest = scratch.harvest()
+        more = replaced(harvest)
         infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
-        if not removes and len(infos) == len(harvest.actions):
+        if not more and len(infos) == len(harvest.actions):
             return None
-        committed = submit(table, scratch, harvest, reads, removes, handled_features=SPARK_FEATURES)
-    return ScratchRun(infos[0].extra.get("operationMetrics") or {} if infos else {}, committed)
+        committed = submit(table, scratch, harvest, reads, more, handled_features=SPARK_FEATURES)
+    return infos[0].extra.get("operationMetrics") or {} if infos else {}, committed
 
 
 class SparkScratch(Scratch):
     """A scratch table for delta-spark to write to, whose new files become the real table's."""
 
     bounds_nan = True
-
-    @classmethod
-    def at(cls, root: Root, spark: SparkSession, *, table: str) -> SparkScratch:
-        """A scratch table in a folder that driver and executors share.
-
-        Raises:
-            UnsupportedOperationError: They share none.
-        """
-        require_shared_path(spark, root.location, None, table=table)
-        made = cls.for_writing(root, table=table)
-        assert isinstance(made, SparkScratch)  # noqa: S101 - for_writing returns an instance of cls
-        try:
-            require_shared_path(spark, root.location, str(made.folder), table=table)
-        except BaseException:
-            made.remove()
-            raise
-        return made
+    _tracked = False
 
     def write_log(
-        self, snapshot: Snapshot, adds: Iterable[Add], domains: Mapping[str, DomainMetadata]
+        self, snapshot: Snapshot, adds: Sequence[Add], domains: Mapping[str, DomainMetadata]
     ) -> None:
         """Write the log that makes this folder the table, with everything that delta-spark looks at."""
-        adds = list(adds)
-        lent = self._lender.lend(adds)
+        self._version = 0
+        lent = self._work.lend(adds)
         self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
         # a fence blocks writers that bypass the catalog; delta-spark does not bypass it here
         protocol = without_features(snapshot.protocol, {FENCE})
-        self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
+        self._hidden = [FENCE] if protocol != snapshot.protocol else []
+        self._tracked = tracks_rows(snapshot.protocol)
         info, store = _initial_commit_info(snapshot), open_store(str(self.folder))
         actions: list[Action] = [info, protocol, snapshot.metadata, *domains.values(), *lent]
         store.put(_FIRST, encode_commit(actions))
         if not lent:
             # without it delta-spark replays the log in jobs that take longer than a small write
             write_checksum(store, 0, _checksum(actions, info.extra["inCommitTimestamp"]))
-        self._tracked = tracks_rows(snapshot.protocol)
 
-    _tracked = False
-
-    def harvest(self, *, after: int) -> Harvest:
+    def harvest(self) -> Harvest:
         """What delta-spark did. The commit assigns the row ids of new files."""
-        found = super().harvest(after=after)
-        vectors = dict.fromkeys(
-            path
-            for action in found.actions
-            if isinstance(action, Add) and (path := self._new_vector(action)) is not None
-        )
-        new = set(found.new_files)
-        whole = found
+        found = super().harvest()
+        adds = [action for action in found.actions if isinstance(action, Add)]
+        new = dict.fromkeys((*found.new_files, *filter(None, map(self._new_vector, adds))))
         if self._tracked:
             known = {real.path for _, real in self._lent.values()}
-            whole = found.each(lambda action: _untracked(action, known))
-        return replace(whole, new_files=(*found.new_files, *(v for v in vectors if v not in new)))
+
+            def untracked(action: Action) -> Action:
+                if not isinstance(action, Add) or action.path in known:
+                    return action
+                return replace(action, base_row_id=None, default_row_commit_version=None)
+
+            found = found.each(untracked)
+        return replace(found, new_files=tuple(new))
 
     def _new_vector(self, add: Add) -> str | None:
         vector = add.deletion_vector
@@ -419,12 +444,6 @@ class SparkScratch(Scratch):
         return path if path is not None and (self.folder / path).exists() else None
 
 
-def _untracked(action: Action, known: Collection[str]) -> Action:
-    if not isinstance(action, Add) or action.path in known:
-        return action
-    return replace(action, base_row_id=None, default_row_commit_version=None)
-
-
 @contextmanager
 def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
     """Let delta-spark read a scratch log in few tasks: fifty would take longer than the operation.
@@ -432,62 +451,46 @@ def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
     The setting belongs to the session, and several threads may use it at once: the last one unsets it. A
     value that the user has set stays.
     """
-    key, wanted = _session_id(spark), min(_MOST_PARTS, 1 + files // _FILES_PER_PART)
+    found = getattr(spark, "_jsparkSession", None)  # several Python objects may share a session
+    asked = _asked[str(spark.session_id if found is None else found.sessionUUID())]  # type: ignore[attr-defined]
+    wanted = min(_MOST_PARTS, 1 + files // _FILES_PER_PART)
     with _asking:
-        asked = _asked.get(key, [])
-        ours = spark.conf.get(_PARTS, None) == (str(max(asked)) if asked else None)
-        if ours:
-            spark.conf.set(_PARTS, str(max([*asked, wanted])))
-            _asked.setdefault(key, []).append(wanted)
+        if ours := _parts_are(spark, asked):
+            asked.append(wanted)
+            spark.conf.set(_PARTS, str(max(asked)))
     try:
         yield
     finally:
         if ours:
-            _leave(spark, key, wanted)
+            with _asking:
+                ours = _parts_are(spark, asked)
+                asked.remove(wanted)
+                if ours and asked:
+                    spark.conf.set(_PARTS, str(max(asked)))
+                elif ours:
+                    spark.conf.unset(_PARTS)
 
 
-def _leave(spark: SparkSession, key: str, wanted: int) -> None:
-    """Withdraw the request of one thread."""
-    with _asking:
-        asked = _asked[key]
-        before = str(max(asked))
-        asked.remove(wanted)
-        if not asked:
-            del _asked[key]
-        if spark.conf.get(_PARTS, None) != before:
-            return  # the user has set it meanwhile
-        if asked:
-            spark.conf.set(_PARTS, str(max(asked)))
-        else:
-            spark.conf.unset(_PARTS)
-
-
-def _session_id(spark: SparkSession) -> str:
-    """Return the id of a session, which several Python objects may share."""
-    found = getattr(spark, "_jsparkSession", None)
-    return str(spark.session_id if found is None else found.sessionUUID())  # type: ignore[attr-defined]
+def _parts_are(spark: SparkSession, asked: Sequence[int]) -> bool:
+    """Whether the setting is what operations have asked for: otherwise it is the user's."""
+    return spark.conf.get(_PARTS, None) == (str(max(asked)) if asked else None)
 
 
 @contextmanager
 def translate_delta_errors(about: ErrorContext) -> Iterator[None]:
-    """Raise an error of delta-spark as a typed one with its message, unless PySpark has a class for it.
-
-    Args:
-        about: The table.
-
-    Raises:
-        OperationError: With delta-spark's message.
-    """
+    """Raise delta-spark's errors as OperationError with their message, if PySpark has no class for them."""
     with translate_errors(about):
         try:
             yield
         except Exception as error:
             # by its name: a client of Spark Connect has no py4j
             if type(error).__name__ == "Py4JJavaError":
-                raise DeltaError(_java_message(error)) from error
-            if any(name in str(error) for name in _CONSTRAINTS):
-                raise DeltaError(_shortened(str(error).partition("\n\nJVM stacktrace")[0])) from error
-            raise
+                text = _java_message(error)
+            elif any(name in str(error) for name in _CONSTRAINTS):
+                text = str(error).partition("\n\nJVM stacktrace")[0]
+            else:
+                raise
+            raise DeltaError(" ".join(text.split())[:_LONGEST_MESSAGE]) from error
 
 
 def _java_message(error: Any) -> str:
@@ -498,10 +501,6 @@ def _java_message(error: Any) -> str:
         while java is not None:
             message, java = java.getMessage() or message, java.getCause()
         if message and _UNKNOWN_CLASS not in message:
-            return _shortened(message)
+            return str(message)
         first = first.__context__
-    return _shortened(str(error).partition("\n\tat ")[0])
-
-
-def _shortened(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_MESSAGE]
+    return str(error).partition("\n\tat ")[0]

@@ -7,7 +7,8 @@ import re
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -85,24 +86,25 @@ def session(
         >>> spark.range(3).count()
         3
     """
-    made = start(
-        master, app_name=app_name, remote=remote, config=config, builder=builder, log_level=log_level
-    )
+    made = _session(master, remote, app_name, config or {}, builder, log_level)
     if remote is None:
         check_delta(made)
     return made
 
 
-def start(
-    master: str | None = None,
-    *,
+def start(master: str | None = None, *, remote: str | None = None) -> SparkSession:
+    """As `session`, but a running or submitted session need not have Delta: jobs on metadata do without."""
+    return _session(master, remote)
+
+
+def _session(
+    master: str | None,
+    remote: str | None,
     app_name: str = "deltalakedb",
-    remote: str | None = None,
-    config: Mapping[str, str] | None = None,
+    config: Mapping[str, str] = MappingProxyType({}),
     builder: SparkSession.Builder | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """As `session`, but a running or submitted session need not have Delta: jobs on metadata do without."""
     if master is not None and remote is not None:
         raise InvalidArgumentError(
             "a session has a master or a remote server, not both", suggestion="leave one of the two out"
@@ -110,36 +112,29 @@ def start(
     check_versions()
     sql = require("pyspark.sql", "spark", "Spark")
     building = sql.SparkSession.builder if builder is None else builder
-    settings = dict(config or {})
+    settings: dict[str, Any] = dict(config)
+    if master is None and remote is None and _SUBMITTED in os.environ:
+        return _started(building.config(map=settings).getOrCreate)
+    building = building.appName(app_name)
     if remote is not None:
         check_connect(remote)
-        building = building.appName(app_name)
-        if remote.startswith("local"):
-            settings = _new_settings(building, settings)
-            return _started(lambda: _serve(remote, settings))
-        return _built(building.remote(remote), settings)
-    if master is None and _SUBMITTED in os.environ:
-        return _built(building, settings)
-    building = building.appName(app_name)
+        if not remote.startswith("local"):
+            return _started(building.remote(remote).config(map=settings).getOrCreate)
+        settings = _new_settings(building, settings)
+        return _started(lambda: _serve(remote, settings))
     # the settings that are fixed when Spark starts cannot be changed in a running session
     if sql.SparkSession.getActiveSession() is None:
         if master is not None:
             check_master(master)
         settings = {"spark.master": "local[*]", **_new_settings(building, settings)}
-    if master is not None:
-        settings["spark.master"] = master
-    made = _built(building, settings)
+    settings |= {} if master is None else {"spark.master": master}
+    made = _started(building.config(map=settings).getOrCreate)
     made.sparkContext.setLogLevel(log_level)
     return made
 
 
 def check_setup(remote: str | None = None, master: str | None = None) -> None:
-    """Check that Spark can be started, or that a Spark Connect server answers.
-
-    Raises:
-        MissingExtraError: PySpark is not installed.
-        SparkSetupError: Java is missing or too old, or the master or server does not answer.
-    """
+    """Check that Spark can be started, or that a Spark Connect server answers."""
     check_versions()
     if remote is None or remote.startswith("local"):
         check_java()
@@ -150,11 +145,7 @@ def check_setup(remote: str | None = None, master: str | None = None) -> None:
 
 
 def check_master(master: str) -> None:
-    """Check that Spark may know a master, and that a standalone one answers.
-
-    Raises:
-        SparkSetupError: It is no master's URL, or does not answer.
-    """
+    """Check that Spark may know a master, and that a standalone one answers."""
     if not _MASTER.fullmatch(master):
         raise SparkSetupError(f"{master!r} is not a Spark master", suggestion=_MASTERS)
     if not master.startswith("spark://"):
@@ -172,12 +163,7 @@ def check_master(master: str) -> None:
 
 
 def check_connect(remote: str) -> None:
-    """Check that Spark Connect's client is installed, and that a server answers unless it is started here.
-
-    Raises:
-        MissingExtraError: The client is not installed.
-        SparkSetupError: The server does not answer, or the address is not understood.
-    """
+    """Check that Spark Connect's client is installed, and that a server answers unless it is started here."""
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         if not available(module):
             raise MissingExtraError(
@@ -227,12 +213,6 @@ def _serve(master: str, settings: Mapping[str, str]) -> SparkSession:
     return found
 
 
-def _built(building: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
-    for key, value in settings.items():
-        building = building.config(key, value)
-    return _started(building.getOrCreate)
-
-
 def _started(start: Callable[[], SparkSession]) -> SparkSession:
     try:
         return start()
@@ -253,13 +233,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _new_settings(building: SparkSession.Builder, config: dict[str, str]) -> dict[str, str]:
-    """The settings of a new session: ours, then the builder's, then those of the caller; Delta's among them.
-
-    Raises:
-        SparkSetupError: Java is missing or too old, or Delta's jars are missing.
-    """
-    check_java()
-    prepare_workers()
+    """The settings of a new session: ours, the builder's, then the caller's; Delta's among them."""
     settings = delta_settings({**_DEFAULTS, **getattr(building, "_options", {}), **config})
     java = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in java:
@@ -269,11 +243,11 @@ def _new_settings(building: SparkSession.Builder, config: dict[str, str]) -> dic
 
 
 def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
-    """Settings with those added that give a session Delta.
-
-    Raises:
-        SparkSetupError: Delta's jars are missing.
-    """
+    """Settings with those added that give a session Delta; Java and Python are ready for it."""
+    check_java()
+    # executors on this machine run the same Python
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = dict(chosen)
     settings["spark.sql.extensions"] = with_items(settings.get("spark.sql.extensions"), _EXTENSION)
     settings.setdefault("spark.sql.catalog.spark_catalog", _CATALOG)
@@ -286,23 +260,10 @@ def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
 
 def with_items(listed: str | None, *more: str) -> str:
     """A setting that is a list, with more items."""
-    items = [item for item in (listed or "").split(",") if item]
-    return ",".join([*items, *(item for item in more if item not in items)])
-
-
-def prepare_workers() -> None:
-    """Let executors on this machine run the same Python."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    return ",".join(dict.fromkeys(item for item in (*(listed or "").split(","), *more) if item))
 
 
 def check_delta(made: SparkSession) -> None:
-    """Check that a session has Delta.
-
-    Raises:
-        SparkSetupError: It was started without Delta.
-        ArgumentTypeError: It is no session.
-    """
     if not hasattr(made, "conf"):
         raise ArgumentTypeError(
             f"the first argument is a Spark session, not {type(made).__name__}",

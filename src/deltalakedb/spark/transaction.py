@@ -1,23 +1,26 @@
-"""Spark in a transaction: changes of any size to several tables, committed together."""
+"""Spark in a transaction: changes of any size to several tables, committed together; batches of streams."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import TableMissingError
-from deltalakedb.protocol.features import SPARK_FEATURES
+from deltalakedb.catalog import Catalog
+from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
+from deltalakedb.metastore.commits import by_transaction
+from deltalakedb.metastore.outbox import group
 from deltalakedb.spark import dml, maintenance
 from deltalakedb.spark.expressions import condition_of
-from deltalakedb.spark.scratch import read_files
+from deltalakedb.spark.scratch import other_query, read_files
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.spark.writer import WriteRequest
+from deltalakedb.spark.writer import CREATE_OPTIONS, Mode, WriteRequest
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.write.create import CreateOptions
+from deltalakedb.table.intent import warn_nothing_written
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -59,61 +62,28 @@ class SparkTransaction:
         name: str,
         df: DataFrame,
         *,
-        mode: Literal["error", "errorifexists", "append", "overwrite", "ignore"] = "append",
-        partition_by: Sequence[str] | str | None = None,
-        schema_mode: Literal["merge", "overwrite"] | None = None,
-        replace_where: str | None = None,
-        dynamic: bool = False,
-        app_id: str | None = None,
-        version: int | None = None,
+        mode: Mode = "append",
         configuration: Mapping[str, str] | None = None,
-        options: Mapping[str, str] | None = None,
         location: str | os.PathLike[str] | None = None,
+        **arguments: Any,
     ) -> None:
-        """Write a DataFrame, to a new table if there is none; arguments as in `write`."""
-        request = WriteRequest.of(
-            df,
-            mode,
-            partition_by=partition_by,
-            schema_mode=schema_mode,
-            replace_where=replace_where,
-            dynamic=dynamic,
-            app_id=app_id,
-            version=version,
-            options=options,
-        )
+        """Write a DataFrame, to a new table if there is none; further arguments as in `write`."""
+        request = WriteRequest.of(df, mode, **arguments)
         request.check()
         try:
             table = require_handle(self._transaction.table(name))
         except TableMissingError:
-            self._transaction._create(  # noqa: SLF001 - this is a part of the transaction
-                name,
-                location,
-                lambda folder: request.create(folder, configuration or {}, table=name),
-                create_options=CreateOptions(handled_features=SPARK_FEATURES),
-            )
+            create = request.creation(name, configuration)
+            self._transaction._create(name, location, create, create_options=CREATE_OPTIONS)  # noqa: SLF001
         else:
             table.refresh()
             request.apply(table)
 
     def merge(
-        self,
-        name: str,
-        source: DataFrame,
-        condition: str | Column,
-        *,
-        target_alias: str = "target",
-        source_alias: str = "source",
+        self, name: str, source: DataFrame, condition: str | Column, **aliases: Any
     ) -> dml.MergeBuilder:
         """Begin a merge; clauses and arguments as in `merge`."""
-        return dml.merge(
-            self._spark,
-            self._transaction.table(name),
-            source,
-            condition,
-            target_alias=target_alias,
-            source_alias=source_alias,
-        )
+        return dml.merge(self._spark, self._transaction.table(name), source, condition, **aliases)
 
     def update(
         self,
@@ -128,18 +98,131 @@ class SparkTransaction:
         """Delete rows; arguments as in `delete`."""
         return dml.delete(self._spark, self._transaction.table(name), condition)
 
-    def optimize(
-        self, name: str, *, where: str | None = None, z_order_by: Sequence[str] | str = ()
-    ) -> dict[str, Any]:
+    def optimize(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Combine small files; arguments as in `optimize`."""
-        return maintenance.optimize(
-            self._spark, self._transaction.table(name), where=where, z_order_by=z_order_by
-        )
+        return maintenance.optimize(self._spark, self._transaction.table(name), **arguments)
 
-    def restore(
-        self, name: str, *, version: int | None = None, timestamp: str | datetime | None = None
-    ) -> dict[str, int]:
+    def restore(self, name: str, **arguments: Any) -> dict[str, int]:
         """Restore an earlier version; arguments as in `restore`."""
-        return maintenance.restore(
-            self._spark, self._transaction.table(name), version=version, timestamp=timestamp
-        )
+        return maintenance.restore(self._spark, self._transaction.table(name), **arguments)
+
+
+# ---- batches of a stream -----------------------------------------------------------------------------------
+
+#: the local properties in which Spark keeps the id of the query that a thread runs, and of its start
+_QUERY: Final = "sql.streaming.queryId"
+_RUN: Final = "spark.jobGroup.id"
+#: the last batch of each application of a query that this process has committed, and in which start
+_done: dict[tuple[str, str, str | None], tuple[str, int]] = {}
+_NAMES: Final = uuid.UUID("9b1c9e3e-6f0d-4a52-8a3f-0d5f7e0c6b1a")
+
+
+class BatchSinks:
+    """One micro-batch of a query: its writes are committed together, and once.
+
+    Attributes:
+        transaction: The transaction, for other operations than writes.
+    """
+
+    def __init__(self, transaction: Transaction, df: DataFrame, app_id: str, batch_id: int) -> None:
+        self.transaction = transaction
+        self._spark = transaction.spark(df.sparkSession)
+        self._app_id, self._batch_id = app_id, batch_id
+
+    def write(self, name: str, df: DataFrame, **options: Any) -> None:
+        """Write rows to a table, with the options of ``tx.spark(spark).write``.
+
+        Raises:
+            InvalidArgumentError: Another query has written such a batch under the same application id.
+        """
+        try:
+            table = require_handle(self.transaction.table(name))
+        except TableMissingError:
+            pass  # it will be created
+        else:
+            recorded = table.source.committed_version(self._app_id)
+            if recorded is not None and recorded >= self._batch_id:
+                raise other_query(self._app_id, self._batch_id, recorded, table=name)
+        self._spark.write(name, df, app_id=self._app_id, version=self._batch_id, **options)
+
+
+def foreach_batch(
+    catalog: str, app_id: str, work: Callable[[BatchSinks, DataFrame, int], None]
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``writeStream.foreachBatch`` that writes a batch to several tables in one transaction.
+
+    A batch takes effect once: if it was committed before Spark could record that, ``work`` is not called
+    again. A batch is identified by the application id, the query (which lives as long as its checkpoint
+    location) and the batch's number. Over Spark Connect the query is not known: a batch that was committed
+    before is skipped there with a `NothingWrittenWarning`.
+
+    Args:
+        catalog: The catalog's address.
+        app_id: A name that no other query and no other function uses. A query with a new checkpoint
+            location needs a new name.
+        work: Called with the sinks, the batch and its number; it may be called again after a conflict.
+
+    Raises:
+        InvalidArgumentError: From the function: another one, or another query, has the same ``app_id``.
+
+    Example:
+        >>> def split(sinks, df, batch_id):
+        ...     sinks.write("good", df.where("ok"))
+        ...     sinks.write("bad", df.where("not ok"))
+        >>> frame.writeStream.foreachBatch(foreach_batch(catalog, "splitter", split)).start()
+    """
+
+    def run(df: DataFrame, batch_id: int) -> None:
+        query, start = _query_of(df.sparkSession)
+        turn = None if query is None or start is None else (start, batch_id)
+        if turn is not None and _done.get((catalog, app_id, query)) == turn:
+            raise InvalidArgumentError(
+                f"two functions of foreach_batch use application {app_id!r} in one query: the second one "
+                "would be taken for a repetition of the first",
+                suggestion="give each its own app_id, or combine them into one function",
+            )
+
+        def once(tx: Transaction) -> None:
+            if not tx._repeats:  # noqa: SLF001
+                work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id)
+            elif query is None:
+                _check_last(tx, app_id, batch_id)
+
+        # the rows are used more than once, and a source may not be able to return them twice
+        rows = df.persist()
+        try:
+            with Catalog(catalog) as opened:
+                opened.run(once, txn_uuid=_transaction_id(app_id, query, batch_id))
+            if turn is not None:
+                _done[catalog, app_id, query] = turn
+        finally:
+            rows.unpersist()
+
+    return run
+
+
+def _transaction_id(app_id: str, query: str | None, batch_id: int) -> str:
+    """The id of a batch's transaction, by which a repeated batch is recognised."""
+    return f"spark-batch-{uuid.uuid5(_NAMES, json.dumps([app_id, query, batch_id]))}"
+
+
+def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
+    """The id of the query that calls, and of its start; None over Spark Connect, or if no query calls."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None, None
+    context = spark.sparkContext
+    return context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
+
+
+def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
+    """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
+    database = tx._database  # noqa: SLF001
+    with database.read() as session:
+        later = by_transaction(session, _transaction_id(app_id, None, batch_id + 1))
+    if later is not None:
+        raise other_query(app_id, batch_id, batch_id + 1)
+    warn_nothing_written(
+        ", ".join(m.table for m in group(database, tx.uuid)),
+        f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
+        "location, it needs a new app_id",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -12,17 +13,23 @@ from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.features import SPARK_FEATURES
-from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.spark.expressions import check_frame, condition_of
-from deltalakedb.spark.scratch import require_shared_path, run_on_scratch, translate_delta_errors
+from deltalakedb.spark.scratch import (
+    candidates,
+    replaced_files,
+    require_shared_path,
+    run_on_scratch,
+    translate_delta_errors,
+)
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.intent import warn_nothing_written
 from deltalakedb.table.locations import place_for
-from deltalakedb.table.scratch import ErrorContext, in_partitions_of, removes
-from deltalakedb.table.write.create import CreateOptions, create_with, exists, known_mode, open_existing
+from deltalakedb.table.scratch import ErrorContext
+from deltalakedb.table.write.write import CreateOptions, create_with, exists, known_mode, open_existing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.scratch import Harvest
 
+CREATE_OPTIONS: Final = CreateOptions(handled_features=SPARK_FEATURES)
 Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]
 
 
@@ -94,7 +102,13 @@ def write(
     address = uri if isinstance(uri, Address) else parse_address(str(uri))
     table = open_existing(address, storage_options)
     if table is None:
-        _create(address, request, configuration or {}, storage_options)
+        database, name = Database.open(address), address.table or ""
+        database.ensure()
+        place = place_for(database, name, address.location)
+        create = request.creation(name, configuration, place)
+        create_with(
+            database, name, place, create, storage_options=storage_options, create_options=CREATE_OPTIONS
+        )
         return 0
     table.check_location(address.location)
     if request.mode not in ("error", "ignore"):
@@ -118,13 +132,7 @@ class WriteRequest:
 
     @classmethod
     def of(
-        cls,
-        df: DataFrame,
-        mode: str,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **arguments: Any,
+        cls, df: DataFrame, mode: str, *, options: Mapping[str, Any] | None = None, **arguments: Any
     ) -> WriteRequest:
         """A request from the arguments of `write`; options that mean the same as an argument become it.
 
@@ -141,50 +149,54 @@ class WriteRequest:
         for name, value in (options or {}).items():
             argument, meant = _argument(name, value)
             if meant is None:
-                # a plain no is left to Spark, whose session may have another default
-                if given.get(argument) == _SCHEMA_MODES.get(name.lower(), ""):
-                    raise _contradiction(argument, given[argument], name)
                 rest[name] = value
-            elif given.setdefault(argument, meant) != meant:
-                raise _contradiction(argument, given[argument], name)
-        mode = "error" if mode == "errorifexists" else known_mode(mode)
-        return cls(df, mode, partition_by, options=rest, **given)
+                # a plain no is left to Spark, whose session may have another default
+                yes = _ARGUMENTS.get(name.lower(), ("", {}))[1].get("true")
+                agrees = yes is None or given.get(argument) != yes
+            else:
+                agrees = given.setdefault(argument, meant) == meant
+            if not agrees:
+                raise InvalidArgumentError(
+                    f"{argument}={given[argument]!r} and the option {name} contradict each other",
+                    suggestion="leave one out",
+                )
+        return cls(df, "error" if mode == "errorifexists" else known_mode(mode), options=rest, **given)
 
     def check(self) -> None:
-        """Refuse arguments that make no sense together, whatever the table.
-
-        Raises:
-            InvalidArgumentError: They make no sense.
-            SparkSetupError: The DataFrame's session has no Delta.
-        """
+        """Refuse arguments that make no sense together, whatever the table, and sessions without Delta."""
         check_frame("the data", self.df)
         if self.replace_where is not None and not isinstance(self.replace_where, str):
             raise ArgumentTypeError(f"replace_where is SQL text, not {self.replace_where!r}")
-        if self.schema_mode not in (None, "merge", "overwrite"):
-            raise InvalidArgumentError(
-                f"unknown schema_mode {self.schema_mode!r}", suggestion="use merge or overwrite"
-            )
-        partly = self.replace_where is not None or self.dynamic
-        if partly and self.mode != "overwrite":
-            raise InvalidArgumentError("replace_where and dynamic need mode='overwrite'")
-        if self.replace_where is not None and self.dynamic:
-            raise InvalidArgumentError(
-                "replace_where and dynamic exclude each other", suggestion="leave one out"
-            )
-        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or partly):
-            raise InvalidArgumentError(
-                "a schema is replaced only together with all rows",
-                suggestion="use mode='overwrite' alone, or schema_mode='merge'",
-            )
-        if (self.app_id is None) != (self.version is None):
-            raise InvalidArgumentError("app_id and version go together", suggestion="give both or neither")
+        partly, whole = self.replace_where is not None or self.dynamic, self.mode == "overwrite"
+        unknown = self.schema_mode not in (None, "merge", "overwrite")
+        both = self.replace_where is not None and self.dynamic
+        torn = self.schema_mode == "overwrite" and (not whole or partly)
+        unpaired = (self.app_id is None) != (self.version is None)
+        alone = "use mode='overwrite' alone, or schema_mode='merge'"
+        refusals = (
+            (unknown, f"unknown schema_mode {self.schema_mode!r}", "use merge or overwrite"),
+            (partly and not whole, "replace_where and dynamic need mode='overwrite'", None),
+            (both, "replace_where and dynamic exclude each other", "leave one out"),
+            (torn, "a schema is replaced only together with all rows", alone),
+            (unpaired, "app_id and version go together", "give both or neither"),
+        )
+        for refused, why, hint in refusals:
+            if refused:
+                raise InvalidArgumentError(why, suggestion=hint)
         check_delta(self.df.sparkSession)
 
-    def create(self, folder: str, properties: Mapping[str, str], *, table: str) -> None:
-        """Let delta-spark create a table of the rows at a path."""
-        require_shared_path(self.df.sparkSession, str(Path(folder).parents[1]), folder, table=table)
-        with translate_delta_errors(ErrorContext(table)):
-            self._save(folder, "append", properties)
+    def creation(
+        self, table: str, properties: Mapping[str, str] | None, location: str | None = None
+    ) -> Callable[[str], None]:
+        """A function that lets delta-spark create a table of the rows at a path."""
+
+        def create(folder: str) -> None:
+            place = location or str(Path(folder).parents[1])
+            require_shared_path(self.df.sparkSession, place, folder, table=table)
+            with translate_delta_errors(ErrorContext(table)):
+                self._save(folder, "append", properties or {})
+
+        return create
 
     def apply(self, table: TableHandle) -> int | None:
         """Write to an existing table; its new version, or None if nothing was done or not yet committed."""
@@ -195,33 +207,27 @@ class WriteRequest:
         if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
             warn_nothing_written(table.name)
             return None
-        spark, source = self.df.sparkSession, table.source
-        options: dict[str, str] = {}
-        files: list[Add] = []
-        reads = NOTHING
+        spark, options = self.df.sparkSession, dict[str, str]()
+        files, reads = list[Add](), NOTHING
         if self.mode == "overwrite":
             # the session's default must not turn one kind of overwrite into another
             options["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
             reads = EVERYTHING
         if self.replace_where is not None:
             options["replaceWhere"] = self.replace_where
-            where = condition_of(spark, source.snapshot, self.replace_where)
-            files = list(source.adds(where))
-            if where is not None:
-                reads = ReadSet(predicates=(where,), files=frozenset(a.key for a in files))
-        done = run_on_scratch(
-            spark,
-            table,
-            lambda folder: self._save(folder, self.mode, options),
-            files=files,
-            reads=reads,
-            replaced=lambda harvest: self._replaced(table, harvest),
-        )
-        committed = None if done is None else done.committed
+            files, reads = candidates(table, condition_of(spark, table.source.snapshot, self.replace_where))
+
+        def replaced(harvest: Harvest) -> list[Action]:
+            if self.mode != "overwrite" or self.replace_where is not None:
+                return []
+            return replaced_files(table, harvest.actions, dynamic=self.dynamic)
+
+        save = partial(self._save, mode=self.mode, more=options)
+        done = run_on_scratch(spark, table, save, files=files, reads=reads, replaced=replaced)
+        committed = None if done is None else done[1]
         return None if committed is None or committed.replayed else committed.version
 
     def _save(self, folder: str, mode: str, more: Mapping[str, str]) -> None:
-        """Let delta-spark write the rows to the table at a path."""
         settings = dict(self.options)
         if self.app_id is not None:
             settings |= {"txnAppId": self.app_id, "txnVersion": str(self.version)}
@@ -233,85 +239,40 @@ class WriteRequest:
             writer = writer.partitionBy(*columns)
         writer.save(folder)
 
-    def _replaced(self, table: TableHandle, harvest: Harvest) -> list[Action]:
-        """Removes of the files that an overwrite replaces and that delta-spark does not see."""
-        if self.mode != "overwrite" or self.replace_where is not None:
-            return []
-        if not self.dynamic or not table.source.snapshot.metadata.partition_columns:
-            return removes(table.source.adds())
-        # delta-spark compares partition values as strings, which writers spell differently
-        new = [action for action in harvest.actions if isinstance(action, Add)]
-        return removes(in_partitions_of(table.source, new))
-
 
 # ---- options that mean the same as an argument -------------------------------------------------------------
 
+#: the argument that an option means, and its values by the option's; any text if there are none
+_ARGUMENTS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "replacewhere": ("replace_where", {}),
+    "partitionoverwritemode": ("dynamic", {"static": False, "dynamic": True}),
+    "mergeschema": ("schema_mode", {"true": "merge", "false": None}),
+    "overwriteschema": ("schema_mode", {"true": "overwrite", "false": None}),
+    "txnappid": ("app_id", {}),
+    "txnversion": ("version", {}),
+}
 #: they replace rows in a way that a catalog cannot follow
 _REFUSED: Final = {"replaceon": "replaceOn", "replaceusing": "replaceUsing"}
-_SCHEMA_MODES: Final = {"mergeschema": "merge", "overwriteschema": "overwrite"}
 
 
 def _argument(name: str, value: Any) -> tuple[str, Any]:
     """The argument that an option means, and its value; None as the value if the option stays an option."""
     if not isinstance(name, str):
         raise ArgumentTypeError(f"the name of an option is a string, not {name!r}")
-    key, text = name.lower(), str(value)
-    if key in _REFUSED:
+    if (key := name.lower()) in _REFUSED:
         raise InvalidArgumentError(
             f"the option {_REFUSED[key]} is not supported",
             suggestion="use replace_where=, dynamic=True, or deltalakedb.spark.merge",
         )
-    if key in _SCHEMA_MODES:
-        on = _choice(name, text, "true", "false") == "true" if value is not None else False
-        return "schema_mode", _SCHEMA_MODES[key] if on else None
-    if value is None:
-        return "", None
-    if key == "replacewhere":
-        return "replace_where", text
-    if key == "partitionoverwritemode":
-        return "dynamic", _choice(name, text, "static", "dynamic") == "dynamic"
-    if key == "txnappid":
-        return "app_id", text
-    if key == "txnversion":
-        if not text.isdecimal():
-            raise InvalidArgumentError(f"txnVersion is a whole number, not {text!r}")
-        return "version", int(text)
-    return "", None
-
-
-def _choice(name: str, text: str, *choices: str) -> str:
-    if text.lower() not in choices:
-        raise InvalidArgumentError(f"{name} is {' or '.join(choices)}, not {text!r}")
-    return text.lower()
-
-
-def _contradiction(argument: str, value: Any, option: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{argument}={value!r} and the option {option} contradict each other", suggestion="leave one out"
-    )
-
-
-# ---- new tables and repeated writes ------------------------------------------------------------------------
-
-
-def _create(
-    address: Address,
-    request: WriteRequest,
-    configuration: Mapping[str, str],
-    storage_options: dict[str, str] | None,
-) -> None:
-    database, name = Database.open(address), address.table or ""
-    database.ensure()
-    place = place_for(database, name, address.location)
-    require_shared_path(request.df.sparkSession, place, None, table=name)
-    create_with(
-        database,
-        name,
-        place,
-        lambda folder: request.create(folder, configuration, table=name),
-        storage_options=storage_options,
-        create_options=CreateOptions(handled_features=SPARK_FEATURES),
-    )
+    argument, meanings = _ARGUMENTS.get(key, ("", {}))
+    text = str(value)
+    if not argument or value is None:
+        return argument, None
+    if meanings and text.lower() not in meanings:
+        raise InvalidArgumentError(f"{name} is {' or '.join(meanings)}, not {text!r}")
+    if argument == "version" and not text.isdecimal():
+        raise InvalidArgumentError(f"txnVersion is a whole number, not {text!r}")
+    return argument, meanings[text.lower()] if meanings else int(text) if argument == "version" else text
 
 
 def _done(table: TableHandle, app_id: str, version: int) -> bool:

@@ -1,4 +1,4 @@
-"""A store as a pyarrow file system for reading: ranged reads, typed errors, sizes that need no asking."""
+"""A store as a pyarrow file system for reading: ranged reads, typed errors, known sizes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is not typed
-    """Reads files of a store for pyarrow.
-
-    Args:
-        store: The root that relative paths lie under.
-        options: Storage options for paths that are URLs themselves.
-        sizes: Sizes by path, where they are known.
-    """
+    """Reads files of a store for pyarrow; ``options`` are for paths that are URLs."""
 
     def __init__(
         self, store: Store, options: Mapping[str, str] | None = None, sizes: Mapping[str, int] | None = None
@@ -42,44 +36,37 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
         return hash(self._store.location)
 
     def get_type_name(self) -> str:
-        """The kind of file system."""
         return "deltasql"
 
     def normalize_path(self, path: str) -> str:
-        """Paths are as they are."""
         return path
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        """Size and time of files."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        """The files of a folder."""
         found = self._store.list(selector.base_dir, recursive=selector.recursive)
         return [_info(meta.path, meta) for meta in found]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """A file to read at any place."""
-        store, name = self._place(path)
+        store, name = self._locate(path)
         size = self._sizes.get(path)
         return pa.PythonFile(
             RangeFile(store, name, store.head(name).size if size is None else size), mode="r"
         )
 
-    def open_input_stream(self, path: str) -> pa.NativeFile:
-        """A file to read from its beginning."""
-        return self.open_input_file(path)
+    open_input_stream = open_input_file
 
     def _info(self, path: str) -> pafs.FileInfo:
-        store, name = self._place(path)
+        store, name = self._locate(path)
         try:
             meta = store.head(name)
         except StorageMissingError:
             return pafs.FileInfo(path, pafs.FileType.NotFound)
         return _info(path, meta)
 
-    def _place(self, path: str) -> tuple[Store, str]:
-        """The store that a path lies in, and its name there."""
+    def _locate(self, path: str) -> tuple[Store, str]:
+        """The store of a path, and its name there."""
         if "://" not in path and not path.startswith("/"):
             return self._store, path
         folder, _, name = path.rpartition("/")
@@ -87,7 +74,7 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise UnsupportedOperationError(
-            "a table's files are not changed through its dataset", suggestion="write to the table instead"
+            "a table's dataset is read-only", suggestion="write to the table instead"
         )
 
     copy_file = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
@@ -99,5 +86,4 @@ def _info(path: str, meta: ObjectMeta) -> pafs.FileInfo:
 
 
 def arrow_files(store: Store, options: Mapping[str, str] | None, sizes: Mapping[str, int]) -> pafs.FileSystem:
-    """A file system for pyarrow over a store."""
     return pafs.PyFileSystem(StoreFiles(store, options, sizes))

@@ -1,4 +1,4 @@
-"""Local disk: files appear complete or not at all, and stay after a power cut."""
+"""Local disk: files appear complete or not at all, and survive a power cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING, BinaryIO
 
-from deltalakedb.exceptions import StorageError, StorageMissingError
+from deltalakedb.exceptions import StorageError
 from deltalakedb.storage.durable import (
     COPY_BYTES,
     NewObject,
@@ -21,14 +21,14 @@ from deltalakedb.storage.durable import (
     put_all_new,
     remove_hadoop_checksum,
 )
-from deltalakedb.storage.store import ObjectMeta, checked_path
+from deltalakedb.storage.store import ObjectMeta, Store, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
-class LocalStore:
+class LocalStore(Store):
     """A folder on local disk as a `Store`."""
 
     def __init__(self, root: Path, *, durable: bool = True) -> None:
@@ -41,175 +41,121 @@ class LocalStore:
 
     @property
     def location(self) -> str:
-        """The folder's absolute path."""
         return str(self._root)
-
-    def get(self, path: str) -> bytes:
-        """The whole content."""
-        at = self.name_of(path)
-        with Translated("read", at), open(at, "rb", buffering=0) as file:  # noqa: PTH123 - costs half
-            return file.readall()
-
-    def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``start`` on."""
-        at = self._at(path)
-        with Translated("read", at), at.open("rb") as file:
-            file.seek(start)
-            return file.read(length)
-
-    def open(self, path: str) -> BinaryIO:
-        """The file, opened for reading."""
-        at = self._at(path)
-        with Translated("open", at):
-            return at.open("rb")
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
-        try:
-            self.head(path)
-        except StorageMissingError:
-            return False
-        return True
-
-    def head(self, path: str) -> ObjectMeta:
-        """Size and time of one file."""
-        at = self._at(path)
-        with Translated("look at", at):
-            found = at.stat()
-        return ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
-
-    def list(
-        self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
-    ) -> Iterator[ObjectMeta]:
-        """The files in a folder, sorted by path; nothing where there is no such folder."""
-        prefix = prefix.strip("/")
-        found = list(self._walk(prefix, recursive, start_after))
-        found.sort(key=lambda meta: meta.path)
-        return iter(found)
-
-    def folders(self) -> Sequence[str]:
-        """The names of the folders right below the root, sorted; links to others are none."""
-        with Translated("list", self._root):
-            try:
-                return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
-            except FileNotFoundError:
-                return []
-
-    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
-        """Temporary files in a folder, by the time of their last change: they are given that of a commit."""
-        folder = f"{self._text}/{checked_path(prefix)}" if prefix else self.location
-        with Translated("list", folder):
-            try:
-                names = [e.name for e in os.scandir(folder) if is_temporary(e.name)]
-            except FileNotFoundError:
-                return
-        for name in sorted(names):
-            path = f"{prefix}/{name}" if prefix else name
-            with contextlib.suppress(FileNotFoundError), Translated("look at", path):
-                found = os.lstat(f"{folder}/{name}")
-                yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
-
-    def put_new(
-        self,
-        path: str,
-        data: bytes,
-        *,
-        mtime_ms: int | None = None,
-        when: Callable[[], bool] = lambda: True,
-    ) -> bool:
-        """Create a file, whole or not at all; False where there is one already.
-
-        Args:
-            path: Where.
-            data: Its content.
-            mtime_ms: Its time.
-            when: Called when the content is on disk; False leaves it without its name.
-        """
-        put = NewObject(self, path, data, mtime_ms)
-        with Translated("create", self.name_of(path)):
-            put_all_new([put], linking=lambda _: when())
-        if put.error is not None:
-            raise put.error
-        return put.done
-
-    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
-        """Create or replace a file, whole or not at all."""
-        at = self.name_of(path)
-        with Translated("write", at), Temporary(at, durable=self.durable) as file:
-            file.write(data, mtime_ms)
-            file.flush()
-            file.replace()
-
-    def link(self, path: str, source: str) -> bool:
-        """Give a whole file of the same disk a second name here; False where there is a file already.
-
-        The name is not flushed: for files that may be lost.
-        """
-        at = self.name_of(path)
-        with Translated("create", at):
-            try:
-                return link_new(source, at, links_only=True)
-            except FileNotFoundError:
-                make_folder(at.rpartition("/")[0], durable=self.durable)
-                return link_new(source, at, links_only=True)
-
-    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
-        """Copy a local file into the folder; False where one is there already and must stay."""
-        at = self.name_of(path)
-        with Translated("open", source):
-            content = source.open("rb")
-        with content, Translated("create" if new else "write", at):
-            if new and exists(at):
-                return False
-            with Temporary(at, durable=self.durable) as file:
-                file.write(content)
-                file.flush()
-                return file.link() if new else file.replace()
-
-    def fetch(self, path: str, target: Path) -> int:
-        """Copy a file to another local path; its size."""
-        at = self._at(path)
-        with Translated("read", at), at.open("rb") as source, Translated("write", target):
-            with target.open("wb") as copy:
-                shutil.copyfileobj(source, copy, COPY_BYTES)
-            return target.stat().st_size
-
-    def delete(self, path: str) -> None:
-        """Delete a file; it may be gone already."""
-        at = self._at(path)
-        with Translated("delete", at):
-            self._refuse_outside(at)
-            at.unlink(missing_ok=True)
-            remove_hadoop_checksum(str(at))
-
-    def now_ms(self) -> int:
-        """The time that the file system gives to a file without a name."""
-        with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
-            return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
-
-    def _refuse_outside(self, at: Path) -> None:
-        """Refuse to delete a file that links lead to out of the root."""
-        root, folder = os.path.realpath(self._root), os.path.realpath(at.parent)
-        if os.path.commonpath((root, folder)) != root:
-            raise StorageError(
-                f"refused to delete {at}: a symbolic link leads out of {self._root}",
-                suggestion="delete the file yourself if nothing needs it, or remove the link",
-            )
-
-    def delete_all(self, paths: Iterable[str]) -> None:
-        """Delete many files; some may be gone already."""
-        for path in paths:
-            self.delete(path)
-
-    def _at(self, path: str) -> Path:
-        return self._root / checked_path(path)
 
     def name_of(self, path: str) -> str:
         """The absolute path of a file here."""
         return f"{self._text}/{checked_path(path)}"
 
+    def get(self, path: str) -> bytes:
+        at = self.name_of(path)
+        with Translated("read", at), open(at, "rb", buffering=0) as file:  # noqa: PTH123 - takes half the time
+            return file.readall()
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with Translated("read", self.name_of(path)), self.open(path) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def open(self, path: str) -> BinaryIO:
+        at = self.name_of(path)
+        with Translated("open", at):
+            return open(at, "rb")  # noqa: PTH123
+
+    def head(self, path: str) -> ObjectMeta:
+        at = self.name_of(path)
+        with Translated("look at", at):
+            found = os.stat(at)  # noqa: PTH116
+        return ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def list(
+        self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
+    ) -> Iterator[ObjectMeta]:
+        found = self._walk(prefix.strip("/"), recursive, start_after)
+        return iter(sorted(found, key=lambda meta: meta.path))
+
+    def folders(self) -> Sequence[str]:
+        with Translated("list", self.location), contextlib.suppress(FileNotFoundError):
+            return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
+        return []
+
+    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        folder, names = self._folder(prefix), list[str]()
+        with Translated("list", folder), contextlib.suppress(FileNotFoundError):
+            names = sorted(e.name for e in os.scandir(folder) if is_temporary(e.name))
+        for name in names:
+            path = f"{prefix}/{name}" if prefix else name
+            with contextlib.suppress(FileNotFoundError), Translated("look at", path):
+                found = os.lstat(f"{folder}/{name}")
+                # the change time: such a file may have been given the modification time of a commit
+                yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
+
+    def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
+        put = NewObject(self, path, data, mtime_ms)
+        with Translated("create", self.name_of(path)):
+            put_all_new([put])
+        if put.error is not None:
+            raise put.error
+        return put.done
+
+    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
+        self._write(path, data, mtime_ms=mtime_ms)
+
+    def link(self, path: str, source: str) -> bool:
+        """Give a whole file of the same disk a second name here; False if the name is taken.
+
+        The name is not flushed: for files that may be lost.
+        """
+        at = self.name_of(path)
+        with Translated("create", at):
+            make_folder(at.rpartition("/")[0], durable=self.durable)
+            return link_new(source, at, links_only=True)
+
+    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
+        with Translated("open", source):
+            content = source.open("rb")
+        with content:
+            return self._write(path, content, new=new)
+
+    def fetch(self, path: str, target: Path) -> int:
+        with self.open(path) as source, Translated("write", target), target.open("wb") as copy:
+            shutil.copyfileobj(source, copy, COPY_BYTES)
+            return copy.tell()
+
+    def delete(self, path: str) -> None:
+        at = self.name_of(path)
+        with Translated("delete", at):
+            root, folder = os.path.realpath(self._root), os.path.realpath(at.rpartition("/")[0])
+            if os.path.commonpath((root, folder)) != root:
+                raise StorageError(
+                    f"refused to delete {at}: a symbolic link leads out of {self._root}",
+                    suggestion="delete the file yourself if nothing needs it, or remove the link",
+                )
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(at)  # noqa: PTH108
+            remove_hadoop_checksum(at)
+
+    def now_ms(self) -> int:
+        with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
+            return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
+
+    def _write(
+        self, path: str, data: bytes | BinaryIO, *, mtime_ms: int | None = None, new: bool = False
+    ) -> bool:
+        at = self.name_of(path)
+        with Translated("create" if new else "write", at):
+            if new and exists(at):
+                return False
+            with Temporary(at, durable=self.durable) as file:
+                file.write(data, mtime_ms)
+                file.flush()
+                return file.name(new=new)
+
+    def _folder(self, prefix: str) -> str:
+        return self.name_of(prefix) if prefix else self.location
+
     def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
-        folder = self._root / checked_path(prefix) if prefix else self._root
+        folder = self._folder(prefix)
         with Translated("list", folder):
             try:
                 entries = os.scandir(folder)

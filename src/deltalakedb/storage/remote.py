@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import uuid
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from itertools import takewhile
@@ -25,22 +27,20 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage.durable import storage_error
-from deltalakedb.storage.options import split_options
-from deltalakedb.storage.store import ObjectMeta, RangeFile, checked_path
-from deltalakedb.storage.upload import Upload
+from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.store import ObjectMeta, RangeFile, Store, checked_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
 _URL = re.compile(r"https?://[^\s\"')]+", re.ASCII)
 _DEBUG = "Debug source:"
 _READ_AHEAD = 1 << 20
-#: S3 answers 409 when two creations race: neither "there" nor "not there", so ask again
+#: S3 answers 409 when two creations race: neither "exists" nor "does not exist", so ask again
 _CREATE_ATTEMPTS = 5
-#: files up to this size go up in one request, larger ones in parts
+#: files up to this size are sent in one request, larger ones in parts
 _ONE_REQUEST = 32 << 20
 _CHUNK = 8 << 20
 _UPLOADS = 4
@@ -49,16 +49,17 @@ _DELETES = 1000
 _PROVIDERS = ("AWS_", "AZURE_", "GOOGLE_")
 _WRITING = ("create", "write")
 _STATUS = re.compile(r"status code: (\d{3})", re.ASCII)
+_BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2}
 #: a store that does not answer is an error within half a minute, unless the options say otherwise
 _RETRY_DEFAULTS: dict[str, Any] = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=30),
-    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
+    "backoff": {**_BACKOFF, "max_backoff": timedelta(seconds=3)},
 }
 _ERRORS = (obx.BaseError, OSError, ValueError)
 
 
-class RemoteStore:
+class RemoteStore(Store):
     """A prefix of an object store as a `Store`."""
 
     def __init__(
@@ -79,13 +80,12 @@ class RemoteStore:
         """The store at a URL.
 
         Raises:
-            InvalidArgumentError: No store is known for the URL's scheme.
+            InvalidArgumentError: The URL's scheme is unknown.
             ConfigError: A storage option is unknown or wrong.
         """
-        secrets = (*split_options(options).secrets, *_url_secrets(location))
-        # connections and credentials that were fetched are kept; a changed environment asks for new ones
+        # connections and fetched credentials are shared; a changed environment needs new ones
         around = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
-        store = _client(location, tuple(sorted(options.items())), tuple(sorted(around)))
+        store, secrets = _client(location, tuple(sorted(options.items())), tuple(sorted(around)))
         return cls(store, location=location, options=options, secrets=secrets)
 
     def __repr__(self) -> str:
@@ -96,46 +96,31 @@ class RemoteStore:
 
     @property
     def location(self) -> str:
-        """The URL without credentials."""
         return _public(self._url)
 
     def get(self, path: str) -> bytes:
-        """The whole content."""
         with self._translated("read", path):
             return bytes(obstore.get(self._store, checked_path(path)).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``start`` on."""
         if length <= 0:
             return b""
         with self._translated("read", path):
             return bytes(obstore.get_range(self._store, checked_path(path), start=start, length=length))
 
     def open(self, path: str) -> BinaryIO:
-        """A seekable reader that fetches a megabyte at a time."""
         raw = RangeFile(self, path, self.head(path).size)
         return cast("BinaryIO", io.BufferedReader(raw, _READ_AHEAD))
 
-    def exists(self, path: str) -> bool:
-        """Whether there is such an object."""
-        try:
-            self.head(path)
-        except StorageMissingError:
-            return False
-        return True
-
     def head(self, path: str) -> ObjectMeta:
-        """Size and time of one object."""
         with self._translated("look at", path):
             return _meta(obstore.head(self._store, checked_path(path)))
 
     def list(
         self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
     ) -> Iterator[ObjectMeta]:
-        """The objects under a prefix, sorted by path; nothing where there are none."""
         prefix = prefix.strip("/")
         under = f"{checked_path(prefix)}/" if prefix else ""
-        found = []
         with self._translated("list", prefix or "/"):
             if not recursive and start_after is None:
                 listed = obstore.list_with_delimiter(self._store, prefix or None)
@@ -143,121 +128,22 @@ class RemoteStore:
             else:
                 # only the flat listing can begin in the middle, which saves most of a long log's pages
                 chunks = obstore.list(self._store, prefix or None, offset=start_after, chunk_size=1000)
-                for chunk in chunks:
-                    found += [_meta(item) for item in chunk]
-        found = [
+                found = [_meta(item) for chunk in chunks for item in chunk]
+        wanted = [
             meta
             for meta in found
             if meta.path.startswith(under)
             and (recursive or "/" not in meta.path[len(under) :])
             and (start_after is None or meta.path > start_after)
         ]
-        found.sort(key=lambda meta: meta.path)
-        return iter(found)
+        return iter(sorted(wanted, key=lambda meta: meta.path))
 
     def folders(self) -> Sequence[str]:
-        """The first parts of the paths of all objects that have more of them, sorted."""
         with self._translated("list", "/"):
             listed = obstore.list_with_delimiter(self._store)
             return sorted({str(p).strip("/") for p in listed["common_prefixes"]})
 
-    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:  # noqa: ARG002
-        """None: an object is there when it is whole."""
-        return iter(())
-
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:  # noqa: ARG002
-        """Create an object; False where there is one already. The store sets the time itself."""
-        return self._create(path, data)
-
-    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:  # noqa: ARG002
-        """Create or replace an object; its time is the store's."""
-        with self._translated("write", path):
-            obstore.put(self._store, checked_path(path), data, use_multipart=False)
-
-    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
-        """Upload a local file; False where an object is there already and must stay.
-
-        A large file goes up in parts and appears when the last one is there. Stores cannot make such an
-        upload conditional, so a writer that is faster in that moment is replaced.
-        """
-        try:
-            small = source.stat().st_size <= _ONE_REQUEST
-            content = source.open("rb")
-        except OSError as e:
-            raise storage_error(e, "read", source) from e
-        with content:
-            if new and small:
-                return self._create(path, content.read())
-            if new and self.exists(path):
-                return False
-            with self._translated("write", path):
-                obstore.put(
-                    self._store,
-                    checked_path(path),
-                    content,
-                    use_multipart=not small,
-                    chunk_size=_CHUNK,
-                    max_concurrency=_UPLOADS,
-                )
-        return True
-
-    def begin(self, path: str) -> Upload:
-        """A new object to write to as it goes; it appears, whole, when it is finished."""
-        name = checked_path(path)
-        with self._translated("create", name):
-            writer = obstore.open_writer(self._store, name, buffer_size=_CHUNK, max_concurrency=_UPLOADS)
-        return Upload(writer, typed=lambda: self._translated("write", name), delete=lambda: self.delete(name))
-
-    def fetch(self, path: str, target: Path) -> int:
-        """Copy an object to a local path; its size."""
-        with self._translated("read", path):
-            chunks = obstore.get(self._store, checked_path(path)).stream(min_chunk_size=_READ_AHEAD)
-        try:
-            file = target.open("wb")
-        except OSError as e:
-            raise storage_error(e, "write", target) from e
-        with file:
-            while True:
-                with self._translated("read", path):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return file.tell()
-                try:
-                    file.write(chunk)
-                except OSError as e:
-                    raise storage_error(e, "write", target) from e
-
-    def delete(self, path: str) -> None:
-        """Delete an object; it may be gone already."""
-        self.delete_all([path])
-
-    def now_ms(self) -> int:
-        """The time that the store gives to an object, which is written for this and deleted again."""
-        name = f"_deltasql-clock-{uuid.uuid4().hex}"
-        self.put(name, b"")
-        try:
-            return self.head(name).modified_ms
-        finally:
-            self.delete(name)
-
-    def delete_all(self, paths: Iterable[str]) -> None:
-        """Delete many objects, as many at a time as the store takes; some may be gone already."""
-        names = [checked_path(path) for path in paths]
-        for start in range(0, len(names), _DELETES):
-            some = names[start : start + _DELETES]
-            try:
-                self._delete(some)
-            except StorageMissingError:
-                # a store that deletes one by one (Google's) gives up the others at the first one that is gone
-                for name in some:
-                    with contextlib.suppress(StorageMissingError):
-                        self._delete([name])
-
-    def _delete(self, names: Sequence[str]) -> None:
-        with self._translated("delete", names[0]):
-            obstore.delete(self._store, [*names])
-
-    def _create(self, path: str, data: bytes) -> bool:
         with self._translated("create", path):
             for _ in range(_CREATE_ATTEMPTS):
                 try:
@@ -272,6 +158,76 @@ class RemoteStore:
             suggestion="another writer may be creating it right now: try again",
         )
 
+    def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:  # noqa: ARG002
+        with self._translated("write", path):
+            obstore.put(self._store, checked_path(path), data, use_multipart=False)
+
+    def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
+        # A large file is sent in parts and appears with the last one. Stores cannot make such an upload
+        # conditional, so an object that another writer puts in that moment is replaced.
+        with Translated("read", source):
+            small = source.stat().st_size <= _ONE_REQUEST
+            content = source.open("rb")
+        with content:
+            if new and small:
+                return self.put_new(path, content.read())
+            if new and self.exists(path):
+                return False
+            sending: dict[str, Any] = {
+                "use_multipart": not small,
+                "chunk_size": _CHUNK,
+                "max_concurrency": _UPLOADS,
+            }
+            with self._translated("write", path):
+                obstore.put(self._store, checked_path(path), content, **sending)
+        return True
+
+    def begin(self, path: str) -> Upload:
+        """A new object to write to; it appears, whole, when it is finished."""
+        with self._translated("create", path):
+            writer = obstore.open_writer(
+                self._store, checked_path(path), buffer_size=_CHUNK, max_concurrency=_UPLOADS
+            )
+        return Upload(self, path, writer)
+
+    def fetch(self, path: str, target: Path) -> int:
+        with self._translated("read", path):
+            chunks = obstore.get(self._store, checked_path(path)).stream(min_chunk_size=_READ_AHEAD)
+        with Translated("write", target), target.open("wb") as file:
+            while True:
+                with self._translated("read", path):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return file.tell()
+                file.write(chunk)
+
+    def delete(self, path: str) -> None:
+        self.delete_all([path])
+
+    def now_ms(self) -> int:
+        name = f"_deltasql-clock-{uuid.uuid4().hex}"
+        self.put(name, b"")
+        try:
+            return self.head(name).modified_ms
+        finally:
+            self.delete(name)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        names = [checked_path(path) for path in paths]
+        for start in range(0, len(names), _DELETES):
+            some = names[start : start + _DELETES]
+            try:
+                self._delete(some)
+            except StorageMissingError:
+                # a store that deletes one by one (Google's) stops at the first object that does not exist
+                for name in some:
+                    with contextlib.suppress(StorageMissingError):
+                        self._delete([name])
+
+    def _delete(self, names: Sequence[str]) -> None:
+        with self._translated("delete", names[0]):
+            obstore.delete(self._store, [*names])
+
     @contextlib.contextmanager
     def _translated(self, doing: str, path: str) -> Iterator[None]:
         try:
@@ -279,35 +235,75 @@ class RemoteStore:
         except StorageError:
             raise
         except _ERRORS as e:
-            text, clean = _cleaned(e, self._secrets)
-            # what the store said may quote a signed URL; then the cause must not be shown either
-            said = f"cannot {doing} {path} in {self.location}: {text}"
-            raise _typed(e, said, writing=doing in _WRITING) from (e if clean else None)
+            text, clean = _redacted(e, self._secrets)
+            # the store's message may quote a signed URL; then the cause must not be shown either
+            message = f"cannot {doing} {path} in {self.location}: {text}"
+            raise _typed(e, message, writing=doing in _WRITING) from (e if clean else None)
+
+
+class Upload(io.RawIOBase):
+    """A file to write to, which becomes an object when it is finished.
+
+    Nothing is visible before `finish`, and after `discard` nothing is left, including parts that were sent.
+    """
+
+    def __init__(self, store: RemoteStore, path: str, writer: Any) -> None:
+        self._store, self._path, self._writer = store, path, writer
+        self._sent = 0
+        self._over = False
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._sent
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        if view.nbytes:
+            with self._store._translated("write", self._path):  # noqa: SLF001
+                self._writer.write(view)
+            self._sent += view.nbytes
+        return view.nbytes
+
+    def finish(self) -> int:
+        """Make the object appear; its size."""
+        if not self._over:
+            with self._store._translated("write", self._path):  # noqa: SLF001
+                self._writer.close()
+            self._over = True
+        return self._sent
+
+    def discard(self) -> None:
+        """Delete the parts that were sent, or the object if it is finished."""
+        if not self._over:
+            self._over = True
+            error = InterruptedError("upload aborted")
+            with contextlib.suppress(Exception):
+                self._writer.__exit__(type(error), error, None)
+        self._store.delete(self._path)
 
 
 @lru_cache(maxsize=64)
-def _client(location: str, given: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]) -> Any:
-    """obstore's client for a location, the same for the same options and environment."""
-    options = split_options(dict(given))
-    secrets = (*options.secrets, *_url_secrets(location))
-    settings: dict[str, Any] = {}
-    if options.config:
-        settings["config"] = dict(options.config)
-    if options.client:
-        settings["client_options"] = dict(options.client)
+def _client(
+    location: str, given: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]
+) -> tuple[Any, tuple[str, ...]]:
+    """obstore's client for a location, the same for the same options and environment, and the secrets."""
+    options, url = split_options(dict(given)), urlsplit(location)
+    secrets = (*options.secrets, *(text for text in (url.query, url.password) if text))
+    settings: dict[str, Any] = {"config": dict(options.config), "client_options": dict(options.client)}
+    settings = {name: values for name, values in settings.items() if values}
     settings["retry_config"] = {**_RETRY_DEFAULTS, **options.retry}
     try:
-        return from_url(location, **settings)
+        return from_url(location, **settings), secrets
     except obx.UnknownConfigurationKeyError as e:
-        text, _ = _cleaned(e, secrets)
         raise ConfigError(
-            f"a storage option is unknown to {_public(location)}: {text}",
+            f"a storage option is unknown to {_public(location)}: {_redacted(e, secrets)[0]}",
             suggestion="check its spelling against deltalake's storage options for that store",
         ) from None
     except _ERRORS as e:
-        text, _ = _cleaned(e, secrets)
         raise InvalidArgumentError(
-            f"cannot open {_public(location)}: {text}",
+            f"cannot open {_public(location)}: {_redacted(e, secrets)[0]}",
             suggestion=f"give a local path or a URL that begins with {_SCHEMES}, and its storage options",
         ) from None
 
@@ -316,13 +312,14 @@ def _client(location: str, given: tuple[tuple[str, str], ...], _environment: tup
 os.register_at_fork(after_in_child=_client.cache_clear)
 
 
-def _typed(error: BaseException, text: str, *, writing: bool = False) -> StorageError:
-    # where obstore has no class for what the server said, only its text holds the status
+def _typed(error: BaseException, text: str, *, writing: bool) -> StorageError:
+    # if obstore has no class for the server's answer, only its text contains the status
     status = match[1] if (match := _STATUS.search(str(error))) else ""
-    if isinstance(error, FileNotFoundError | obx.NotFoundError) or status == "404":
-        # a store needs nothing to exist for a list or a write except the bucket
-        place = "the bucket or container is not there: check the location, the endpoint and the region"
-        bucket = writing or (status == "404" and not isinstance(error, FileNotFoundError | obx.NotFoundError))
+    missing = isinstance(error, FileNotFoundError | obx.NotFoundError)
+    if missing or status == "404":
+        # to list or to write, a store needs nothing to exist except the bucket
+        place = "the bucket or container does not exist: check the location, the endpoint and the region"
+        bucket = writing or not missing
         return StorageMissingError(text, suggestion=place if bucket else "check the path: nothing is there")
     denied = isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError)
     if denied or status in ("401", "403"):
@@ -332,15 +329,13 @@ def _typed(error: BaseException, text: str, *, writing: bool = False) -> Storage
             'storage_options, from [storage."URL"] in the settings, or from the environment',
         )
     if isinstance(error, obx.InvalidPathError | obx.NotSupportedError | ValueError):
-        return StorageError(
-            text, suggestion="the store cannot do this: check the path and the store's settings"
-        )
-    return StorageUnavailableError(
-        text, suggestion="check the network, the endpoint and the credentials, then try again"
-    )
+        hint = "the store cannot do this: check the path and the store's settings"
+        return StorageError(text, suggestion=hint)
+    hint = "check the network, the endpoint and the credentials, then try again"
+    return StorageUnavailableError(text, suggestion=hint)
 
 
-def _cleaned(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]:
+def _redacted(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]:
     """The error's text without secrets, and whether it had none."""
     full = str(error)
     text = _URL.sub(lambda url: url[0].partition("?")[0], full)
@@ -351,16 +346,109 @@ def _cleaned(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]
 
 
 def _public(location: str) -> str:
+    """A URL without credentials."""
     parts = urlsplit(location)
     # abfss://container@account keeps its user part: it names the container
     host = parts.netloc if ":" not in parts.netloc.rpartition("@")[0] else parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
 
-def _url_secrets(location: str) -> tuple[str, ...]:
-    parts = urlsplit(location)
-    return tuple(text for text in (parts.query, parts.password) if text)
-
-
 def _meta(item: Any) -> ObjectMeta:
     return ObjectMeta(item["path"], item["size"], round(item["last_modified"].timestamp() * 1000))
+
+
+# ---- storage options as `deltalake` spells them ----
+
+_PROVIDER = re.compile(r"^(aws|azure|google|gcp|gcs)_")
+_SECRET = re.compile(
+    r"secret|key|token|sas|password|credential|service_account|authorization|header", re.ASCII
+)
+#: delta-rs's own settings, which are not for a store
+_IGNORED = re.compile(
+    r"(aws_s3_)?allow_unsafe_rename$|mount_allow_unsafe_rename$|aws_s3_locking_provider$|delta_dynamo|dynamo"
+    r"|.*_dynamodb$|object_store_concurrency_limit$|aws_s3_pool_idle_timeout|aws_s3_get_internal_server"
+    r"|aws_sts_pool|aws_force_credential_load$|conditional_put_with_lock"
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_FLAGS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off", ""), False),
+}
+
+
+def _duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+_FLAG = ("client", lambda text: _FLAGS[text.strip().lower()], "true or false")
+_TEXT = ("client", str, "text")
+_WAIT = "a duration, such as 30s, 500ms or 2m"
+#: options that are not the provider's: their group, how they are parsed, and the expected form
+_PARSERS: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    **dict.fromkeys(("allow_http", "allow_invalid_certificates", "randomize_addresses"), _FLAG),
+    **dict.fromkeys(
+        ("connect_timeout", "read_timeout", "timeout", "user_agent", "default_content_type"), _TEXT
+    ),
+    **dict.fromkeys(("pool_idle_timeout", "pool_max_idle_per_host", "root_certificate"), _TEXT),
+    **dict.fromkeys(("proxy_url", "proxy_ca_certificate", "proxy_excludes"), _TEXT),
+    "max_retries": ("retry", lambda text: int(float(text)), "a number, such as 5"),
+    "retry_timeout": ("retry", _duration, _WAIT),
+    "backoff_config.init_backoff": ("backoff", _duration, _WAIT),
+    "backoff_config.max_backoff": ("backoff", _duration, _WAIT),
+    "backoff_config.base": ("backoff", float, "a number, such as 2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of one store: the provider's, the HTTP client's and those for retries."""
+
+    config: Mapping[str, str] = field(repr=False)
+    client: Mapping[str, Any] = field(repr=False)
+    retry: Mapping[str, Any]
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def split_options(options: Mapping[str, str]) -> StoreOptions:
+    """Split storage options into those of the provider, the HTTP client and the retries.
+
+    Raises:
+        ConfigError: A value has a wrong form; the message names the option, not the value.
+    """
+    config: dict[str, str] = {}
+    groups: dict[str, dict[str, Any]] = {"client": {}, "retry": {}, "backoff": {}}
+    secrets: set[str] = set()
+    for name, value in options.items():
+        key, text = name.lower(), str(value)
+        bare = _PROVIDER.sub("", key)
+        if text and _SECRET.search(key):
+            secrets |= {text, *_private_keys(text)}
+        if bare in _PARSERS:
+            group, parse, form = _PARSERS[bare]
+            try:
+                groups[group][bare.removeprefix("backoff_config.")] = parse(text)
+            except (ValueError, KeyError, OverflowError):
+                raise ConfigError(
+                    f"storage option {name} has a wrong value", suggestion=f"set it to {form}"
+                ) from None
+        elif bare == "s3_addressing_style":
+            config["virtual_hosted_style_request"] = "true" if text.lower() == "virtual" else "false"
+        elif not _IGNORED.match(key):
+            config[key] = text
+    if groups["backoff"]:
+        groups["retry"]["backoff"] = {**_BACKOFF, **groups["backoff"]}
+    # the longest first: one secret may contain another
+    hidden = tuple(sorted(secrets, key=len, reverse=True))
+    return StoreOptions(config, groups["client"], groups["retry"], hidden)
+
+
+def _private_keys(text: str) -> list[str]:
+    """The private key of a service account, which is JSON."""
+    with contextlib.suppress(ValueError, AttributeError):
+        key = json.loads(text).get("private_key")
+        return [key] if isinstance(key, str) and key else []
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
@@ -25,8 +26,8 @@ from deltalakedb.protocol.properties import (
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
-from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.scratch import ErrorContext, Stage, call
+from deltalakedb.table.intent import DEFAULT
+from deltalakedb.table.scratch import ErrorContext, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.intent import Hooks
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,16 +47,36 @@ PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
 _HINT: Final = "properties of your own need raise_if_not_exists=False"
 
 
-def alter(table: TableHandle, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT) -> None:
-    """Change metadata or protocol, whatever files there are."""
-    _alter(table, run, hooks)
-
-
-def add_constraint(
-    table: TableHandle, run: Callable[[RawDeltaTable], Any], *, hooks: Hooks = DEFAULT
+def alter(
+    table: TableHandle,
+    run: Callable[[RawDeltaTable], Any],
+    *,
+    hooks: Hooks = DEFAULT,
+    validate: bool = False,
+    about: ErrorContext | None = None,
+    features: Sequence[str] = (),
 ) -> None:
-    """Add constraints, which every row that there is must fulfil."""
-    _alter(table, run, hooks, validated=True)
+    """Change metadata or protocol, whatever files there are.
+
+    Args:
+        table: The open table.
+        run: Calls delta-rs on a scratch table.
+        hooks: What is to follow the commit.
+        validate: Whether delta-rs checks every row, as for new constraints.
+        about: What an error of delta-rs is about; by default the table.
+        features: Features to add.
+    """
+    before = table.source.snapshot
+    adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
+    with Stage(table, adds, reads) as stage:
+        stage.run(run, about)
+        harvest = stage.harvest()
+        steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
+        stage.submit(hooks, replace(harvest, steps=steps))
+
+
+#: add constraints, which every row must fulfil
+add_constraint = partial(alter, validate=True)
 
 
 def set_properties(
@@ -68,49 +89,28 @@ def set_properties(
 ) -> None:
     """Set properties, with the features that they stand for.
 
-    Args:
-        table: The open table.
-        properties: The properties.
-        must_exist: Refuse properties that Delta does not know.
-        run: Calls delta-rs on a scratch table with properties, and whether they must be ones it knows.
-        hooks: What is to follow the commit.
+    ``run`` calls delta-rs with properties, and whether they must be ones it knows.
     """
     check_properties(properties, table=table.name)
     features = features_named(properties, also=COMMITTER_FEATURES, table=table.name)
     properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
-    if _switched_on(ours, ROW_TRACKING) and not is_on(table.source.snapshot.metadata, ROW_TRACKING):
+    if ours.get(ROW_TRACKING, "").lower() == "true" and not is_on(
+        table.source.snapshot.metadata, ROW_TRACKING
+    ):
         _refuse_rows_without_ids(table)
     about = ErrorContext.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with Stage(table, (), NOTHING) as stage:
-            call(lambda raw: run(raw, others, True), stage.raw, about)
+            stage.run(lambda raw: run(raw, others, True), about)
     known = must_exist and not ours
-    _alter(table, lambda raw: run(raw, properties, known), hooks, about=about, features=features)
-
-
-def _alter(
-    table: TableHandle,
-    run: Callable[[RawDeltaTable], Any],
-    hooks: Hooks,
-    *,
-    validated: bool = False,
-    about: ErrorContext | None = None,
-    features: Sequence[str] = (),
-) -> None:
-    before = table.source.snapshot
-    adds = table.source.adds() if validated else ()
-    with Stage(table, adds, EVERYTHING if validated else NOTHING) as stage:
-        call(run, stage.raw, about or ErrorContext.at(table))
-        harvest = stage.harvest()
-        steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
-        stage.submit(hooks, replace(harvest, steps=steps))
+    alter(table, lambda raw: run(raw, properties, known), hooks=hooks, about=about, features=features)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:
-    """Actions with the features that the metadata needs and delta-rs does not see to."""
+    """Actions with the features that the metadata needs and delta-rs does not add."""
     actions = [
         with_row_columns(a) if isinstance(a, Metadata) and is_on(a, ROW_TRACKING) else a for a in actions
     ]
@@ -125,10 +125,6 @@ def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[s
     if raised == protocol:
         return actions
     return [*(a for a in actions if a is not given), raised]
-
-
-def _switched_on(properties: Mapping[str, str], name: str) -> bool:
-    return properties.get(name, "").lower() == "true"
 
 
 def _refuse_rows_without_ids(table: TableHandle) -> None:

@@ -14,27 +14,13 @@ from deltalake._internal import PyQueryBuilder
 from deltalakedb.exceptions import InvalidArgumentError, PredicateError
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.predicate import (
-    Unknown,
-    conjunction,
-    conjuncts,
-    map_columns,
-    referenced_columns,
-)
+from deltalakedb.protocol.predicate import Unknown, conjunction, conjuncts, map_columns, referenced_columns
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.hooks import DEFAULT, Hooks
-from deltalakedb.table.scratch import (
-    ErrorContext,
-    Stage,
-    add_to_metrics,
-    call,
-    candidates,
-    rewrite,
-    with_metrics,
-)
-from deltalakedb.table.write.create import without_hooks
+from deltalakedb.table.intent import DEFAULT, Hooks
+from deltalakedb.table.scratch import Stage, add_to_metrics, candidates, rewrite, with_metrics
+from deltalakedb.table.write.write import without_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +31,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.scratch import Harvest
 
 #: clauses that look at target rows without a match, and so at every file
 _BY_SOURCE = ("when_not_matched_by_source_update", "when_not_matched_by_source_delete")
@@ -76,7 +61,6 @@ class MergePlan:
         return clause
 
     def execute(self) -> str:
-        """Choose the files, run the merge on them, and commit it."""
         if self._options is None:
             raise InvalidArgumentError(
                 "this merge was executed already",
@@ -98,16 +82,13 @@ class MergePlan:
                     getattr(builder, name)(*args, **kwargs)
                 return str(raw.merge_execute(builder))
 
-            metrics = json.loads(call(run, stage.raw, ErrorContext.at(self._table)))
+            metrics = json.loads(stage.run(run))
             stage.submit(hooks, with_metrics(stage.harvest(), left_out, _SKIPPED))
         return json.dumps(add_to_metrics(metrics, left_out, _SKIPPED))
 
 
 def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:
-    """The part of a merge's predicate that speaks of the target alone: only such files can hold a match.
-
-    None where there is no such part, and every file may hold one.
-    """
+    """The part of a merge's predicate that is about the target alone, so that no other file holds a match."""
     target, source = options.get("target_alias"), options.get("source_alias")
     schema = parse_schema(metadata.schema_string)
     if target is None or source is None:
@@ -118,16 +99,14 @@ def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None
         parsed = parse_predicate(options["predicate"], both)
     except PredicateError:
         return None  # delta-rs decides whether it is one
-    mine = []
-    for part in conjuncts(parsed):
-        columns = referenced_columns(part)
-        alone = columns and all(len(c) > 1 and c[0] == target for c in columns)
-        if alone and not isinstance(part, Unknown):
-            mine.append(map_columns(part, lambda path: path[1:]))
+    mine = [
+        map_columns(part, lambda path: path[1:])
+        for part in conjuncts(parsed)
+        if not isinstance(part, Unknown)
+        and (columns := referenced_columns(part))
+        and all(len(c) > 1 and c[0] == target for c in columns)
+    ]
     return conjunction(mine) if mine else None
-
-
-_NOTHING = "false"
 
 
 def delete(
@@ -137,29 +116,23 @@ def delete(
     *,
     hooks: Hooks = DEFAULT,
 ) -> str:
-    """Delete the rows that a predicate is true of.
+    """Delete the rows that a predicate is true of, or all, by calling delta-rs with a predicate.
 
-    delta-rs deletes every row where it works a predicate out to be NULL, as ``nullif('', '') = name`` is.
-    What the planner of files understands is safe; of the rest the query planner is asked first.
-
-    Args:
-        table: The open table.
-        predicate: What is true of the rows to delete; None for every row.
-        run: Calls delta-rs with a predicate.
-        hooks: What is to follow the commit.
+    delta-rs deletes every row if it works a predicate out to be NULL, as ``nullif('', '') = name`` is. What
+    the planner of files understands is safe; for the rest the query planner is asked first.
     """
     where = table.where_or_all(predicate)
     doubtful = predicate is not None and (where is None or not referenced_columns(where))
 
     def on(stage: Stage) -> str:
         nothing = doubtful and _is_empty(stage.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
-        return run(stage.raw, _NOTHING if nothing else predicate)
+        return run(stage.raw, "false" if nothing else predicate)
 
     return rewrite(table, where, on, hooks=hooks)
 
 
 def _is_empty(raw: RawDeltaTable, sql: str) -> bool:
-    """Whether a query's plan says that no row comes of it; no plan means that delta-rs is to judge."""
+    """Whether a query returns no row by its plan; without a plan delta-rs is to judge."""
     with suppress(Exception):
         builder = PyQueryBuilder(None)
         builder.register("t", raw)
@@ -176,30 +149,22 @@ def commit_existing_files(
     *,
     hooks: Hooks = DEFAULT,
 ) -> None:
-    """Commit actions on files that are under the table's root already.
+    """Commit actions on files that are under the table's root already, by calling delta-rs.
 
-    Args:
-        table: The open table.
-        mode: ``"overwrite"`` removes the files that the filters leave, or all.
-        filters: Partition filters.
-        run: Calls delta-rs on the scratch table.
-        hooks: What is to follow the commit.
+    With the mode ``"overwrite"``, files that match the partition filters are removed.
     """
     adds: list[Add] = []
     reads: ReadSet = NOTHING
     if mode == "overwrite":
         adds, reads = candidates(table, table.where_or_all(filters))
     with Stage(table, adds, reads) as stage:
-        call(run, stage.raw, ErrorContext.at(table))
+        stage.run(run)
         harvest = stage.harvest()
-        stage.submit(hooks, harvest.in_place(_below_root(table, harvest)))
-
-
-def _below_root(table: TableHandle, harvest: Harvest) -> dict[str, str]:
-    """What files are called whose paths begin with a slash and mean the root, as those of pyarrow may."""
-    paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
-    return {
-        path: path.lstrip("/")
-        for path in paths
-        if path.startswith("/") and not (table.root.is_local and Path(path).exists())
-    }
+        paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
+        # pyarrow may spell a path below the root with a slash at its beginning
+        below = {
+            path: path.lstrip("/")
+            for path in paths
+            if path.startswith("/") and not (table.root.is_local and Path(path).exists())
+        }
+        stage.submit(hooks, harvest.in_place(below))

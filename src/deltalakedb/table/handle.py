@@ -13,17 +13,16 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     PredicateError,
     UnsupportedOperationError,
-    VersionMissingError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.intent import AutoCommit
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.read.scan import check_files, published_table, raw_table
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.sources import SqlSource, before_sql, check_open, check_version, from_log
+from deltalakedb.table.sources import SqlSource, check_open, open_source, version_at
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ class TableHandle:
     Attributes:
         address: The table's address.
         database: Its catalog's database.
+        storage_options: The storage options that the caller gave.
         pinned: Whether the user chose a version, so that operations do not move to the newest one first.
         one_shot: Whether the handle serves a single operation, and is not refreshed after the commit.
         appended: The last commit, if it changed neither metadata nor protocol.
@@ -78,13 +78,11 @@ class TableHandle:
         self._row = row
         self._source = source
         self._target = target
-        self._storage_options = storage_options
+        self.storage_options = storage_options
         self._root = root
         self._raw: RawTable | None = None
         #: set when the transaction ends: the version to open on the next use, or the error to raise
         self._ended: int | DeltaSqlError | None = None
-
-    # ---- opening ---------------------------------------------------------------------------------------
 
     @classmethod
     def open(
@@ -103,9 +101,8 @@ class TableHandle:
         address = parse_address(table_uri).absolute()
         name = address.require_table()
         database = Database.open(address)
-        row, source = _opened(database, name, version, storage_options)
-        if database.engine.config.publish.look_at_open and look_at_open(database, row):
-            row, source = _opened(database, name, version, storage_options)
+        row, source = open_source(database, name, version, storage_options)
+        check_open(source.snapshot, table=name)
         made = cls(
             address,
             database,
@@ -115,6 +112,8 @@ class TableHandle:
             storage_options=storage_options,
             pinned=version is not None,
         )
+        if database.engine.config.publish.look_at_open and look_at_open(database, row):
+            made._open(version)
         made.check_location(address.location)
         return made
 
@@ -130,18 +129,14 @@ class TableHandle:
     def use_options(self, storage_options: Mapping[str, str] | None) -> None:
         """Use these storage options from now on; None keeps the current ones."""
         if storage_options is not None:
-            self._storage_options, self._root = dict(storage_options), None
-
-    # ---- what it holds ---------------------------------------------------------------------------------
+            self.storage_options, self._root = dict(storage_options), None
 
     @property
     def name(self) -> str:
-        """The table's name in its catalog."""
         return self.address.table or ""
 
     @property
     def row(self) -> TableRow:
-        """The table's row in the registry."""
         self._follow()
         return self._row
 
@@ -153,40 +148,29 @@ class TableHandle:
 
     @property
     def target(self) -> CommitTarget:
-        """Where changes go: a commit of their own, or a transaction."""
         self._follow()
         return self._target
 
     @property
     def snapshot(self) -> Snapshot:
-        """Metadata and protocol of the open version."""
         return self.source.snapshot
 
     @property
     def version(self) -> int:
-        """The open version."""
         return self.snapshot.version
 
     @property
-    def storage_options(self) -> Mapping[str, str] | None:
-        """The storage options that the caller gave."""
-        return self._storage_options
-
-    @property
     def root(self) -> Root:
-        """The table's folder or prefix."""
         row = self.row
         if self._root is None or self._root.location != row.location:
             config = self.database.engine.config
-            self._root = root_at(row.location, self._storage_options, config, table=row.name)
+            self._root = root_at(row.location, self.storage_options, config, table=row.name)
         return self._root
 
     @property
     def is_live(self) -> bool:
         """Whether newer versions can be seen: not inside a transaction."""
         return isinstance(self.target, AutoCommit)
-
-    # ---- moving between versions -----------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Prepare for an operation: move to the newest version, unless the user chose one."""
@@ -207,7 +191,6 @@ class TableHandle:
             self._advance()
 
     def load(self, version: int) -> None:
-        """Move to a version and stay there."""
         self._require_live()
         self._open(version)
         self.pinned = True
@@ -223,11 +206,7 @@ class TableHandle:
         self.pinned = True
 
     def version_at(self, moment: int, *, strict: bool = False) -> int:
-        """The newest version at a time."""
-        try:
-            return snapshots.version_at(self.database, self.row, moment)
-        except VersionMissingError as error:
-            return before_sql(self.row, moment, error, self.root.options, strict=strict)
+        return version_at(self.database, self.row, moment, self.storage_options, strict=strict)
 
     def newest_version(self) -> int:
         """The newest version that can be seen from here."""
@@ -236,16 +215,12 @@ class TableHandle:
         return registry.find(self.database, self.name).head.version
 
     def source_at(self, version: int) -> Source:
-        """Return a reader of another version."""
-        version = check_version(version)
-        try:
-            return SqlSource(self.database, snapshots.open_table(self.database, self.name, version))
-        except VersionMissingError as error:
-            return from_log(self.row, version, error, self.root.options)
+        return open_source(self.database, self.name, version, self.storage_options)[1]
 
-    def _open(self, version: int) -> None:
-        self._row, self._source = _opened(self.database, self.name, version, self._storage_options)
-        self._raw = None
+    def _open(self, version: int | None) -> None:
+        row, source = open_source(self.database, self.name, version, self.storage_options)
+        check_open(source.snapshot, table=self.name)  # a refused version leaves the handle as it was
+        self._row, self._source, self._raw = row, source, None
 
     def _advance(self) -> None:
         """Move to the newest version; what has not changed since the open one is not read again."""
@@ -263,8 +238,6 @@ class TableHandle:
                 table=self.name,
                 suggestion="tx.table(name, version=…) reads an older version",
             )
-
-    # ---- changing --------------------------------------------------------------------------------------
 
     def submit(self, work: WriteIntent) -> Committed | None:
         """Commit a change of this table, or add it to the transaction; then show the result."""
@@ -287,19 +260,15 @@ class TableHandle:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the transaction of this handle is over, and it was not used since."""
         return self._ended is not None
 
     def _follow(self) -> None:
-        """Become an ordinary handle if the transaction is over."""
         if self._ended is None:
             return
         if isinstance(self._ended, DeltaSqlError):
             raise self._ended.with_traceback(None)
         self._open(self._ended)
         self._target, self._ended = AutoCommit(self.database), None
-
-    # ---- reading ---------------------------------------------------------------------------------------
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
         """Parse a predicate: SQL text, filters in disjunctive normal form, or a pyarrow expression.
@@ -318,7 +287,6 @@ class TableHandle:
             return None
 
     def reading(self) -> AbstractContextManager[None]:
-        """Report a data file that cannot be read as a typed error."""
         return reading(self.root, self.file_sizes, table=self.name, version=self.version)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
@@ -353,28 +321,8 @@ def handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
 
 
 def require_handle(table: deltalake.DeltaTable) -> TableHandle:
-    """The handle of a table that has to be SQL-backed."""
     if (handle := handle_of(table)) is None:
         raise InvalidArgumentError(
             f"{table.table_uri} is a plain Delta table", suggestion="open it by its deltasql:// address"
         )
     return handle
-
-
-def _opened(
-    database: Database, name: str, version: int | None, storage_options: Mapping[str, str] | None
-) -> tuple[TableRow, Source]:
-    """Return a table's row and source: SQL, or the log for versions older than the first one in SQL."""
-    if version is not None:
-        version = check_version(version)
-    source: Source
-    try:
-        opened = snapshots.open_table(database, name, version)
-    except VersionMissingError as error:
-        row = registry.find(database, name)
-        options = root_at(row.location, storage_options, database.engine.config, table=row.name).options
-        source = from_log(row, version, error, options)
-    else:
-        row, source = opened.table, SqlSource(database, opened)
-    check_open(source.snapshot, table=name)
-    return row, source

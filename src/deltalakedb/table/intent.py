@@ -1,22 +1,28 @@
-"""A piece of work on a table, and the two places it can go: straight to a commit, or into a transaction."""
+"""What an operation does to a table, and where that goes: straight to a commit, or into a transaction."""
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from deltalake import PostCommitHookProperties
 
 from deltalakedb.commit.request import CommitRequest, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.exceptions import InvalidArgumentError, NothingWrittenWarning
+from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, NothingWrittenWarning
 from deltalakedb.mirror.checkpointer import CheckpointOptions
+from deltalakedb.protocol.actions import CommitInfo, Txn
+from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
-from deltalakedb.table.hooks import DEFAULT
 from deltalakedb.table.roots import undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from deltalake import CommitProperties
 
     from deltalakedb.commit.request import NewTable, UserStatement
     from deltalakedb.metastore.database import Database
@@ -24,11 +30,38 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.durable import Flushes
-    from deltalakedb.table.hooks import Hooks
     from deltalakedb.table.roots import PlacedFile, Root
 
 #: packages whose lines are not the user's own
 _INSIDE = ("deltalakedb", "deltalake")
+#: for delta-rs on a scratch table: a checkpoint of it, or a clean-up, would be work for nothing
+QUIET: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Hooks(CheckpointOptions):
+    """What follows a commit: a checkpoint if one is due, and after it the clean-up of the log."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, properties: PostCommitHookProperties | None) -> Hooks:
+        """What stock's properties ask for; the mirror does it, a scratch table none of it."""
+        if properties is None:
+            return DEFAULT
+        found: Any = properties.create_checkpoint, properties.cleanup_expired_logs
+        if not all(isinstance(choice, bool | None) for choice in found):
+            raise ArgumentTypeError(f"post-commit hooks are switched on or off by a bool: {found}")
+        return cls(bool(found[0]), found[1])
+
+    @classmethod
+    def all_of(cls, several: Iterable[Hooks]) -> Hooks:
+        """The hooks of several operations in one commit: what one of them forbids does not happen."""
+        found = list(several)
+        choices = {h.cleanup for h in found} - {None}
+        return cls(all(h.write for h in found), all(choices) if choices else None)
+
+
+DEFAULT: Final = Hooks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +86,13 @@ class WriteIntent:
     actions: Sequence[Action]
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
-    files: Sequence[PlacedFile] = field(default=())
+    files: Sequence[PlacedFile] = ()
     new_names: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
-    then: Sequence[Sequence[Action]] = field(default=())
+    then: Sequence[Sequence[Action]] = ()
     handled_features: frozenset[str] = frozenset()
-    own: Sequence[UserStatement] = field(default=())
+    own: Sequence[UserStatement] = ()
 
     @property
     def steps(self) -> list[Sequence[Action]]:
@@ -68,45 +101,42 @@ class WriteIntent:
 
 
 class CommitTarget(Protocol):
-    """Where work goes."""
+    """Where the changes of operations go."""
 
     @property
     def flushes(self) -> Flushes | None:
-        """Where new files may be put that are on their way to the disk; None if each is flushed by itself."""
+        """Collects new files that are to be flushed before the commit; None if each is flushed by itself."""
         ...
 
     def ready(self) -> None:
-        """Called before an operation: refuse early what could not be taken."""
+        """Called before an operation; raises an error if it could not be submitted."""
         ...
 
     def submit(self, work: WriteIntent) -> Committed | None:
-        """Take the work; the commit it became, or None if that is still to come or there was nothing."""
+        """Take the work; return its commit, or None if that is still to come or there was nothing to do."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AutoCommit:
-    """Every piece of work is a transaction of its own: committed, then published."""
+    """Commits and publishes each operation by itself."""
 
     database: Database
-
-    @property
-    def flushes(self) -> None:
-        """Each file is flushed by itself: the commit follows at once."""
+    flushes: None = None
 
     def ready(self) -> None:
-        """Every operation can be taken."""
+        pass
 
     def submit(self, work: WriteIntent) -> Committed | None:
-        """Commit the work and publish it; ConflictError if another writer was first."""
         if not work.actions:
             return None
         origin = Write(new_names=work.new_names, handled_features=work.handled_features)
         change = TableChange(work.table, work.steps, work.read, work.reads, origin)
-        (done,) = Coordinator(self.database, options_of(() if work.root is None else (work.root,))).commit(
+        options = {} if work.root is None else {work.root.location: work.root.options}
+        (done,) = Coordinator(self.database, options).commit(
             CommitRequest([change], statements=work.own),
             delete_files=lambda: undo(work.files),
-            checkpoints={work.table.location: checkpoints_of(work.hooks)},
+            checkpoints={work.table.location: work.hooks},
         )
         if done.replayed:
             warn_nothing_written(work.table.name)
@@ -115,17 +145,13 @@ class AutoCommit:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnly:
-    """Nowhere: an older version is there to be read."""
+    """Refuses every operation: the target of an older version inside a transaction."""
 
     name: str
     version: int
-
-    @property
-    def flushes(self) -> None:
-        """Nothing is written."""
+    flushes: None = None
 
     def ready(self) -> NoReturn:
-        """Refuse."""
         raise InvalidArgumentError(
             f"version {self.version} was opened for reading only",
             table=self.name,
@@ -134,28 +160,81 @@ class ReadOnly:
         )
 
     def submit(self, work: WriteIntent) -> Committed | None:
-        """Refuse; files that were written already are deleted."""
         undo(work.files)
         self.ready()
 
 
-def options_of(roots: Iterable[Root]) -> Mapping[str, Mapping[str, str] | None]:
-    """The storage options of roots that the caller opened, by location."""
-    return {root.location: root.options for root in roots}
-
-
-def checkpoints_of(hooks: Hooks) -> CheckpointOptions:
-    """What the hooks of an operation mean for the table's log."""
-    return CheckpointOptions(hooks.create_checkpoint, hooks.cleanup_expired_logs)
-
-
 def warn_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
-    """Warn a caller whose write was done before, as far as it can be known, at the caller's own line."""
+    """Warn that a write was done before, at the line of the user's code that asked for it."""
     frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
-    warnings.warn(
-        f"nothing was written to {tables}: {why}",
-        NothingWrittenWarning,
-        stacklevel=level,
-    )
+    warnings.warn(f"nothing was written to {tables}: {why}", NothingWrittenWarning, stacklevel=level)
+
+
+# ---- commitInfo and application transactions of commits that delta-rs does not write --------------------
+
+
+def commit_info(
+    operation: str,
+    parameters: Mapping[str, str],
+    metrics: Mapping[str, Any],
+    properties: CommitProperties | None,
+) -> list[Action]:
+    """The commitInfo of an operation, with delta-rs's keys and the user's, and application transactions."""
+    own = {} if properties is None else _custom_metadata(properties)
+    more = {
+        k: v if isinstance(v, str) else encode_json(v) for k, v in own.pop("operationParameters", {}).items()
+    }
+    info: dict[str, Any] = {
+        "operation": operation,
+        "operationParameters": {**more, **parameters},
+        **own,
+        "operationMetrics": dict(metrics),
+    }
+    return [CommitInfo(extra=info), *app_transactions(properties)]
+
+
+def app_transactions(properties: CommitProperties | None) -> list[Txn]:
+    given = () if properties is None else properties.app_transactions or ()
+    return [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
+
+
+_ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+_GENERATED: Final[tuple[Callable[[Any], bool], str]] = (
+    lambda _: False,
+    "is made by the commit itself and cannot be set",
+)
+_TEXT: Final[tuple[Callable[[Any], bool], str]] = (lambda value: isinstance(value, str), "must be a text")
+#: keys of a commitInfo that mean something: what their values must be
+_DEMANDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    **dict.fromkeys(("timestamp", "operation", "engineInfo"), _GENERATED),
+    **dict.fromkeys(("userId", "userName", "userMetadata"), _TEXT),
+    "operationParameters": (lambda value: isinstance(value, dict), "must be an object"),
+    "readVersion": (lambda value: type(value) is int and value >= 0, "must be a whole number from 0 on"),
+    "isolationLevel": (lambda value: value in _ISOLATION, f"must be one of {', '.join(_ISOLATION)}"),
+    "isBlindAppend": (lambda value: isinstance(value, bool), "must be true or false"),
+}
+
+
+def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
+    """The user's own entries of a commitInfo; InvalidArgumentError as in stock."""
+    given: Any = properties.custom_metadata
+    if given is None:
+        return {}
+    if not hasattr(given, "items"):
+        raise InvalidArgumentError("CommitProperties.custom_metadata must be a mapping")
+    out: dict[str, Any] = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise InvalidArgumentError(f"the keys of custom_metadata must be texts, not {key!r}")
+        try:
+            out[key] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"the value of custom_metadata[{key!r}] cannot be written as JSON: {error}"
+            ) from error
+        fits, demand = _DEMANDS.get(key, (None, ""))
+        if fits is not None and not fits(out[key]):
+            raise InvalidArgumentError(f"custom_metadata[{key!r}] {demand}")
+    return out

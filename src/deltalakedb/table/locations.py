@@ -1,4 +1,4 @@
-"""Where tables are: locations made absolute, and a location for a table that names none."""
+"""Locations of tables: made absolute, and chosen for a table without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
-#: bytes of a folder's name that is made of a part of a table's; a suffix and hidden names have room beside it
+#: bytes of a folder's name, with room for a suffix and hidden names
 _LONGEST_FOLDER = 200
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 #: what is left as it is in the URL of an object
@@ -67,7 +67,6 @@ def url_of(location: str) -> str:
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is on this machine's file system."""
     return not _SCHEME.match(location)
 
 
@@ -82,14 +81,11 @@ def place_for(database: Database, name: str, location: str | None) -> str:
             table=name,
             suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
         )
-    *namespace, last = (_folder(part) for part in name.split("."))
+    # file systems take 255 bytes, a name may have more
+    parts = (part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip() for part in name.split("."))
+    *namespace, last = parts
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])
     return _readable(normal_location(folder), name)
-
-
-def _folder(part: str) -> str:
-    """A part of a table's name as a folder's: file systems take 255 bytes, a name may have more."""
-    return part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip()
 
 
 def _readable(location: str, name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError, VersionMissingError
-from deltalakedb.metastore import files, snapshots, vacuumed
+from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
+from deltalakedb.metastore import files, vacuumed
 from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
@@ -16,21 +16,19 @@ from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.commit_info import commit_info
-from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.intent import WriteIntent
+from deltalakedb.table.intent import DEFAULT, WriteIntent, commit_info
 from deltalakedb.table.scratch import removes
-from deltalakedb.table.sources import SqlSource, from_log
+from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import deltalake
 
-    from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
+    from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.hooks import Hooks
+    from deltalakedb.table.intent import Hooks
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
@@ -38,48 +36,9 @@ if TYPE_CHECKING:
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"
 
 
-def restore(
-    table: TableHandle,
-    target: Any,
-    *,
-    ignore_missing_files: bool = False,
-    protocol_downgrade_allowed: bool = False,
-    commit_properties: deltalake.CommitProperties | None = None,
-    hooks: Hooks = DEFAULT,
-) -> dict[str, int]:
-    """Make a table what it was at a version or a time.
-
-    Args:
-        table: The open table.
-        target: A version, or a time as ISO 8601 text.
-        ignore_missing_files: Go on where files of the older version are gone.
-        protocol_downgrade_allowed: Take over the older protocol as well.
-        commit_properties: Custom metadata and application transactions.
-        hooks: What is to follow the commit.
-
-    Returns:
-        The metrics, under the names that stock gives them.
-    """
-    done = restored(
-        table,
-        target,
-        ignore_missing_files=ignore_missing_files,
-        protocol_downgrade_allowed=protocol_downgrade_allowed,
-        commit_properties=commit_properties,
-        hooks=hooks,
-    )
-    return done.metrics
-
-
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did.
-
-    Attributes:
-        then: The version that the table is again.
-        back: The files that were brought back.
-        away: The files that were taken away.
-    """
+    """The version that was restored, the files that came back, and those that were removed."""
 
     then: Source
     back: Sequence[Add]
@@ -87,8 +46,13 @@ class Restored:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """How many files, under stock's names."""
+        """The number of files, under stock's names."""
         return {"numRemovedFile": len(self.away), "numRestoredFile": len(self.back)}
+
+
+def restore(table: TableHandle, target: Any, **options: Any) -> dict[str, int]:
+    """Do the same as `restored`, and return the metrics under stock's names."""
+    return restored(table, target, **options).metrics
 
 
 def restored(
@@ -100,11 +64,20 @@ def restored(
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT,
 ) -> Restored:
-    """The same, telling all about the files."""
+    """Make a table what it was at a version or a time.
+
+    Args:
+        table: The open table.
+        target: A version, or a time as ISO 8601 text.
+        ignore_missing_files: Continue if files of the older version are missing.
+        protocol_downgrade_allowed: Restore the older protocol as well.
+        commit_properties: Custom metadata and application transactions.
+        hooks: What is to follow the commit.
+    """
     now = table.source.snapshot
-    # numbers that were given once must not be given again, so the columns that count stay refused
-    kept = SPARK_FEATURES - {"identityColumns"}
-    check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | kept)
+    # numbers that were given once must not be given again, so identity columns stay refused
+    handled = SPARK_FEATURES - {"identityColumns"}
+    check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | handled)
     version, parameters = _asked(table, target)
     if version >= now.version:
         raise InvalidArgumentError(
@@ -112,10 +85,10 @@ def restored(
             table=table.name,
             version=now.version,
         )
-    source = _at(table, version)
+    source = table.source_at(version)
     back, away = _difference(table, source)
     if not ignore_missing_files:
-        _demand(table, version, back)
+        _require_files(table, version, back)
     done = Restored(source, back, away)
     actions: list[Action] = [
         *commit_info("RESTORE", parameters, done.metrics, commit_properties),
@@ -124,13 +97,15 @@ def restored(
         *removes(away),
     ]
     table.submit(
-        WriteIntent(table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, handled_features=kept)
+        WriteIntent(
+            table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, handled_features=handled
+        )
     )
     return done
 
 
 def _asked(table: TableHandle, target: Any) -> tuple[int, dict[str, str]]:
-    """The version that was asked for, and how, in the words of the history."""
+    """The version that was asked for, and the parameters in the history."""
     number = int(target) if isinstance(target, bool) else whole_number(target)
     if number is not None and number >= 0:
         return number, {"version": str(number)}
@@ -140,13 +115,6 @@ def _asked(table: TableHandle, target: Any) -> tuple[int, dict[str, str]]:
     raise InvalidArgumentError(
         f"a table is restored to a version or a time, not to {target!r}", table=table.name
     )
-
-
-def _at(table: TableHandle, version: int) -> Source:
-    try:
-        return SqlSource(table.database, snapshots.open_table(table.database, table.name, version))
-    except VersionMissingError as error:
-        return from_log(table.row, version, error, table.root.options)
 
 
 def _difference(table: TableHandle, then: Source) -> tuple[list[Add], list[Add]]:
@@ -159,8 +127,8 @@ def _difference(table: TableHandle, then: Source) -> tuple[list[Add], list[Add]]
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
 
 
-def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
-    """Refuse to bring back files that are not there any more."""
+def _require_files(table: TableHandle, version: int, back: Sequence[Add]) -> None:
+    """Refuse to bring back files that are missing, or that a vacuum is deleting."""
     paths = [a.path for a in back]
     vectors = [dv_path(a.deletion_vector) for a in back if a.deletion_vector is not None]
     paths += sorted({encode_path(v) for v in vectors if v is not None})
@@ -187,31 +155,19 @@ def _demand(table: TableHandle, version: int, back: Sequence[Add]) -> None:
 
 
 def _state(now: Snapshot, then: Snapshot, *, downgrade: bool) -> list[Action]:
-    """Protocol and metadata, where they differ."""
+    """Protocol and metadata, if they differ."""
     protocol = then.protocol if downgrade else union_of(now.protocol, then.protocol, then.metadata)
-    metadata = _metadata(now.metadata, then.metadata)
-    out: list[Action] = []
-    if not _same(protocol, now.protocol):
-        out.append(protocol)
-    if metadata != now.metadata:
-        out.append(metadata)
-    return out
+    metadata = then.metadata
+    ids = [number_or(m.configuration.get(_HIGHEST_COLUMN), 0) for m in (now.metadata, metadata)]
+    if ids[0] > ids[1]:
+        metadata = replace(metadata, configuration={**metadata.configuration, _HIGHEST_COLUMN: str(ids[0])})
+    out: list[Action] = [] if _comparable(protocol) == _comparable(now.protocol) else [protocol]
+    return out if metadata == now.metadata else [*out, metadata]
 
 
-def _same(one: Protocol, other: Protocol) -> bool:
-    return (
-        one.min_reader_version == other.min_reader_version
-        and one.min_writer_version == other.min_writer_version
-        and set(one.reader_features or ()) == set(other.reader_features or ())
-        and set(one.writer_features or ()) == set(other.writer_features or ())
-    )
-
-
-def _metadata(now: Metadata, then: Metadata) -> Metadata:
-    highest = [number_or(m.configuration.get(_HIGHEST_COLUMN), 0) for m in (now, then)]
-    if max(highest) == highest[1]:
-        return then
-    return replace(then, configuration={**then.configuration, _HIGHEST_COLUMN: str(highest[0])})
+def _comparable(protocol: Protocol) -> tuple[int, int, set[str], set[str]]:
+    readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
+    return protocol.min_reader_version, protocol.min_writer_version, readers, writers
 
 
 def repair(
@@ -221,15 +177,7 @@ def repair(
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT,
 ) -> dict[str, Any]:
-    """Find live files that are missing, and remove them from the table.
-
-    A dry run refuses what the real run refuses.
-
-    Args:
-        table: The open table.
-        dry_run: Only find them.
-        commit_properties: Custom metadata and application transactions.
-        hooks: What is to follow the commit.
+    """Find live files that are missing, and remove them from the table unless it is a dry run.
 
     Returns:
         The metrics, under the names and in the forms that delta-rs gives them.
@@ -260,22 +208,14 @@ _LIST_FROM = 500
 
 
 def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
-    """The files, spelled as the log spells them, that are not there any more.
-
-    Args:
-        root: The table's root.
-        paths: Paths of the log.
-    """
+    """Those of some paths of the log whose files are missing."""
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
-    gone = []
-    for path in paths:
+
+    def exists(path: str) -> bool:
         place = root.paths.resolve(path)
-        below = relative_to(root.location, path)
-        if below is None:
-            folder, _, name = place.rpartition("/")
-            there = open_store(folder or "/", root.options).exists(name)
-        else:
-            there = root.store.exists(below) if listed is None else below in listed
-        if not there:
-            gone.append(path)
-    return gone
+        if (below := relative_to(root.location, path)) is not None:
+            return root.store.exists(below) if listed is None else below in listed
+        folder, _, name = place.rpartition("/")
+        return open_store(folder or "/", root.options).exists(name)
+
+    return [path for path in paths if not exists(path)]

@@ -33,25 +33,18 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import (
-    COMMITTER_FEATURES,
-    check_writable,
-    with_writer_features,
-    without_features,
-)
-from deltalakedb.protocol.partition import equal_key
+from deltalakedb.protocol.features import COMMITTER_FEATURES, check_writable, with_features, without_features
+from deltalakedb.protocol.partition import equal_key, partition_columns
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.row_tracking import tracks_rows
-from deltalakedb.protocol.schema import PrimitiveType, parse_schema
+from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.intent import WriteIntent
+from deltalakedb.table.intent import DEFAULT, WriteIntent
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import root_at
-from deltalakedb.table.roots.local import LENT
+from deltalakedb.table.roots import LENT
 from deltalakedb.table.unreadable import unreadable
 
 if TYPE_CHECKING:
@@ -60,15 +53,15 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.hooks import Hooks
-    from deltalakedb.table.roots import PlacedFile, Root, WorkFolder
+    from deltalakedb.table.intent import Hooks
+    from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 
 #: exception class of delta-rs -> our subclass of it; any other class is raised unchanged
-_OURS: Mapping[type[Exception], type[DeltaSqlError]] = {
+_OURS: Mapping[type[BaseException], type[DeltaSqlError]] = {
     SchemaMismatchError: SchemaError,
     CommitFailedError: CommitError,
     DeltaProtocolError: ProtocolError,
@@ -94,33 +87,22 @@ _SHOWN = 20
 
 
 class ErrorContext(NamedTuple):
-    """The table that an operation is about, as far as it is known.
-
-    Attributes:
-        name: Its name.
-        location: Its root.
-        version: Its version.
-        metadata: Its metadata.
-        hint: What to do about a failure, if that is known.
-        unreadable: Finds the data file that an error is about.
-    """
+    """The table that an operation is about, as far as it is known."""
 
     name: str | None = None
     location: str | None = None
     version: int | None = None
     metadata: Metadata | None = None
+    #: what to do about a failure, if that is known
     hint: str | None = None
+    #: finds the data file that an error is about
     unreadable: Callable[[str], StorageError | None] | None = None
 
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
-        """An open table, at the version it shows."""
         snapshot = table.source.snapshot
         look = partial(unreadable, table.root, table.file_sizes, table=table.name, version=snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
-
-
-NO_CONTEXT = ErrorContext()
 
 
 @contextmanager
@@ -131,30 +113,24 @@ def translate_errors(about: ErrorContext) -> Iterator[None]:
     """
     try:
         yield
-    except DeltaSqlError:
+    except (DeltaSqlError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # delta-rs's panics are no Exceptions
         text = without_scratch(str(error), about.location)
         if text != str(error):
             error.args = (text,)  # a traceback shows it as the cause of ours
-        if (ours := _OURS.get(type(error))) is None:
+        panic = not isinstance(error, Exception)
+        if (ours := OperationError if panic else _OURS.get(type(error))) is None:
             raise
-        by_file = any(word in text for word in _FILE_FAILED)
+        by_file = panic or any(word in text for word in _FILE_FAILED)
         if by_file and about.unreadable is not None and (found := about.unreadable(text)):
             raise found from error
         raise ours(
-            text.strip(), table=about.name, version=about.version, suggestion=_suggestion(ours, about, text)
+            f"delta-rs stopped unexpectedly: {text}" if panic else text.strip(),
+            table=about.name,
+            version=about.version,
+            suggestion=None if panic else _suggestion(ours, about, text),
         ) from error
-    except BaseException as panic:
-        if isinstance(panic, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        text = without_scratch(str(panic), about.location)
-        panic.args = (text,)
-        if about.unreadable is not None and (found := about.unreadable(text)):
-            raise found from panic
-        raise OperationError(
-            f"delta-rs stopped unexpectedly: {text}", table=about.name, version=about.version
-        ) from panic
 
 
 def without_scratch(text: str, location: str | None) -> str:
@@ -199,7 +175,6 @@ class Harvest:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The actions of all commits."""
         return tuple(a for step in self.steps for a in step)
 
     def each(self, change: Callable[[Action], Action]) -> Harvest:
@@ -229,31 +204,18 @@ class Scratch:
     table: delta-rs would follow links and delete real files.
 
     Args:
-        root: The real table's root.
-        work: The folder that the scratch table is made in.
+        root: The real table's root; new files of the scratch table are to be moved there.
+        table: The table's name, for messages.
     """
 
     #: whether the engine's statistics count NaN as the greatest value
     bounds_nan = False
 
-    def __init__(self, root: Root, work: WorkFolder) -> None:
-        self.root = root
-        self.folder = work.path
-        self._work = work
-        self._lender = root.lender(work.path)
-        #: path of a lent file -> the add as the scratch table has it, and as the real table has it
-        self._lent: dict[str, tuple[Add, Add]] = {}
-        self._hidden: Protocol | None = None
-        #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
-        self._floats: Sequence[tuple[str, ...]] = ()
-        (self.folder / "_delta_log").mkdir(parents=True)
-
-    @classmethod
-    def for_writing(cls, root: Root | str, *, table: str) -> Scratch:
-        """A scratch table whose new files are to become the real table's."""
-        root = root_at(root) if isinstance(root, str) else root
+    def __init__(self, root: Root, *, table: str) -> None:
         try:
-            return cls(root, root.work_folder())
+            self._work = root.scratch_folder()
+            self.folder = self._work.path
+            (self.folder / "_delta_log").mkdir(parents=True)
         except StorageError:  # already typed, and may be an OSError too
             raise
         except OSError as error:
@@ -262,23 +224,27 @@ class Scratch:
                 table=table,
                 suggestion="check that the folder exists and may be written, and that the disk is not full",
             ) from error
+        self.root = root
+        #: the version that the log was written at
+        self._version = -1
+        #: path of a lent file -> the add as the scratch table has it, and as the real table has it
+        self._lent: dict[str, tuple[Add, Add]] = {}
+        #: features that the engine does not see
+        self._hidden: Sequence[str] = ()
+        #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
+        self._floats: Sequence[tuple[str, ...]] = ()
 
     def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, unlent: Collection[str] = ()) -> None:
-        """Write the log that makes this folder the table at the snapshot's version.
-
-        Args:
-            snapshot: The version.
-            adds: The files that delta-rs sees, in this order.
-            unlent: Paths of adds that are only log entries, without a file behind them.
-        """
+        """Write the log that makes this folder the table; paths in ``unlent`` are entries without a file."""
+        self._version = snapshot.version
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
-        self._hidden = snapshot.protocol if protocol != snapshot.protocol else None
+        self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
         try:
             adds = list(adds)
             real = [a for a in adds if a.path not in unlent]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
-            lent = self._lender.lend([cautious(add, self._floats) for add in real])
+            lent = self._work.lend([cautious(add, self._floats) for add in real])
             self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
             shown = iter(lent)
             actions: list[Action] = [protocol, snapshot.metadata]
@@ -289,12 +255,12 @@ class Scratch:
         except OSError as error:
             raise storage_error(error, "write", path) from error
 
-    def harvest(self, *, after: int) -> Harvest:
-        """The actions of every commit after a version, with paths as the real table spells them."""
+    def harvest(self) -> Harvest:
+        """What the engine did since the log was written, with paths as the real table spells them."""
         steps: list[list[Action]] = []
         for file in sorted((self.folder / "_delta_log").iterdir()):
             name = parse_name(file.name)
-            if name is not None and name.kind == "commit" and name.version > after:
+            if name is not None and name.kind == "commit" and name.version > self._version:
                 steps.append(decode_commit(file.read_bytes(), source=file.name))
         actions = [a for step in steps for a in step]
         for action in actions:
@@ -307,12 +273,7 @@ class Scratch:
         new_names = all(a.path in new for a in actions if isinstance(a, Add))
         return Harvest(real, tuple(decode_path(p) for p in new), new_names)
 
-    def place(self, files: Sequence[str], *, fsync: bool) -> Sequence[PlacedFile]:
-        """Move new files under the table's root; return them, so that the move can be undone."""
-        return self.root.take(self.folder, files, fsync=fsync)
-
     def remove(self) -> None:
-        """Delete the scratch folder."""
         self._work.close()
 
     def __enter__(self) -> Self:
@@ -321,20 +282,16 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
-    def _placed(self, info: CommitInfo) -> CommitInfo:
-        """Replace the location in the parameters of an operation with the real table's."""
-        parameters = info.extra.get("operationParameters")
-        if not isinstance(parameters, dict) or "location" not in parameters:
-            return info
-        parameters = {**parameters, "location": url_of(self.root.location)}
-        return replace(info, extra={**info.extra, "operationParameters": parameters})
-
     def _real(self, action: Action) -> Action:
         """Translate an action of the scratch table into one of the real table."""
         if isinstance(action, CommitInfo):
-            return self._placed(action)
-        if isinstance(action, Protocol) and self._hidden is not None:
-            return _with(action, self._hidden)
+            parameters = action.extra.get("operationParameters")
+            if not isinstance(parameters, dict) or "location" not in parameters:
+                return action
+            parameters = {**parameters, "location": url_of(self.root.location)}
+            return replace(action, extra={**action.extra, "operationParameters": parameters})
+        if isinstance(action, Protocol):
+            return with_features(action, self._hidden)
         if isinstance(action, Add) and action.path not in self._lent:
             return cautious(action, self._floats, if_equal=True)
         if not isinstance(action, Add | Remove) or (found := self._lent.get(action.path)) is None:
@@ -363,40 +320,15 @@ def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = Fa
     return replace(add, stats=stats, partition_values=values)
 
 
-def _with(protocol: Protocol, hidden: Protocol) -> Protocol:
-    """The protocol with the features that were hidden from delta-rs."""
-
-    def restored(now: tuple[str, ...] | None, before: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        lost = [f for f in before or () if f in COMMITTER_FEATURES and f not in (now or ())]
-        return (*(now or ()), *lost) if lost else now
-
-    readers = restored(protocol.reader_features, hidden.reader_features)
-    lost = [f for f in hidden.writer_features or () if f in COMMITTER_FEATURES]
-    # a protocol from before table features must list all of its features now
-    whole = with_writer_features(protocol, lost) if lost else protocol
-    return replace(whole, reader_features=readers)
-
-
-A = TypeVar("A")
 T = TypeVar("T")
 
 
 def rewrite(
     table: TableHandle, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
 ) -> T:
-    """Run an operation that rewrites rows (delete, update, overwrite by predicate) on the candidate files.
-
-    Args:
-        table: The open table.
-        where: What the operation reads; None for every row.
-        run: Calls delta-rs on the scratch table.
-        hooks: What is to follow the commit.
-
-    Returns:
-        What delta-rs returned.
-    """
+    """Run an operation that rewrites rows, by calling delta-rs on the candidate files, and commit it."""
     with Stage(table, *candidates(table, where)) as stage:
-        out = call(run, stage, ErrorContext.at(table))
+        out = stage.run(lambda _: run(stage))
         stage.submit(hooks)
     return out
 
@@ -423,14 +355,14 @@ def refuse_row_ids(table: TableHandle) -> None:
         )
 
 
-class Stage:
-    """A scratch table over some files of an open table, ready for delta-rs.
+class Stage(Scratch):
+    """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
     Args:
         table: The open table.
         adds: The files that delta-rs sees, in this order.
         reads: What the operation's result depends on.
-        unlent: Paths of entries that stand for no file.
+        unlent: Paths of adds that are only log entries, without a file behind them.
         shown: The snapshot to present to delta-rs, if it differs from the table's own.
     """
 
@@ -445,35 +377,25 @@ class Stage:
     ) -> None:
         snapshot = table.source.snapshot
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
-        self._table = table
-        self._snapshot = snapshot
-        self._reads = reads
+        self._table, self._reads = table, reads
         failpoint("data.before")
-        self.scratch = Scratch.for_writing(table.root, table=table.name)
+        super().__init__(table.root, table=table.name)
         try:
-            self.scratch.lay(shown or snapshot, adds, unlent=unlent)
-            self.raw = call(_open, str(self.scratch.folder), ErrorContext.at(table))
+            self.lay(shown or snapshot, adds, unlent=unlent)
+            with translate_errors(ErrorContext.at(table)):
+                self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
         except BaseException:
-            self.scratch.remove()
+            self.remove()
             raise
 
-    def __enter__(self) -> Self:
-        return self
+    def run(self, operation: Callable[[RawDeltaTable], T], about: ErrorContext | None = None) -> T:
+        """Call delta-rs, and raise its errors as typed errors about the table."""
+        with translate_errors(about or ErrorContext.at(self._table)):
+            return operation(self.raw)
 
-    def __exit__(self, *_: object) -> None:
-        self.scratch.remove()
-
-    def harvest(self) -> Harvest:
-        """What delta-rs did so far."""
-        return self.scratch.harvest(after=self._snapshot.version)
-
-    def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> Committed | None:
+    def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> None:
         """Submit what delta-rs did, or a modified ``harvest`` of it."""
-        return submit(self._table, self.scratch, harvest or self.harvest(), self._reads, hooks=hooks)
-
-
-def _open(folder: str) -> RawDeltaTable:
-    return RawDeltaTable(folder, version=None, storage_options=None)
+        submit(self._table, self, harvest or self.harvest(), self._reads, hooks=hooks)
 
 
 def submit(
@@ -490,24 +412,23 @@ def submit(
     more = tuple(more)
     steps: list[Sequence[Action]] = list(harvest.steps)
     if more:
-        known = [_counted(a, more) for a in (steps.pop() if steps else ())]
+        known = [_recounted(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())]
         steps.append((*known, *more))
     if not any(steps):
         return None
-    moved = scratch.place(harvest.new_files, fsync=table.database.engine.config.publish.fsync)
+    fsync = table.database.engine.config.publish.fsync
+    moved = scratch.root.take(scratch.folder, harvest.new_files, fsync=fsync)
     failpoint("data.after")
-    read, root = table.source.snapshot, table.root
-    first, *then = steps
     work = WriteIntent(
         table.row,
-        first,
-        read,
+        steps[0],
+        table.source.snapshot,
         reads,
         moved,
         harvest.new_names,
-        root=root,
+        root=table.root,
         hooks=hooks,
-        then=then,
+        then=steps[1:],
         handled_features=handled_features,
     )
     return table.submit(work)
@@ -515,55 +436,37 @@ def submit(
 
 def with_metrics(harvest: Harvest, more: int, *names: str) -> Harvest:
     """A harvest whose metrics count files that delta-rs did not see."""
-
-    def counted(action: Action) -> Action:
-        if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
-            return action
-        metrics = add_to_metrics(action.extra["operationMetrics"], more, *names)
-        return replace(action, extra={**action.extra, "operationMetrics": metrics})
-
-    return harvest.each(counted)
+    return harvest.each(lambda a: _recounted(a, lambda metrics: add_to_metrics(metrics, more, *names)))
 
 
 def add_to_metrics(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
-    """Metrics with more added to some of them."""
     return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
 
-def _counted(action: Action, more: Sequence[Action]) -> Action:
-    """Record removes that the engine did not see in a commitInfo, under the engine's metric names."""
+def _recounted(action: Action, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Action:
     if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
         return action
-    metrics, gone = dict(action.extra["operationMetrics"]), [a for a in more if isinstance(a, Remove)]
-    if "numRemovedFiles" in metrics:  # delta-spark's metrics are strings
-        size = sum(remove.size or 0 for remove in gone)
-        metrics |= {"numRemovedFiles": str(len(gone)), "numRemovedBytes": str(size)}
-    else:
-        metrics["num_removed_files"] = len(gone)
+    metrics = change(action.extra["operationMetrics"])
     return replace(action, extra={**action.extra, "operationMetrics": metrics})
 
 
-def call(operation: Callable[[A], T], argument: A, about: ErrorContext = NO_CONTEXT) -> T:
-    """Call delta-rs, and raise its errors as typed errors about the table."""
-    with translate_errors(about):
-        return operation(argument)
+def _with_removes(more: Sequence[Action], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics with removes that the engine did not see, under the engine's names."""
+    gone = [a for a in more if isinstance(a, Remove)]
+    if "numRemovedFiles" not in metrics:
+        return metrics | {"num_removed_files": len(gone)}
+    size = sum(remove.size or 0 for remove in gone)  # delta-spark's metrics are strings
+    return metrics | {"numRemovedFiles": str(len(gone)), "numRemovedBytes": str(size)}
 
 
 def in_partitions_of(source: Source, new: Iterable[Add]) -> Iterator[Add]:
     """The live files in the partitions that new files are in, by the values and not by their spelling."""
-    metadata = source.snapshot.metadata
-    schema = parse_schema(metadata.schema_string)
-    columns: dict[str, PrimitiveType] = {}
-    for name in metadata.partition_columns:
-        field = schema.field(name)
-        kind = field.type if field and isinstance(field.type, PrimitiveType) else PrimitiveType("string")
-        columns[name if field is None else field.physical_name] = kind
+    columns = {physical: kind for _, physical, kind in partition_columns(source.snapshot.metadata)}
     keys = {equal_key(add.partition_values, columns) for add in new}
     return (add for add in source.adds() if equal_key(add.partition_values, columns) in keys)
 
 
 def removes(adds: Iterable[Add]) -> list[Action]:
-    """Live files as removes."""
     now = time.time_ns() // 1_000_000
     return [
         Remove(

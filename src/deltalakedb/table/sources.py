@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,35 +14,33 @@ import pyarrow as pa
 
 from deltalakedb.delta_log.listing import newest_at
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import ArgumentRangeError, ArgumentTypeError, LogError, VersionMissingError
-from deltalakedb.metastore import commits, files, snapshots
+from deltalakedb.exceptions import LogError, VersionMissingError
+from deltalakedb.metastore import commits, files, registry, snapshots
 from deltalakedb.metastore.engines.base import arrow_array
-from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import Remove
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.read_set import NOTHING, ReadSet
+from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.protocol.txn_log import Snapshot
-from deltalakedb.table.arguments import whole_number
+from deltalakedb.table.arguments import checked_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.protocol.actions import Action, FileKey
+    from deltalakedb.protocol.actions import Action, Add, FileKey
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.txn_log import Commit
-
-#: no version and no limit reaches it: databases count in 64 bits
-LARGEST: Final = 2**63
+    from deltalakedb.protocol.txn_log import Commit, Committed
 
 
 class Source(ABC):
@@ -101,49 +99,42 @@ class SqlSource(Source):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version's metadata and protocol."""
         return self.opened.snapshot
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        """Files, pruned inside the database; a whole list is read once and kept."""
+        # a whole list is read once and kept
         if where is None:
             return listed(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
         return newest_first(found).select(list(columns))
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
-        """The same files as add actions."""
-        return (files.add_from_row(r) for b in self._batches(where) for r in b.to_pylist())
-
-    def _batches(self, where: Expr | None) -> Iterator[pa.RecordBatch]:
-        """Files, in pages where a whole list is too long to be held."""
+        batches: Iterable[pa.RecordBatch]
         if where is None and self.opened.table.head.num_files > STREAMED_FROM:
-            return files.stream_files(self.database, self.opened, columns=files.ADD_COLUMNS)
-        return iter(self.scan(files.ADD_COLUMNS, where).to_batches(max_chunksize=10_000))
+            batches = files.stream_files(self.database, self.opened, columns=files.ADD_COLUMNS)
+        else:
+            batches = self.scan(files.ADD_COLUMNS, where).to_batches(max_chunksize=10_000)
+        return (files.add_from_row(r) for b in batches for r in b.to_pylist())
 
     def history(self, limit: int | None) -> Sequence[Commit]:
-        """Commits up to this version, newest first."""
         rows = commits.history(
             self.database, self.opened.table, upto=self.opened.snapshot.version, limit=limit
         )
         return [row.commit() for row in rows]
 
     def txn_version(self, app_id: str) -> int | None:
-        """An application's own version."""
         found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
         return None if found is None else found.version
 
     def num_files(self) -> int:
-        """How many files there are, from the table's counters."""
         return files.totals(self.database, self.opened)[0]
 
     def num_records(self) -> int:
-        """The number of rows according to the statistics, from the table's counters."""
         return files.totals(self.database, self.opened)[2]
 
 
 class LogSource(Source):
-    """A version that only `_delta_log` still knows."""
+    """A version that only `_delta_log` still has."""
 
     def __init__(self, reader: FileTxnLogReader, version: int) -> None:
         self._reader = reader
@@ -151,175 +142,162 @@ class LogSource(Source):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version's metadata and protocol."""
         return self._snapshot
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        """Files of the replayed log, pruned here."""
-        schema = pa.schema([files.FILE_SCHEMA.field(c) for c in columns])
-        return pa.Table.from_pylist([add_row(a) for a in self.adds(where)], schema=schema)
+        return _file_table(self.adds(where), columns)
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
-        """The same files as add actions."""
-        found = self._reader.files(self.snapshot.version)
-        if where is None:
-            return found
-        schema = parse_schema(self.snapshot.metadata.schema_string)
-        files = FileFilter(to_physical(where, schema), column_types(schema))
-        return (a for a in found if files.may_match(parse_stats(a.stats), a.partition_values))
+        return _candidates(self._reader.files(self.snapshot.version), where, self.snapshot)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
-        """Commits up to this version, newest first."""
-        older = [c for c in self._reader.history() if c.version <= self.snapshot.version]
-        return older[:limit]
+        return [c for c in self._reader.history() if c.version <= self.snapshot.version][:limit]
 
     def txn_version(self, app_id: str) -> int | None:
-        """An application's own version."""
         found = self._reader.txns(self.snapshot.version).get(app_id)
         return None if found is None else found.version
 
 
-def check_version(version: object) -> int:
-    """A version as an int; what cannot be one is refused."""
-    number = whole_number(version)
-    if number is None:
-        raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
-    if not 0 <= number < LARGEST:
-        raise ArgumentRangeError(f"a version is a whole number from 0 to 2⁶³, not {version}")
-    return number
+def open_source(
+    database: Database,
+    name: str,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    session: Session | None = None,
+) -> tuple[Table, Source]:
+    """A table's row, and the reader of a version: SQL, or the log for versions before SQL's first.
 
-
-def from_log(
-    table: Table, version: int | None, error: VersionMissingError, options: Mapping[str, str] | None = None
-) -> LogSource:
-    """A version older than SQL's first, while the log still holds it; else the error."""
-    if version is None or not version < table.head.first_version:
-        raise error
+    Args:
+        database: The catalog's database.
+        name: The table.
+        version: The version; by default the newest.
+        storage_options: Options for the object store.
+        session: The session to look it up with.
+    """
+    if version is not None:
+        version = checked_number(version, "version")
     try:
-        reader = FileTxnLogReader(table.location, options)
-        return LogSource(reader, version)
-    except (LogError, VersionMissingError):
-        raise error from None
+        opened = snapshots.open_table(session or database, name, version)
+        return opened.table, SqlSource(database, opened)
+    except VersionMissingError as error:
+        row = registry.find(session or database, name)
+        if version is None or version >= row.head.first_version:
+            raise
+        try:
+            return row, LogSource(_log_of(database, row, storage_options), version)
+        except (LogError, VersionMissingError):
+            raise error from None
 
 
-def before_sql(
-    table: Table,
+def version_at(
+    database: Database,
+    row: Table,
     moment: int,
-    error: VersionMissingError,
-    options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
     *,
     strict: bool = False,
 ) -> int:
-    """The newest version at a time before SQL's first, while the log still holds it; else the error.
+    """The newest version at a time, from SQL or, before SQL's first version, from the log.
 
-    As in stock, a time before the first commit means version 0; as in delta-spark it is an error if strict.
+    A time before the first commit means version 0, as in stock; if strict, it is a VersionMissingError, as in
+    delta-spark.
     """
-    if (first := table.head.first_version) == 0:
-        if strict:
-            raise error
-        return 0
-    reader = FileTxnLogReader(table.location, options)
     try:
-        older = [v for v in reader.versions() if v < first]
-        at = newest_at(older, moment, reader.timestamp_of)
-    except (LogError, VersionMissingError):
-        raise error from None
-    if at is None and (strict or 0 not in older):
-        raise error
-    return at or 0
-
-
-def open_older(database: Database, session: Session, name: str, version: int) -> tuple[Table, Source]:
-    """A table that a session sees, at a version up to the one that it sees."""
-    version = check_version(version)
-    source: Source
-    try:
-        opened = snapshots.open_table(session, name, version)
-        source = SqlSource(database, opened)
+        return snapshots.version_at(database, row, moment)
     except VersionMissingError as error:
-        opened = snapshots.open_table(session, name)
-        options = database.engine.config.storage_options_for(opened.table.location)
-        source = from_log(opened.table, version, error, options)
-    check_open(source.snapshot, table=name)
-    return opened.table, source
+        if (first := row.head.first_version) == 0:
+            if strict:
+                raise
+            return 0
+        reader = _log_of(database, row, storage_options)
+        try:
+            older = [v for v in reader.versions() if v < first]
+            at = newest_at(older, moment, reader.timestamp_of)
+        except (LogError, VersionMissingError):
+            raise error from None
+        if at is None and (strict or 0 not in older):
+            raise
+        return at or 0
+
+
+def _log_of(database: Database, row: Table, options: Mapping[str, str] | None) -> FileTxnLogReader:
+    return FileTxnLogReader(row.location, database.engine.config.storage_options_for(row.location, options))
 
 
 def check_open(snapshot: Snapshot, *, table: str) -> None:
-    """Refuse a version that cannot be read rightly."""
     check_readable(snapshot.protocol, table=table)
     check_schema(snapshot.metadata, table=table, version=snapshot.version)
 
 
-def add_row(add: Add) -> dict[str, Any]:
-    """An add action as the columns that a scan of files yields."""
-    stats = parse_stats(add.stats)
-    vector = add.deletion_vector
-    return {
-        "path": add.path,
-        "dv_id": add.dv_id,
-        "size": add.size,
-        "modification_time": add.modification_time,
-        "data_change": add.data_change,
+def _candidates(adds: Iterable[Add], where: Expr | None, snapshot: Snapshot) -> Iterator[Add]:
+    """The files that may hold what a predicate asks for."""
+    if where is None:
+        return iter(adds)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    pruning = FileFilter(to_physical(where, schema), column_types(schema))
+    return (a for a in adds if pruning.may_match(parse_stats(a.stats), a.partition_values))
+
+
+def _file_table(adds: Iterable[Add], columns: Sequence[str]) -> pa.Table:
+    schema = pa.schema([files.FILE_SCHEMA.field(c) for c in columns])
+    return pa.Table.from_pylist([_file_row(a) for a in adds], schema=schema)
+
+
+#: columns of files that are attributes of an add action
+_ATTRIBUTES: Final = ("path", "dv_id", "size", "modification_time", "data_change", "stats", "base_row_id")
+
+
+def _file_row(add: Add) -> dict[str, Any]:
+    stats, vector = parse_stats(add.stats), add.deletion_vector
+    return {name: getattr(add, name) for name in _ATTRIBUTES} | {
+        "default_row_commit_version": add.default_row_commit_version,
+        "clustering_provider": add.clustering_provider,
         "num_records": None if stats is None else stats.num_records,
-        "stats": add.stats,
         "partition_values": encode_json(dict(add.partition_values)),
         "tags": None if add.tags is None else encode_json(dict(add.tags)),
         "deletion_vector": None if vector is None else encode_json(vector.to_dict()),
-        "base_row_id": add.base_row_id,
-        "default_row_commit_version": add.default_row_commit_version,
-        "clustering_provider": add.clustering_provider,
         "add_extra": encode_json(dict(add.extra)) if add.extra else None,
     }
 
 
 class Overlay(Source):
-    """A source that shows a transaction its own work, and remembers what was read beneath it.
+    """A transaction's view of a table: its own changes on top of a source, whose reads are recorded.
 
     Args:
         base: The table at the transaction's snapshot; None for a table that the transaction creates.
-        created: The snapshot of a new table.
     """
 
-    def __init__(self, base: Source | None, created: Snapshot | None = None) -> None:
+    def __init__(self, base: Source | None) -> None:
         self._base = base
-        self._snapshot = created if base is None else base.snapshot
-        self._added: dict[FileKey, Add] = {}
+        self._snapshot = None if base is None else base.snapshot
+        self._changes = Replay()
         self._removed: set[FileKey] = set()
-        self._txns: dict[str, int] = {}
         self.reads: ReadSet = NOTHING
 
     @property
     def snapshot(self) -> Snapshot:
-        """Metadata and protocol as the transaction has made them."""
         if self._snapshot is None:
             raise LookupError("a new table has no snapshot before its first operation")
         return self._snapshot
 
     @property
     def schema_changed(self) -> bool:
-        """Whether the transaction changed the schema, so that its predicates mean nothing to the base."""
         base = None if self._base is None else self._base.snapshot.metadata.schema_string
         return base is not None and base != self.snapshot.metadata.schema_string
 
     def apply(self, actions: Sequence[Action]) -> None:
-        """Put an operation's actions on top."""
-        for action in actions:
-            if isinstance(action, Metadata):
-                self._snapshot = replace(self.snapshot, metadata=action)
-            elif isinstance(action, Protocol):
-                self._snapshot = replace(self.snapshot, protocol=action)
-            elif isinstance(action, Txn):
-                self._txns[action.app_id] = action.version
-            elif isinstance(action, Remove) and self._added.pop(action.key, None) is None:
-                self._removed.add(action.key)
-        for action in actions:
-            if isinstance(action, Add):
-                self._added[action.key] = action
+        made = self._changes.commit(actions)
+        self._removed |= {a.key for a in actions if isinstance(a, Remove)}
+        if (old := self._snapshot) is None:
+            self._snapshot = Snapshot(0, 0, *made.require())
+        elif made.protocol is not None or made.metadata is not None:
+            self._snapshot = replace(
+                old, protocol=made.protocol or old.protocol, metadata=made.metadata or old.metadata
+            )
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        """Columns of the files that may hold what a predicate asks for."""
-        schema = pa.schema([files.FILE_SCHEMA.field(c) for c in columns])
-        mine = pa.Table.from_pylist([add_row(a) for a in self._own(where)], schema=schema)
+        mine = _file_table(self._own(where), columns)
         if self._base is None:
             return mine
         wanted = [*columns, *(c for c in ("path", "dv_id") if c not in columns)]
@@ -328,14 +306,13 @@ class Overlay(Source):
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
         pairs = zip(paths, vectors, strict=True) if where is not None or self._removed else ()
         keys = [(canonical_path(p), d) for p, d in pairs]
-        self._note(where, iter(keys))
+        self._note(where, keys)
         if self._removed:
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
         return pa.concat_tables([mine, found.select(list(columns))])
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
-        """The same files as add actions, the transaction's own first as in a log that is read."""
-        yield from self._own(where)
+        yield from self._own(where)  # the newest first, as in a log
         if self._base is not None:
             beneath = None if self.schema_changed else where
             below = list(self._base.adds(beneath))
@@ -343,22 +320,17 @@ class Overlay(Source):
             yield from (a for a in below if a.key not in self._removed)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
-        """Commits up to the transaction's snapshot; its own are still to come."""
         return [] if self._base is None else self._base.history(limit)
 
     def txn_version(self, app_id: str) -> int | None:
-        """An application's own version."""
-        if (mine := self._txns.get(app_id)) is not None:
-            return mine
-        return self.committed_version(app_id)
+        mine = self._changes.txns.get(app_id)
+        return self.committed_version(app_id) if mine is None else mine.version
 
     def committed_version(self, app_id: str) -> int | None:
-        """An application's version beneath the transaction, whatever its own operations noted."""
         return None if self._base is None else self._base.txn_version(app_id)
 
     @contextmanager
     def without_tracking(self) -> Iterator[None]:
-        """Look at files without noting them as read."""
         noted = self.reads
         try:
             yield
@@ -366,57 +338,35 @@ class Overlay(Source):
             self.reads = noted
 
     def _own(self, where: Expr | None) -> list[Add]:
-        if where is None or not self._added:
-            return list(self._added.values())
-        schema = parse_schema(self.snapshot.metadata.schema_string)
-        files = FileFilter(to_physical(where, schema), column_types(schema))
-        return [a for a in self._added.values() if files.may_match(parse_stats(a.stats), a.partition_values)]
+        mine = list(self._changes.files.values())
+        return list(_candidates(mine, where, self.snapshot)) if mine else mine
 
-    def _note(self, where: Expr | None, keys: Iterator[FileKey]) -> None:
+    def _note(self, where: Expr | None, keys: Iterable[FileKey]) -> None:
         if where is None:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
 
 
-def created(actions: Sequence[Action]) -> Snapshot:
-    """A new table as its first operation makes it."""
-    metadata = next(a for a in actions if isinstance(a, Metadata))
-    protocol = next(a for a in actions if isinstance(a, Protocol))
-    return Snapshot(0, 0, protocol, metadata)
+# ---- what this process remembers of a catalog's tables -------------------------------------------------
 
-
-#: files from which on a list of whole actions is read in pages and not kept
+#: longer lists of whole actions are read in pages and not kept
 STREAMED_FROM: Final = 100_000
 #: memory of one column of one chunk beside its values, as measured: Arrow's objects, and buffers' rounding
 _CHUNK_BYTES: Final = 1_800
-#: pieces of a list that is made from older ones before they are laid together
+#: a list that is made from older ones in more pieces than this is copied into one
 _MOST_CHUNKS: Final = 64
 
 
-class _Which(NamedTuple):
-    """A table that no other can be taken for: not one of the same name, nor one of a restored database."""
-
-    table_id: int
-    created_at: int
-    metadata_id: str
-    exchanges: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    table: _Which
+class _Key(NamedTuple):
+    table: tuple[object, ...]  # differs for tables of the same name and of restored databases
     columns: tuple[str, ...]
     version: int
-    timestamp: int  # a version that was taken back and made anew has another
+    timestamp: int  # differs if the version was reverted and committed anew
 
 
 class FileLists:
-    """Lists of one catalog, the least recently used forgotten first.
-
-    Args:
-        limit: The bytes that all of them may take.
-    """
+    """Lists of files of one catalog, up to a number of bytes; the least recently used are dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -424,25 +374,18 @@ class FileLists:
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, key: _Key) -> pa.Table | None:
-        """The list of a version."""
+    def newest(self, key: _Key) -> tuple[_Key, pa.Table] | None:
+        """The list of a version, else of the newest one before it."""
         with self._lock:
-            if (found := self._lists.get(key)) is not None:
-                self._lists.move_to_end(key)
-            return found
-
-    def newest_before(self, key: _Key) -> _Key | None:
-        """The newest earlier version of the same list."""
-        with self._lock:
-            earlier = [
-                k
-                for k in self._lists
-                if (k.table, k.columns) == (key.table, key.columns) and k.version < key.version
-            ]
-        return max(earlier, key=lambda k: k.version, default=None)
+            earlier = (k for k in self._lists if k[:2] == key[:2] and k.version < key.version)
+            best = key if key in self._lists else max(earlier, key=lambda k: k.version, default=None)
+            if best is None:
+                return None
+            self._lists.move_to_end(best)
+            return best, self._lists[best]
 
     def put(self, key: _Key, found: pa.Table) -> None:
-        """Keep a list, where it leaves room for others."""
+        """Keep a list, if it leaves room for others."""
         size = held_bytes(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
@@ -454,60 +397,85 @@ class FileLists:
 
 
 def held_bytes(found: pa.Table) -> int:
-    """The memory that a list takes: of a short one, the objects around the values are most of it."""
+    """The memory of a list; in a short one, the objects around the values are most of it."""
     chunks: int = sum(column.num_chunks for column in found.columns)
     return int(found.nbytes) + chunks * _CHUNK_BYTES
 
 
-_of_databases: WeakKeyDictionary[Database, FileLists] = WeakKeyDictionary()
-_lock = threading.Lock()
+@dataclass(slots=True)
+class Remembered:
+    """What this process knows of a catalog.
+
+    A blind append depends only on a table's schema and protocol, and the commit checks under the lock whether
+    these or the table's name have changed. So it need not look the table up again.
+
+    Attributes:
+        lists: Lists of files.
+        tables: Tables as they were last appended to.
+        together: The tables of the last transaction, which the next one likely touches again.
+    """
+
+    lists: FileLists
+    tables: dict[str, OpenTable] = field(default_factory=dict)
+    together: frozenset[str] = frozenset()
+
+    def appended(self, opened: OpenTable, done: Committed) -> None:
+        """Remember a table after an append, which only changed its version."""
+        if len(self.tables) >= _MOST_TABLES:
+            self.tables.clear()
+        snapshot = replace(opened.snapshot, version=done.version, timestamp=done.timestamp)
+        self.tables[opened.table.name] = replace(opened, snapshot=snapshot)
+
+    def transaction(self, names: Sequence[str]) -> None:
+        """Remember the tables of a transaction, unless they are too many to be looked up in vain."""
+        if len(names) <= _MOST_TOGETHER:
+            self.together = frozenset(names)
 
 
-def lists_of(database: Database) -> FileLists:
-    """The lists of a catalog."""
-    with _lock:
-        if (found := _of_databases.get(database)) is None:
-            found = _of_databases[database] = FileLists(database.engine.config.cache.snapshot_bytes)
-        return found
+_MOST_TABLES: Final = 256
+_MOST_TOGETHER: Final = 32
+_of_databases: WeakKeyDictionary[Database, Remembered] = WeakKeyDictionary()
+
+
+def remembered(database: Database) -> Remembered:
+    """What this process knows of a catalog; no lock, since a cache that is lost in a race costs a query."""
+    if (found := _of_databases.get(database)) is None:
+        found = Remembered(FileLists(database.engine.config.cache.snapshot_bytes))
+        _of_databases[database] = found
+    return found
 
 
 def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
-    """Columns of every file of a version, from memory where they are there."""
-    wanted = with_order(columns)
-    snapshot, kept = opened.snapshot, lists_of(database)
-    table = opened.table
-    which = _Which(table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
-    key = _Key(which, wanted, snapshot.version, snapshot.timestamp)
-    found = kept.get(key)
+    """Columns of every file of a version, from memory if they are there."""
+    snapshot, table, kept = opened.snapshot, opened.table, remembered(database).lists
+    which = (table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
+    key = _Key(which, with_order(columns), snapshot.version, snapshot.timestamp)
+    base = kept.newest(key)
+    if base is not None and base[0] == key:
+        return base[1].select(list(columns))
+    found = None if base is None else _advanced(database, opened, key, *base)
     if found is None:
-        found = _from_earlier(database, opened, key, kept)
-        if found is None:
-            found = newest_first(files.scan_files(database, opened, wanted))
-        kept.put(key, found)
+        found = newest_first(files.scan_files(database, opened, key.columns))
+    kept.put(key, found)
     return found.select(list(columns))
 
 
 def with_order(columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns, and those that say in which order the files go."""
+    """Columns, and those that define the order of files."""
     return tuple(dict.fromkeys((*columns, "add_version", "file_id")))
 
 
 def newest_first(found: pa.Table) -> pa.Table:
-    """Files in the order in which a log is read: the newest commit first, each as it was written.
-
-    Long lists, which are not held but read in pages elsewhere, stay as the database gives them.
-    """
+    """Files in the order of a log: the newest commit first. Long lists stay as the database returns them."""
     if not 1 < found.num_rows <= STREAMED_FROM:
         return found
     return found.sort_by([("add_version", "descending"), ("file_id", "ascending")])
 
 
-def _from_earlier(database: Database, opened: OpenTable, key: _Key, kept: FileLists) -> pa.Table | None:
-    """The list of a version from an earlier one, where that still is what it was."""
-    base = kept.newest_before(key)
-    before = None if base is None else kept.get(base)
-    if base is None or before is None:
-        return None
+def _advanced(
+    database: Database, opened: OpenTable, key: _Key, base: _Key, before: pa.Table
+) -> pa.Table | None:
+    """The list of a version from an earlier one, if the earlier version has not been reverted."""
     row = commits.one(database, opened.table, base.version)
     if row is None or row.timestamp != base.timestamp:
         return None

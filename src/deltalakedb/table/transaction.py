@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import deltalake
 
 from deltalakedb.address import validate_table_name
-from deltalakedb.commit.request import CommitRequest, NewTable
+from deltalakedb.commit.fold import fold
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.fence import refuse_fenced
 from deltalakedb.exceptions import (
@@ -25,43 +27,136 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
-from deltalakedb.metastore.registry import refuse_unpublished
+from deltalakedb.metastore.registry import NameChange
+from deltalakedb.metastore.rows import Head, Table
 from deltalakedb.metastore.user_sql import checked_statement
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.storage.durable import Flushes
-from deltalakedb.table import memory
 from deltalakedb.table.drop_in.delta_table import table_of
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.hooks import Hooks
-from deltalakedb.table.intent import ReadOnly, checkpoints_of, options_of, warn_nothing_written
+from deltalakedb.table.intent import Hooks, ReadOnly, warn_nothing_written
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.participants import Participant, Participants, placeholder_row
 from deltalakedb.table.roots import undo
-from deltalakedb.table.sources import Overlay, SqlSource, created, open_older
-from deltalakedb.table.write.create import NO_OPTIONS, create_with, known_mode, split_options, without_hooks
-from deltalakedb.table.write.write import write_to
+from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
+from deltalakedb.table.write.write import (
+    create_with,
+    known_mode,
+    split_options,
+    without_hooks,
+    write_to,
+)
 from deltalakedb.table.write_locks import WriteLocks
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.metastore.rows import OpenTable
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.intent import WriteIntent
     from deltalakedb.table.roots import PlacedFile, Root
-    from deltalakedb.table.write.create import CreateOptions
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
 _LONGEST_ID: Final = 200
+
+
+@dataclass(slots=True)
+class _Participant:
+    """What a transaction does with one table.
+
+    Attributes:
+        handle: What the user holds of it.
+        overlay: The table as the transaction sees it.
+        table: The table as it was read, or as it will be created.
+        read: The snapshot it was read at; None for a new table.
+        name: Its name by now; None once it was dropped.
+        forced: It was dropped although commits may be unpublished.
+    """
+
+    handle: TableHandle
+    overlay: Overlay
+    table: Table | NewTable
+    read: Snapshot | None
+    name: str | None
+    operations: list[Sequence[Action]] = field(default_factory=list)
+    files: list[PlacedFile] = field(default_factory=list)
+    new_names: bool = True
+    hooks: list[Hooks] = field(default_factory=list)
+    handled_features: frozenset[str] = frozenset()
+    forced: bool = False
+
+    def rename(self, new_name: str) -> None:
+        self.name = new_name
+        self.handle.address = self.handle.address.with_table(new_name)
+        if isinstance(self.table, NewTable):
+            self.table = replace(self.table, name=new_name)
+
+    def drop(self, *, force: bool) -> None:
+        """Forget the table, and what the transaction did to it so far."""
+        self.name, self.forced = None, force
+        self.operations.clear()
+        if isinstance(self.table, NewTable):
+            self.release({})
+
+    def apply(self, work: WriteIntent) -> None:
+        self.files += work.files
+        for step in work.steps:
+            self.operations.append(step)
+            self.overlay.apply(step)
+        self.overlay.reads |= work.reads
+        self.new_names = self.new_names and work.new_names
+        self.hooks.append(work.hooks)
+        # every operation has looked at the table's features itself before it began
+        self.handled_features |= work.handled_features
+
+    def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
+        """What is to be committed, None for nothing, and files that no version will have."""
+        folded = fold(self.operations)
+        gone = {p.rpartition("/")[2] for p in folded.cancelled}
+        obsolete = self.files if self.name is None else [f for f in self.files if f.name in gone]
+        reads = NOTHING if self.read is None else self.overlay.reads
+        if not folded.versions and not reads:
+            return None, obsolete
+        origin = Write(new_names=self.new_names, handled_features=self.handled_features)
+        return TableChange(self.table, folded.versions, self.read, reads, origin, isolation), obsolete
+
+    def release(self, commits: Mapping[str, Committed] | None) -> None:
+        """Detach the handle: the transaction is over, with these commits or, if None, rolled back."""
+        end: int | DeltaSqlError
+        if commits is None:
+            end = InvalidArgumentError(
+                "the table belongs to a transaction that was rolled back",
+                table=self.handle.name,
+                suggestion="open it anew: nothing of the transaction has happened",
+            )
+        elif self.name is not None and (last := commits.get(self.name, self.read)) is not None:
+            end = last.version
+        else:
+            end = _dropped(self.handle.name, "its")
+        self.handle.end(end)
+
+
+def _dropped(name: str, whose: str) -> TableMissingError:
+    return TableMissingError(
+        f"the table {name!r} was dropped in {whose} transaction",
+        table=name,
+        suggestion="open the table that has its name now, if there is one",
+    )
+
+
+def _placeholder_row(new: NewTable) -> Table:
+    head = Head(-1, 0, 0, 0, 0, 0, 0)
+    return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +166,7 @@ class TransactionResult:
     Attributes:
         txn_uuid: The transaction's id.
         commits: The tables it changed, by the names they have now, with their new versions and times.
-        replayed: An earlier call had done it already, and nothing was written now.
+        replayed: An earlier call with the same id did it, and nothing was written now.
     """
 
     txn_uuid: str
@@ -117,11 +212,11 @@ class Transaction:
             )
         self._stack = ExitStack()
         self._session: Session | None = None
-        self._tables = Participants()
+        self._tables: list[_Participant] = []
         self._state = "new"
-        #: tables that were looked up along with others
-        self._along: dict[str, OpenTable] = {}
-        #: new files on their way to the disk
+        #: tables that were looked up with the snapshot
+        self._prefetched: dict[str, OpenTable] = {}
+        #: new files that are to be flushed before the commit
         self.flushes = Flushes()
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
@@ -129,10 +224,10 @@ class Transaction:
         self._files: list[PlacedFile] = []
         self._roots: dict[str, Root] = {}
         self._write_locks = WriteLocks()
-        #: the first call with the same id did everything
+        #: an earlier transaction with the same id did everything
         self._repeats = False
-        self._own: list[Callable[[Session], object]] = []
-        self.uuid = str(uuid.uuid4()) if txn_uuid is None else checked_id(txn_uuid)
+        self._statements: list[Callable[[Session], object]] = []
+        self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
         #: what the transaction became, once it is committed
         self.result: TransactionResult | None = None
 
@@ -157,20 +252,23 @@ class Transaction:
 
         Args:
             name: The table's name, as the transaction calls it by now.
-            version: An older version, for reading only. What it holds never changes, so reading
-                it never conflicts.
-            storage_options: Options for the object store, where the settings and the environment have none.
+            version: An older version, for reading only. It never changes, so reading it never conflicts.
+            storage_options: Options for the object store, if the settings and the environment have none.
         """
         return table_of(self._handle(name, version, storage_options))
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
-        found = self._tables.show(registry.list_tables(self._active()))
-        return found if namespace is None else [t for t in found if t.name.startswith(f"{namespace}.")]
+        names = {p.table.location: p.name for p in self._tables}
+        rows = registry.list_tables(self._reading())
+        rows += [_placeholder_row(p.table) for p in self._tables if p.name and isinstance(p.table, NewTable)]
+        found = [replace(t, name=name) for t in rows if (name := names.get(t.location, t.name)) is not None]
+        shown = (t for t in found if namespace is None or t.name.startswith(f"{namespace}."))
+        return sorted(shown, key=lambda t: t.name)
 
     def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
-        """Ask the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
-        return self._active().query(sql, params)
+        """Query the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
+        return self._reading().query(sql, params)
 
     # ---- changing --------------------------------------------------------------------------------------
 
@@ -184,23 +282,16 @@ class Transaction:
         storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Write to a table, creating it where it does not exist; arguments as in ``write_deltalake``."""
+        """Write to a table, creating it if it does not exist; arguments as in ``write_deltalake``."""
         mode = known_mode(mode)
-        self._writable()
+        self.ready()
         try:
             table = self._handle(name, storage_options=storage_options)
         except TableMissingError as error:
             if error.context.get("dropped"):
                 raise
-            stock: Any = deltalake.write_deltalake
-            create_options = split_options(options, table=name)
-            self._create(
-                name,
-                location,
-                lambda target: stock(target, data, mode=mode, **without_hooks(options)),
-                storage_options=storage_options,
-                create_options=create_options,
-            )
+            stock: Any = partial(deltalake.write_deltalake, data=data, mode=mode)
+            self._create_by(stock, name, location, options, storage_options=storage_options)
         else:
             if mode not in ("error", "ignore"):
                 table.require_folder()
@@ -218,35 +309,39 @@ class Transaction:
         **options: Any,
     ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
-        stock: Any = deltalake.DeltaTable.create
-        create_options = split_options(options, table=name)
-        self._create(
-            name,
-            location,
-            lambda target: stock(target, schema, **without_hooks(options)),
-            comment=comment,
-            tags=tags,
-            storage_options=storage_options,
-            create_options=create_options,
-        )
+        more = {"comment": comment, "tags": tags, "storage_options": storage_options}
+        stock = partial(deltalake.DeltaTable.create, schema=schema)
+        self._create_by(stock, name, location, options, **more)
         return self.table(name)
+
+    def _create_by(
+        self,
+        stock: Callable[..., object],
+        name: str,
+        location: str | os.PathLike[str] | None,
+        options: dict[str, Any],
+        **more: Any,
+    ) -> None:
+        create_options = split_options(options, table=name)
+        run = partial(stock, **without_hooks(options))
+        self._create(name, location, run, create_options=create_options, **more)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name, when the transaction commits. The old one is free at once."""
         validate_table_name(new_name)
-        self._writable()
+        self.ready()
         if self._repeats:
             return  # the first call did it
         participant = self._participant(name)
         if new_name == name:
             return
-        if not self._tables.is_free(new_name) and self._exists(new_name):
+        if self._exists(new_name):
             raise TableExistsError(
                 f"the name {new_name!r} is taken",
                 table=new_name,
                 suggestion="rename or drop its table first in the same transaction, or choose another name",
             )
-        self._tables.rename(participant, new_name)
+        participant.rename(new_name)
 
     def drop_table(self, name: str, *, force: bool = False) -> None:
         """Forget a table, when the transaction commits. Its files and `_delta_log` stay, its name is free.
@@ -257,16 +352,16 @@ class Transaction:
             name: The table.
             force: Drop it although some commits were never published, and are then lost.
         """
-        self._writable()
+        self.ready()
         if self._repeats:
             return  # the first call did it
         participant = self._participant(name)
         table = participant.table
         if not isinstance(table, NewTable) and not force:
             with self._database.read() as session:
-                refuse_unpublished(session, table)
+                registry.refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
-        self._tables.drop(participant, force=force)
+        participant.drop(force=force)
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.
@@ -277,27 +372,29 @@ class Transaction:
             params: The values.
         """
         statement = checked_statement(sql)
-        self._writable()
-        self._own.append(lambda session: session.run_own(statement, params))
+        self.ready()
+        self._statements.append(lambda session: session.run_own(statement, params))
 
     def spark(self, spark: Any) -> SparkTransaction:
-        """Spark's operations on the transaction's tables: what needs a cluster becomes visible with the rest.
+        """Spark's operations on the transaction's tables, which become visible with the rest.
 
         Args:
-            spark: A session with Delta, such as ``deltalakedb.spark.session`` gives.
+            spark: A session with Delta, such as the one that ``deltalakedb.spark.session`` returns.
         """
-        self._going_on()
+        self._require_active()
         made: SparkTransaction = import_module("deltalakedb.spark.transaction").SparkTransaction(self, spark)
         return made
 
     def ready(self) -> None:
-        """Refuse an operation that could not be taken."""
-        self._writable()
+        self._require_active()
+        if self._read_only:
+            raise InvalidArgumentError(
+                "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
+            )
 
     def submit(self, work: WriteIntent) -> None:
-        """Take an operation's work; it is committed with everything else."""
         try:
-            participant = self._taking(work)
+            participant = self._participant_of(work)
         except DeltaSqlError:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
@@ -306,49 +403,56 @@ class Transaction:
         self._files += work.files
         if work.root is not None:
             self._roots[work.root.location] = work.root
-        participant.take(work)
+        participant.apply(work)
 
-    def _taking(self, work: WriteIntent) -> Participant:
-        self._writable()
+    def _participant_of(self, work: WriteIntent) -> _Participant:
+        self.ready()
         table = work.table
         if isinstance(table, NewTable):
-            overlay = Overlay(None, created(work.actions))
-            return self._add(table.name, table, overlay, None, work.root)
-        found = self._tables.at(table.location)
-        if found is None or found.name is None:
-            raise TableMissingError(
-                f"the table {table.name!r} was dropped in this transaction",
-                table=table.name,
-                suggestion="open the table that has its name now, where there is one",
-            )
-        return found
+            return self._add(table.name, table, Overlay(None), None, work.root)
+        for participant in self._tables:
+            if participant.table.location == table.location and participant.name is not None:
+                return participant
+        raise _dropped(table.name, "this")
 
     # ---- ending ----------------------------------------------------------------------------------------
 
     def commit(self) -> Mapping[str, Committed]:
         """Commit everything at once; on a conflict, ConflictError is raised and nothing happened."""
-        self._going_on()
-        changes, vanished = self._tables.changes(self._isolation)
-        names = self._tables.name_changes()
-        memory.remember_together(self._database, [change.table.name for _, change in changes])
+        self._require_active()
+        changes: list[tuple[str, TableChange]] = []
+        obsolete: list[PlacedFile] = []
+        for participant in self._tables:
+            one, gone = participant.change(self._isolation)
+            obsolete += gone
+            if one is not None:
+                changes.append((participant.name or participant.table.name, one))
+        renames = [
+            NameChange(p.table, p.name, p.forced)
+            for p in self._tables
+            if not isinstance(p.table, NewTable) and p.name != p.table.name
+        ]
+        remembered(self._database).transaction([change.table.name for _, change in changes])
         self._end("rolled back")  # until the opposite is known
-        if not self._own and not names and not any(c.versions for _, c in changes):
+        if not self._statements and not renames and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
             with self._write_locks:
-                undo(vanished)
-            self.result = TransactionResult(
-                self.uuid, self._recorded() if self._repeats else {}, self._repeats
-            )
-            self._tables.release(self.commits)
-            return self.commits
-        request = CommitRequest([c for _, c in changes], names, self._own, self.uuid, self._given_uuid)
-        coordinator = Coordinator(self._database, options_of(self._roots.values()))
+                undo(obsolete)
+            return self._committed(self._recorded() if self._repeats else {}, replayed=self._repeats)
+        request = CommitRequest(
+            [c for _, c in changes], renames, self._statements, self.uuid, self._given_uuid
+        )
+        coordinator = Coordinator(self._database, {r.location: r.options for r in self._roots.values()})
         with self._write_locks:
-            self._flush()
+            try:
+                self.flushes.wait()
+            except Exception:
+                undo(self._files)
+                raise
             outcome = coordinator.ratify(request, delete_files=lambda: undo(self._files))
         self._state = "committed"
-        undo(vanished)
+        undo(obsolete)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
         by_application = replayed and not self._given_uuid  # then no name was changed either
         done = {
@@ -356,19 +460,18 @@ class Transaction:
             for (name, change), made in zip(changes, outcome, strict=True)
             if change.versions
         }
-        became = {n: made for n, (_, made) in done.items()}
+        commits = {name: made for name, (_, made) in done.items()}
         unknown: list[str] = []
         if replayed and not by_application:
-            became = self._recorded()
-            unknown = [name for name in done if name not in became]
-            done = {name: one for name, one in done.items() if name in became}
-        self.result = TransactionResult(self.uuid, became, replayed)
-        self._tables.release(self.commits)
+            commits = self._recorded()
+            unknown = [name for name in done if name not in commits]
+            done = {name: one for name, one in done.items() if name in commits}
+        self._committed(commits, replayed=replayed)
         coordinator.follow_up(
             list(done.values()),
             group=self.uuid,
-            renamed=bool(names),
-            checkpoints={p.table.location: checkpoints_of(Hooks.all_of(p.hooks)) for p in self._tables},
+            renamed=bool(renames),
+            checkpoints={p.table.location: Hooks.all_of(p.hooks) for p in self._tables},
         )
         if by_application:
             warn_nothing_written(", ".join(done))
@@ -377,18 +480,16 @@ class Transaction:
             warn_nothing_written(", ".join(unknown), why)
         return self.commits
 
+    def _committed(self, commits: Mapping[str, Committed], *, replayed: bool) -> Mapping[str, Committed]:
+        self.result = TransactionResult(self.uuid, commits, replayed)
+        for participant in self._tables:
+            participant.release(commits)
+        return commits
+
     def _recorded(self) -> dict[str, Committed]:
-        """What the first transaction with this id became, whatever a repetition would change now."""
+        """The commits of the first transaction with this id, whatever a repetition would change now."""
         found = group(self._database, self.uuid)
         return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
-
-    def _flush(self) -> None:
-        """Have every new file on disk before anything says that it is there."""
-        try:
-            self.flushes.wait()
-        except Exception:
-            undo(self._files)
-            raise
 
     def rollback(self) -> None:
         """Forget everything; files that were written are deleted."""
@@ -407,37 +508,31 @@ class Transaction:
         handle.use_options(storage_options)
         return handle
 
-    def _participant(self, name: str) -> Participant:
+    def _participant(self, name: str) -> _Participant:
         """A table that the transaction has touched, or touches now."""
-        session = self._active()
-        found = self._tables.find(name)
-        if found is None:
-            opened = self._looked_up(session, name)
-            overlay = Overlay(SqlSource(self._database, opened))
-            found = self._add(name, opened.table, overlay, opened.snapshot)
+        session = self._reading()
+        if (found := self._find(name)) is not None:
+            return found
+        if (opened := self._prefetched.get(name)) is None:
+            with self._database.watched():
+                opened = snapshots.open_table(session, name)
+        return self._add(name, opened.table, Overlay(SqlSource(self._database, opened)), opened.snapshot)
+
+    def _find(self, name: str) -> _Participant | None:
+        """The table that has a name now, or None if the transaction has not touched it yet."""
+        found = next((p for p in self._tables if p.name == name), None)
+        if found is None and self._is_free(name):
+            raise TableMissingError(
+                f"the table {name!r} was dropped or renamed in this transaction",
+                table=name,
+                suggestion="use its new name, or create a table of that name",
+            )
         return found
 
-    def _older(self, name: str, version: int) -> TableHandle:
-        session = self._active()
-        found = self._tables.find(name)
-        if found is not None and isinstance(found.table, NewTable):
-            raise VersionMissingError(
-                "the table is created by this transaction and has no versions yet",
-                table=name,
-                version=version,
-                suggestion="leave the version out to see what the transaction wrote",
-            )
-        known_as = name if found is None else found.table.name
-        row, source = open_older(self._database, session, known_as, version)
-        address = self._address.with_table(name)
-        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
-
-    def _looked_up(self, session: Session, name: str) -> OpenTable:
-        """A table at the transaction's snapshot."""
-        if (along := self._along.get(name)) is not None:
-            return along
-        with self._database.watched():
-            return snapshots.open_table(session, name)
+    def _is_free(self, name: str) -> bool:
+        """Whether the snapshot's table of a name was dropped or renamed, and no other table has the name."""
+        before = any(p.read is not None and p.table.name == name for p in self._tables)
+        return before and all(p.name != name for p in self._tables)
 
     def _exists(self, name: str) -> bool:
         try:
@@ -446,6 +541,22 @@ class Transaction:
             return False
         return True
 
+    def _older(self, name: str, version: int) -> TableHandle:
+        session = self._reading()
+        found = self._find(name)
+        if found is not None and isinstance(found.table, NewTable):
+            raise VersionMissingError(
+                "the table is created by this transaction and has no versions yet",
+                table=name,
+                version=version,
+                suggestion="leave the version out to see what the transaction wrote",
+            )
+        known_as = name if found is None else found.table.name
+        row, source = open_source(self._database, known_as, version, session=session)
+        check_open(source.snapshot, table=known_as)
+        address = self._address.with_table(name)
+        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
+
     def _add(
         self,
         name: str,
@@ -453,114 +564,78 @@ class Transaction:
         overlay: Overlay,
         read: Snapshot | None,
         root: Root | None = None,
-    ) -> Participant:
+    ) -> _Participant:
         address = self._address.with_table(name)
-        row = placeholder_row(table) if isinstance(table, NewTable) else table
+        row = _placeholder_row(table) if isinstance(table, NewTable) else table
         handle = TableHandle(address, self._database, row, overlay, self, root=root)
-        made = Participant(handle, overlay, table, read, name)
-        self._tables.add(made)
-        return made
-
-    def _begin(self, *, likely: bool) -> Session | None:
-        """Take the snapshot; with it the tables that the last transaction changed, where these are likely.
-
-        Returns:
-            None where there is no catalog yet: only who is likely to write may begin then, and what is
-            written first makes it.
-        """
-        if self._state != "new":
-            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
-        names = sorted(memory.together(self._database)) if likely else []
-        try:
-            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
-        except CatalogNotFoundError as error:
-            if not (likely and self._database.may_be_created(error)):
-                raise
-            self._state = "active"
-            return None
-        try:
-            with self._database.watched():
-                self._along = snapshots.open_many(session, names) if names else {}
-        except BaseException:
-            self._stack.close()
-            raise
-        self._session, self._state = session, "active"
-        return session
-
-    def _active(self) -> Session:
-        """The session to read with; CatalogNotFoundError where there is no catalog yet."""
-        self._going_on()
-        if self._session is None:
-            self._session = self._stack.enter_context(self._database.read_only())
-        return self._session
-
-    def _going_on(self) -> None:
-        if self._state == "active":
-            return
-        if self._state == "new":
-            raise InvalidArgumentError(
-                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
-            )
-        raise InvalidArgumentError(
-            f"the transaction is over: it was {self._state}",
-            suggestion="begin a new one with catalog.transaction()",
-        )
-
-    def _end(self, state: str) -> None:
-        self._state = state
-        self._tables.release(None)
-        self._session = None
-        self._stack.close()
+        self._tables.append(_Participant(handle, overlay, table, read, name))
+        return self._tables[-1]
 
     def _create(
         self,
         name: str,
         location: str | os.PathLike[str] | None,
         operation: Callable[[str], object],
-        *,
-        comment: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        create_options: CreateOptions = NO_OPTIONS,
+        **options: Any,
     ) -> None:
-        self._writable()
+        """Create a table by what delta-rs does in an empty folder; options as in ``create_with``."""
+        self.ready()
         validate_table_name(name)
         self._database.ensure()
-        free = self._tables.is_free(name)
-        taken = not free and self._exists(name)
-        if taken and self._repeats:
-            return  # the first call made it
-        if taken:
+        free = self._is_free(name)
+        if not free and self._exists(name):
+            if self._repeats:
+                return  # the first call made it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(
-            self._database,
-            name,
-            where,
-            operation,
-            comment=comment,
-            tags=tags,
-            sink=self,
-            free=free,
-            storage_options=storage_options,
-            create_options=create_options,
-        )
+        create_with(self._database, name, where, operation, sink=self, free=free, **options)
 
-    def _writable(self) -> None:
-        self._going_on()
-        if self._read_only:
+    def _reading(self) -> Session:
+        """The session to read with; CatalogNotFoundError if there is no catalog yet."""
+        self._require_active()
+        if self._session is None:
+            self._session = self._stack.enter_context(self._database.read_only())
+        return self._session
+
+    def _require_active(self) -> None:
+        if self._state == "new":
             raise InvalidArgumentError(
-                "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
+                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
+            )
+        if self._state != "active":
+            raise InvalidArgumentError(
+                f"the transaction is over: it was {self._state}",
+                suggestion="begin a new one with catalog.transaction()",
             )
 
+    def _end(self, state: str) -> None:
+        self._state = state
+        for participant in self._tables:
+            participant.release(None)
+        self._session = None
+        self._stack.close()
+
     def __enter__(self) -> Self:
-        session = self._begin(likely=not self._read_only)
-        if self._given_uuid and session is not None:
-            try:
-                self._repeats = by_transaction(session, self.uuid) is not None
-            except Exception:
-                self.rollback()  # __exit__ is not called
+        """Take the snapshot, and look up the tables of the last transaction: this one likely needs them."""
+        if self._state != "new":
+            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
+        names = [] if self._read_only else sorted(remembered(self._database).together)
+        try:
+            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
+        except CatalogNotFoundError as error:
+            if self._read_only or not self._database.may_be_created(error):
                 raise
+            self._state = "active"  # the first write creates the catalog
+            return self
+        try:
+            with self._database.watched():
+                self._prefetched = snapshots.open_many(session, names) if names else {}
+            if self._given_uuid:
+                self._repeats = by_transaction(session, self.uuid) is not None
+        except BaseException:
+            self._stack.close()  # __exit__ is not called
+            raise
+        self._session, self._state = session, "active"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -572,12 +647,11 @@ class Transaction:
             self.rollback()
 
 
-def checked_id(given: str) -> str:
-    """The id itself, if a transaction may have it."""
+def _checked_id(given: str) -> str:
     fits = isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_ID and given.isprintable()
     if fits and not set("/\\") & set(given) and given.strip(". "):
         return given
     raise InvalidArgumentError(
         f"txn_uuid cannot be {given!r}",
-        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it away",
+        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it out",
     )

@@ -1,4 +1,4 @@
-"""Data files that cannot be read: whichever engine failed, the file at fault and what to do about it."""
+"""Data files that cannot be read, whichever engine failed: the file at fault and what to do about it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from deltalakedb.storage.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 
     Files = Callable[[], Iterable[tuple[str, int]]]
 
-#: files that are looked at after a failure, those first that the error names
+#: files that are checked after a failure
 _LOCAL, _REMOTE = 10_000, 100
 #: how a Parquet file ends, with its footer in the clear or encrypted, and the size of the smallest
 _MAGIC: Final = (b"PAR1", b"PARE")
@@ -42,16 +41,13 @@ class ArrowDataFileError(DataFileCorruptError, pa.ArrowInvalid):  # type: ignore
 def reading(
     root: Root, files: Files, *, table: str | None = None, version: int | None = None
 ) -> Iterator[None]:
-    """Report a data file that is missing, denied or damaged as a typed error, whatever the reader says.
+    """Report a data file that is missing, denied or damaged as a StorageError, whatever the reader raises.
 
     Args:
         root: The table's root.
-        files: Gives paths and sizes of the files that are read, as the log has them; asked after a failure.
+        files: Returns paths and sizes of the files that are read, as in the log; called after a failure.
         table: The table's name, for the message.
         version: Its version, for the message.
-
-    Raises:
-        StorageMissingError, StorageAccessError, DataFileCorruptError, StorageError: Reading failed for it.
     """
     try:
         yield
@@ -62,27 +58,20 @@ def reading(
         if found is None and not isinstance(error, OSError):
             raise
         kind = StorageMissingError if isinstance(error, FileNotFoundError) else StorageError
-        hint = "check the disk and the network, then try again"
-        if found is None:
-            text = f"a data file cannot be read: {error}"
-            found = kind(text, table=table, version=version, suggestion=hint)
-        raise found from error
+        raise found or kind(
+            f"a data file cannot be read: {error}",
+            table=table,
+            version=version,
+            suggestion="check the disk and the network, then try again",
+        ) from error
 
 
 def unreadable(
-    root: Root, files: Files, told: str, *, table: str | None = None, version: int | None = None
+    root: Root, files: Files, reported: str, *, table: str | None = None, version: int | None = None
 ) -> StorageError | None:
-    """The error about the first of some files that cannot be read; None if all of them look sound.
-
-    Args:
-        root: The table's root.
-        files: As for `reading`.
-        told: What the reader said: files that it names are looked at first.
-        table: The table's name, for the message.
-        version: Its version, for the message.
-    """
+    """The error about the first file that cannot be read, those first that the reader's error names."""
     try:
-        listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in told)
+        listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in reported)
     except Exception:
         return None
     for path, size in islice(listed, _LOCAL if root.is_local else _REMOTE):
@@ -91,49 +80,38 @@ def unreadable(
         except StorageUnavailableError:
             return None
         except StorageError as error:
-            return _about(error, table, version)
+            what, hint = "unreadable", error.suggestion
+            if isinstance(error, StorageMissingError):
+                what, hint = "missing", "restore the file, or read a version that does not need it"
+            text = f"a data file of the table is {what}: {error.message}"
+            made = type(error)(text, table=table, version=version, suggestion=hint)
+            made.__cause__ = error.__cause__
+            return made
     return None
 
 
-def _about(error: StorageError, table: str | None, version: int | None) -> StorageError:
-    hint = error.suggestion
-    if isinstance(error, StorageMissingError):
-        hint = "restore the file, or read a version that does not need it"
-    what = "missing" if isinstance(error, StorageMissingError) else "unreadable"
-    made = type(error)(
-        f"a data file of the table is {what}: {error.message}", table=table, version=version, suggestion=hint
-    )
-    made.__cause__ = error.__cause__
-    return made
-
-
 def _look(root: Root, path: str, size: int) -> None:
-    """Look at a file's size and footer; StorageError if they are not those of a Parquet file."""
-    store, name = _place(root, path)
+    """Raise StorageError if a file's size and footer are not those of the Parquet file in the log."""
+    store, name = root.store, relative_to(root.location, path)
+    if name is None:
+        folder, _, name = root.paths.resolve(path).rpartition("/")
+        store = open_store(folder or "/", root.options)
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
-    shown = f"{store.location.rstrip('/')}/{name}"
     detail = None
     if there != size:
-        detail = f"{shown} has {there} bytes, and the table says {size}"
+        detail = f"has {there} bytes, and the table says {size}"
     elif there < _SMALLEST or end not in _MAGIC:
-        detail = f"{shown} does not end as a Parquet file does"
+        detail = "does not end as a Parquet file does"
     elif end == _MAGIC[0]:
         try:
             with store.open(name) as file:
                 pq.read_metadata(file)
         except pa.ArrowException as error:
-            detail = f"{shown} has a footer that cannot be read ({error})"
+            detail = f"has a footer that cannot be read ({error})"
     if detail is not None:
         raise ArrowDataFileError(
-            f"damaged, {detail}",
-            suggestion="restore the file from a backup; to go on without its rows, move it away, then call "
-            "repair(): it takes files that are gone out of the table",
+            f"damaged, {store.location.rstrip('/')}/{name} {detail}",
+            suggestion="restore the file from a backup; to continue without its rows, move it away and call "
+            "repair(), which removes missing files from the table",
         )
-
-
-def _place(root: Root, path: str) -> tuple[Store, str]:
-    if (below := relative_to(root.location, path)) is not None:
-        return root.store, below
-    folder, _, name = root.paths.resolve(path).rpartition("/")
-    return open_store(folder or "/", root.options), name

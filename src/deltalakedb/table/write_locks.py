@@ -1,10 +1,9 @@
-"""Operations at work on a local table: signs that show which new files may still be committed.
+"""Locks that show which new files of a local table may still be committed.
 
-From before its first new file is there until its commit is decided, an operation holds a shared lock on the
-table's root, which costs next to nothing and ends with its process. Scratch tables, and operations on file
-systems without such locks, have a folder `_deltasql/<name>` under the root instead. Its name has the time at
-which the operation began and its process, so that a clean-up knows which files may still be committed, and
-which folders were left behind.
+From before its first new file until its commit is decided, an operation holds a shared lock on the table's
+root, which ends with its process. Scratch tables, and operations on file systems without such locks, have a
+folder `_deltasql/<name>` under the root instead. Its name has the start time and the process, so that a
+clean-up knows which files may still be committed, and which folders were left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.locations import is_local
@@ -44,28 +43,23 @@ _SKEW_MS: Final = 300_000
 
 @dataclass(frozen=True, slots=True)
 class OperationFolder:
-    """The folder of one operation.
-
-    Attributes:
-        path: Where it is.
-        since: When the operation began, in epoch milliseconds; no file of its is older.
-        alive: Whether it may still commit.
-        ours: Whether it has a name that we give: no other folder is ever deleted.
-    """
+    """The folder of one operation."""
 
     path: Path
+    #: when the operation began, in epoch milliseconds; none of its files is older
     since: int
+    #: whether it may still commit
     alive: bool
+    #: whether the name is one of ours: no other folder is ever deleted
     ours: bool = True
 
 
 def work_name() -> str:
-    """A new name for the folder of an operation of this process."""
     return f"{_now():013d}-{_machine()}-{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def make_folder(folder: Path) -> None:
-    """Make a work folder and those above it, though another writer may be tidying up just there."""
+    """Make a work folder and those above it, which another writer may be removing."""
     for _ in range(_TIDY_RACES):
         # the folder above is gone before, or while, it is looked at
         with suppress(FileNotFoundError, FileExistsError):
@@ -75,7 +69,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Take a work folder away; links in it are unlinked, never followed."""
+    """Remove a work folder; links in it are unlinked, never followed."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # not empty: another writer is at work
         folder.parent.rmdir()
@@ -83,50 +77,37 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def write_lock(root: str) -> Iterator[None]:
-    """New files under a root belong to an operation that is not committed yet; a store shows no such sign."""
-    if not is_local(root):
+    """Show that new files under a root belong to a write that is not committed yet; for disks only."""
+    with ExitStack() as stack:
+        if is_local(root):
+            if (held := _hold(root)) is not None:
+                stack.callback(os.close, held)
+            else:
+                folder = Path(root) / WORK_FOLDER / work_name()
+                try:
+                    make_folder(folder)
+                except OSError as error:
+                    raise storage_error(error, "create", folder) from error
+                stack.callback(remove_folder, folder)
         yield
-        return
-    if (held := _hold(root)) is not None:
-        try:
-            yield
-        finally:
-            os.close(held)
-        return
-    folder = Path(root) / WORK_FOLDER / work_name()
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise storage_error(error, "create", folder) from error
-    try:
-        yield
-    finally:
-        remove_folder(folder)
 
 
-class WriteLocks:
-    """Signs under any number of roots that new files there are in flight, until the block ends."""
+class WriteLocks(ExitStack):
+    """Write locks on any number of roots, until the block ends."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._roots: set[str] = set()
 
     def at(self, root: str) -> None:
-        """New files are, or are about to be, under this root."""
         if root not in self._roots:
-            self._stack.enter_context(write_lock(root))
+            self.callback(self._roots.discard, root)
+            self.enter_context(write_lock(root))
             self._roots.add(root)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        self._roots.clear()
 
 
 def operation_folders(root: str) -> list[OperationFolder]:
-    """The folders of operations at work on the table at a root, and of those that died; links are none."""
+    """The folders of operations on the table at a root, alive or not; links do not count."""
     found = []
     above = Path(root) / WORK_FOLDER
     if above.is_symlink():
@@ -156,7 +137,7 @@ def _hold(root: str) -> int | None:
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return None  # the folder of the other way says what is wrong, or makes it
+        return None  # making the folder reports what is wrong, or creates the root
     try:
         # a clean-up holds it alone, but only for a moment
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -167,7 +148,7 @@ def _hold(root: str) -> int | None:
 
 
 def _is_held(root: str) -> bool:
-    """Whether an operation holds the root's lock; short ones are waited for."""
+    """Whether an operation holds the root's lock, after waiting for short ones."""
     if not Path(root).is_dir():
         return False
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -204,7 +185,7 @@ def _running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.address import parse_address
@@ -14,58 +14,21 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
-    VerificationError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.resources import location_lease
-from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
-from deltalakedb.transfer.verifying.verifier import verify_table
+from deltalakedb.transfer.importing.options import EngineOptions, location_lease
+from deltalakedb.transfer.reports import FILE_LEVELS, RollbackReport, check_level
+from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalakedb.metastore.imports import ImportRow
-    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.transfer.verifying.report import Level, VerifyReport
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackReport:
-    """What a rollback did, or would do.
-
-    Attributes:
-        table: The table.
-        location: Its root; nothing there is changed.
-        action: ``undone`` (an unfinished import), ``partly undone``, or ``released`` (a finished one is a
-            plain Delta table again).
-        version: The newest version of the plain table; None for an unfinished import.
-        batches: Batches that were dropped.
-        batches_left: Batches that stay; the import goes on from there.
-        num_files: File rows that were dropped.
-        verification: How the log compared with the catalog before the table was forgotten.
-        dry_run: True if nothing was changed.
-        seconds: How long it took.
-    """
-
-    table: str
-    location: str
-    action: str
-    version: int | None
-    batches: int
-    batches_left: int
-    num_files: int
-    verification: VerifyReport | None = None
-    dry_run: bool = False
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
-        checked = self.verification
-        return {**asdict(self), "verification": None if checked is None else checked.to_dict()}
+    from deltalakedb.transfer.reports import Level
 
 
 def rollback_import(
@@ -86,7 +49,7 @@ def rollback_import(
     Args:
         uri: The table's ``deltasql://`` address.
         keep_batches: Of an unfinished import, keep the first so many batches and drop the rest; the import
-            goes on from there.
+            resumes from there.
         verify: How thoroughly log and catalog are compared before a finished import is forgotten.
         dry_run: Report what would happen, and change nothing.
         storage_options: Options for the object store.
@@ -112,61 +75,42 @@ def rollback_import(
         report = _undo(database, row, keep_batches, dry_run=dry_run)
     else:
         if keep_batches is not None:
-            raise InvalidArgumentError(
-                "the import is finished: there are no batches to keep",
-                table=name,
-                suggestion="leave keep_batches out",
-            )
+            finished = "the import is finished: there are no batches to keep"
+            raise InvalidArgumentError(finished, table=name, suggestion="leave keep_batches out")
         options = get_config().storage_options_for(table.location, storage_options)
-        report = _forget(database, table, uri, verify, options, dry_run=dry_run)
+        report = _release(database, table, verify, options, dry_run=dry_run)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
 def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_run: bool) -> RollbackReport:
-    done = imports.receipts(database, row.import_id)
-    keep = 0 if keep_batches is None else keep_batches
+    done, part, keep = imports.receipts(database, row.import_id), keep_batches is not None, keep_batches or 0
     if keep < 0:
         raise InvalidArgumentError(f"keep_batches must be 0 or more, not {keep}", table=row.name)
     drop = [r for r in done if r.batch >= keep]
-    part = keep_batches is not None
-    report = RollbackReport(
-        row.name,
-        row.location,
-        "partly undone" if part else "undone",
-        None,
-        len(drop),
-        len(done) - len(drop),
-        sum(r.actions for r in drop),
-        dry_run=dry_run,
-    )
+    left, actions = len(done) - len(drop), sum(r.actions for r in drop)
+    action, audited = ("partly undone", "undo batches") if part else ("undone", "undo import")
+    report = RollbackReport(row.name, row.location, action, None, actions, len(drop), left, dry_run=dry_run)
     if dry_run:
         return report
     if row.deferred_indexes:
         database.leave_indexes()
     with location_lease(database, row.location) as lease:
         if part:
-            _undo_batches(database, row, keep, lease)
+            # the newest batches, one transaction each, so that the import can resume from those that stay
+            for receipt in reversed(imports.receipts(database, row.import_id)):
+                if receipt.batch >= keep:
+                    imports.undo_batch(database, row, receipt, lease)
+                    failpoint("import.undoing")
         else:
             imports.undo_rows(database, row, lease)
             failpoint("import.undoing")
-            moved = imports.restore_indexes(database, row, lease)
-            with database.write() as session:
-                imports.require(session, lease)
-                imports.set_phase(session, moved, "undone")
-                audit.record(session, "undo import", table_id=row.table_id, table=row.name, batches=len(drop))
+            row = imports.restore_indexes(database, row, lease)
+        facts: dict[str, Any] = {"kept": keep} if part else {"batches": len(drop)}
+        with database.write() as session:
+            imports.require(session, lease)
+            imports.set_phase(session, row, "loading" if part else "undone")
+            audit.record(session, audited, row, **facts)
     return report
-
-
-def _undo_batches(database: Database, row: ImportRow, keep: int, lease: Lease) -> None:
-    """Drop the newest batches, one transaction each, so that the import can go on from those that stay."""
-    for receipt in reversed(imports.receipts(database, row.import_id)):
-        if receipt.batch >= keep:
-            imports.undo_batch(database, row, receipt, lease)
-            failpoint("import.undoing")
-    with database.write() as session:
-        imports.require(session, lease)
-        imports.set_phase(session, row, "loading")
-        audit.record(session, "undo batches", table_id=row.table_id, table=row.name, kept=keep)
 
 
 def refuse_unpublished(database: Database, table: Table) -> None:
@@ -191,52 +135,9 @@ def refuse_unpublished(database: Database, table: Table) -> None:
     refuse_fenced(database, table)
 
 
-def _forget(
-    database: Database,
-    table: Table,
-    uri: str,
-    level: Level,
-    options: Mapping[str, str] | None,
-    *,
-    dry_run: bool,
+def _release(
+    database: Database, table: Table, level: Level, storage: Mapping[str, str] | None, *, dry_run: bool
 ) -> RollbackReport:
-    _refuse_native(database, table)
-    followed = table.state == registry.FOLLOWING  # its owners have all of it
-    if not followed:
-        refuse_unpublished(database, table)
-    checked = None if followed else verify_table(uri, level, storage_options=options)
-    if checked is not None and not checked.ok:
-        ahead = any(d.kind == "ahead" for d in checked.differences)
-        bring = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
-        raise VerificationError(
-            f"the log is not what the catalog says: {checked.differences[0].detail}",
-            table=table.name,
-            version=table.head.version,
-            suggestion=f"other writers committed: import that with {bring}, then roll back"
-            if ahead
-            else "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log",
-            report=checked,
-        )
-    report = RollbackReport(
-        table.name,
-        table.location,
-        "released",
-        table.head.version,
-        0,
-        0,
-        table.head.num_files,
-        verification=checked,
-        dry_run=dry_run,
-    )
-    if dry_run:
-        return report
-    with location_lease(database, table.location):
-        forget(database, table)
-    return report
-
-
-def _refuse_native(database: Database, table: Table) -> None:
-    """Refuse to undo the import of a table that was created in the catalog."""
     if imports.of_table(database, table.table_id) is None:
         raise UnsupportedOperationError(
             "the table was created in this catalog and never imported: there is no import to roll back",
@@ -245,6 +146,27 @@ def _refuse_native(database: Database, table: Table) -> None:
             suggestion=f"`deltasql export {table.name} --in-place` makes it a plain Delta table; "
             f"`deltasql drop {table.name}` removes it from the catalog. Both keep its files",
         )
+    checked = None
+    if table.state != registry.FOLLOWING:  # the log of a followed table is not ours
+        refuse_unpublished(database, table)
+        checked = verify_head(database, table, level, storage, engine=EngineOptions())
+        suggestion = "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log"
+        if any(d.kind == "ahead" for d in checked.differences):
+            bring = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
+            suggestion = f"other writers committed: import that with {bring}, then roll back"
+        require_equal(checked, "the log is not what the catalog says", suggestion)
+    if not dry_run:
+        with location_lease(database, table.location):
+            forget(database, table)
+    return RollbackReport(
+        table=table.name,
+        location=table.location,
+        action="released",
+        version=table.head.version,
+        num_files=table.head.num_files,
+        verification=checked,
+        dry_run=dry_run,
+    )
 
 
 def forget(database: Database, table: Table) -> None:
@@ -262,6 +184,4 @@ def forget(database: Database, table: Table) -> None:
         registry.forget(session, locked.table)
         if row is not None:
             imports.set_phase(session, row, "undone")
-        audit.record(
-            session, "give back", table_id=table.table_id, table=table.name, version=table.head.version
-        )
+        audit.record(session, "give back", table, version=table.head.version)

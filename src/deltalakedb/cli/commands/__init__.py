@@ -11,8 +11,7 @@ _MODULES = {
     "files": ("files", "vacuum", "gc", "checkpoint"),
     "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
     "mirror": ("mirror",),
-    "doctor": ("doctor",),
-    "migrate": ("migrate",),
+    "catalog": ("doctor", "migrate"),
     "serve": ("serve",),
 }
 

@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import changing, command, leasing, spark_engine
+from deltalakedb.cli.options import (
+    CHANGING,
+    LEASING,
+    SPARK_ENGINE,
+    argument,
+    command,
+    flag,
+    number,
+    option,
+)
+from deltalakedb.cli.output import Rows
 from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.table.filters import predicate_of
+from deltalakedb.table.arguments import predicate_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Screen
+    from deltalakedb.cli.output import Item
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
 
 
@@ -25,14 +34,12 @@ _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_value
 
 
 @command("files")
-@click.argument("table")
-@click.option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
-@click.option(
-    "--version", metavar="N", type=click.IntRange(min=0), help="The files at a version; default: the newest."
-)
-@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Show at most so many.")
+@argument("table")
+@option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
+@number("--version", "N", "The files at a version; default: the newest.")
+@number("--limit", "N", "Show at most so many.")
 def list_files(
-    invocation: Invocation, table: str, where: str | None, version: int | None, limit: int | None
+    cli: Invocation, table: str, where: str | None, version: int | None, limit: int | None
 ) -> None:
     """List a table's live files; with --where, the plan of a query.
 
@@ -42,12 +49,22 @@ def list_files(
       deltasql files sales.orders --where "city = 'Rome' AND id > 100"
       deltasql files sales.orders --version 3 --quiet
     """
-    with invocation.open_table(table) as (catalog, name):
+    with cli.open_table(table) as (catalog, name):
         log = catalog.log(name)
         opened = log.open(version)
         predicate = predicate_of(where, opened.snapshot.metadata)
         found = scan_files(log.database, opened, _COLUMNS, where=predicate)
-    files = [_file(row) for row in found.slice(0, limit).to_pylist()]
+    files = [
+        {
+            "path": row["path"],
+            "size": row["size"],
+            "num_records": row["num_records"],
+            "modified_at": render.iso(row["modification_time"]),
+            "added_in_version": row["add_version"],
+            "partition_values": decode_json(row["partition_values"]),
+        }
+        for row in found.slice(0, limit).to_pylist()
+    ]
     document = {
         "table": name,
         "version": opened.snapshot.version,
@@ -55,65 +72,47 @@ def list_files(
         "num_files": found.num_rows,
         "files": files,
     }
-    invocation.output.result(
-        document, lambda screen: _view(screen, document), brief=[f["path"] for f in files]
-    )
+    cli.show(document, _view(document), [f["path"] for f in files])
 
 
-def _file(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "path": row["path"],
-        "size": row["size"],
-        "num_records": row["num_records"],
-        "modified_at": render.iso(row["modification_time"]),
-        "added_in_version": row["add_version"],
-        "partition_values": decode_json(row["partition_values"]),
-    }
-
-
-def _view(screen: Screen, document: dict[str, Any]) -> None:
+def _view(document: dict[str, Any]) -> Iterator[Item]:
     files, total = document["files"], document["num_files"]
-    if files:
-        rows = [
-            (
-                f["path"],
-                render.size(f["size"]),
-                render.count(f["num_records"]),
-                str(f["added_in_version"]),
-                ", ".join(f"{k}={'null' if v is None else v}" for k, v in f["partition_values"].items())
-                or "-",
-            )
-            for f in files
-        ]
-        headers = ("PATH", "SIZE", "ROWS", "ADDED IN", "PARTITION")
-        screen.table(headers, rows, right=headers[1:4])
+    rows = [
+        (
+            f["path"],
+            render.size(f["size"]),
+            render.count(f["num_records"]),
+            f["added_in_version"],
+            ", ".join(f"{k}={'null' if v is None else v}" for k, v in f["partition_values"].items()) or None,
+        )
+        for f in files
+    ]
+    if rows:
+        yield Rows("PATH|SIZE>|ROWS>|ADDED IN>|PARTITION", rows)
     which = "may hold rows for the condition" if document["where"] else f"at version {document['version']}"
     shown = f", {len(files)} shown" if len(files) < total else ""
-    screen.line(f"{render.many(total, 'file')} {which}{shown}", "dim")
+    yield f"{render.many(total, 'file')} {which}{shown}", "dim"
 
 
-@command("vacuum", changing, spark_engine)
-@click.argument("table")
-@click.option(
+@command("vacuum", CHANGING, SPARK_ENGINE)
+@argument("table")
+@number(
     "--retention-hours",
-    type=click.IntRange(min=0),
-    metavar="HOURS",
-    help="How long removed files stay; by default what the table's property says, or a week.",
+    "HOURS",
+    "How long removed files stay; by default what the table's property says, or a week.",
 )
-@click.option(
-    "--no-check", is_flag=True, help="Allow a shorter retention than the table's: readers may lose files."
-)
-@click.option("--full", is_flag=True, help="Also list the table's folder, for files that no version knows.")
-@click.option(
+@flag("--no-check", "Allow a shorter retention than the table's: readers may lose files.")
+@flag("--full", "Also list the table's folder, for files that no version knows.")
+@option(
     "--keep-version",
     "keep_versions",
     type=click.IntRange(min=0),
     multiple=True,
     help="A version whose files stay; may be given more than once.",
 )
-@click.option("--output", metavar="PATH", help="Write the list there as Parquet, with --engine spark.")
+@option("--output", metavar="PATH", help="Write the list there as Parquet, with --engine spark.")
 def vacuum(
-    invocation: Invocation,
+    cli: Invocation,
     table: str,
     retention_hours: int | None,
     no_check: bool,
@@ -122,8 +121,8 @@ def vacuum(
     output: str | None,
     dry_run: bool,
     engine: str,
-    **servers: str | None,
-) -> int:
+    **servers: Any,
+) -> None:
     """Delete data files that no retained version references.
 
     Time travel to versions older than the retention ends with it. Files of open transactions stay. With
@@ -141,55 +140,44 @@ def vacuum(
                 "--engine spark only lists files: it needs --dry-run and --full, and takes neither "
                 "--no-check nor --keep-version"
             )
-        return _vacuum_list(invocation, table, retention_hours, output, servers)
+        _vacuum_list(cli, table, retention_hours, output, **servers)
+        return
     if output is not None:
         raise click.UsageError("--output needs --engine spark")
-    with invocation.open_table(table) as (catalog, name):
+    with cli.open_table(table) as (catalog, name):
         opened = catalog.table(name)
-        wanted = {
+        wanted: dict[str, Any] = {
             "retention_hours": retention_hours,
             "enforce_retention_duration": not no_check,
             "full": full,
             "keep_versions": list(keep_versions) or None,
         }
-        files = opened.vacuum(dry_run=True, **wanted)  # type: ignore[arg-type]  # one mapping for both calls
+        files = opened.vacuum(dry_run=True, **wanted)
         if not dry_run and files:
-            invocation.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
-            files = opened.vacuum(dry_run=False, **wanted)  # type: ignore[arg-type]
-
-    def view(screen: Screen) -> None:
-        done = "Would delete" if dry_run else "Deleted"
-        screen.line(f"{done} {render.many(len(files), 'file')} of {name}.")
-        for path in files:
-            screen.line(f"  {path}")
-
-    document = {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()}
-    invocation.output.result(document, view, brief=files)
-    return ExitCode.OK
+            cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+            files = opened.vacuum(dry_run=False, **wanted)
+    done = "Would delete" if dry_run else "Deleted"
+    cli.show(
+        {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()},
+        [f"{done} {render.many(len(files), 'file')} of {name}.", *(f"  {path}" for path in files)],
+        files,
+    )
 
 
 def _vacuum_list(
-    invocation: Invocation,
-    table: str,
-    retention_hours: int | None,
-    output: str | None,
-    servers: Mapping[str, str | None],
-) -> int:
+    cli: Invocation, table: str, retention_hours: int | None, output: str | None, **servers: Any
+) -> None:
+    from deltalakedb.spark import sessions
     from deltalakedb.spark.maintenance import vacuum_list
 
-    with invocation.open_table(table) as (catalog, name):
-        spark, uri = invocation.spark_session(**servers), catalog.table_uri(name)
+    with cli.open_table(table) as (catalog, name):
+        spark, uri = sessions.start(**servers), catalog.table_uri(name)
         done = vacuum_list(spark, uri, retention_hours=retention_hours, output=output)
     paths = list(done.paths or ())
-
-    def view(screen: Screen) -> None:
-        screen.line(
-            f"Would delete {render.many(done.num_files, 'file')} of {name} ({render.size(done.size_bytes)}), "
-            f"{done.num_unknown:,} of them in no version{f'; see {output}' if output else ''}."
-        )
-        for path in paths:
-            screen.line(f"  {path}")
-
+    line = (
+        f"Would delete {render.many(done.num_files, 'file')} of {name} ({render.size(done.size_bytes)}), "
+        f"{done.num_unknown:,} of them in no version{f'; see {output}' if output else ''}."
+    )
     document = {
         "table": name,
         "dry_run": True,
@@ -200,13 +188,12 @@ def _vacuum_list(
         "num_unknown": done.num_unknown,
         "output": output,
     }
-    invocation.output.result(document, view, brief=paths)
-    return ExitCode.OK
+    cli.show(document, [line, *(f"  {path}" for path in paths)], paths)
 
 
-@command("gc", changing)
-@click.argument("table", required=False)
-@click.option(
+@command("gc", CHANGING)
+@argument("table", required=False)
+@option(
     "--older-than",
     type=click.FloatRange(min=0),
     default=24.0,
@@ -214,7 +201,7 @@ def _vacuum_list(
     metavar="HOURS",
     help="Younger files stay: another process may be about to commit them.",
 )
-def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bool) -> int:
+def gc(cli: Invocation, table: str | None, older_than: float, dry_run: bool) -> None:
     """Delete data files that crashed operations left in the folder of one table, or of all.
 
     Files that a version ever named are not touched: that is what `deltasql vacuum` is for. Tables that are
@@ -225,55 +212,41 @@ def gc(invocation: Invocation, table: str | None, older_than: float, dry_run: bo
       deltasql gc --dry-run
       deltasql gc sales.orders --yes --json
     """
-    with invocation.open_optional(table) as (catalog, name):
+    with cli.open_optional(table) as (catalog, name):
         found = catalog.gc(name, older_than_hours=older_than, dry_run=True)
         count = sum(len(g.files) + len(g.work_folders) for g in found)
         if not dry_run and count:
-            invocation.confirm(f"Delete {render.many(count, 'file')} that no version knows?")
+            cli.confirm(f"Delete {render.many(count, 'file')} that no version knows?")
             found = catalog.gc(name, older_than_hours=older_than)
-
-    def view(screen: Screen) -> None:
-        for g in found:
-            if g.kept is not None:
-                screen.line(f"{g.table} was left alone: {g.kept}")
-        if not count:
-            screen.line("No leftover files.")
-            return
-        screen.line("Would delete:" if dry_run else "Deleted:")
-        rows = [
-            [g.table, str(len(g.files)), render.size(g.size_bytes), str(len(g.work_folders))]
-            for g in found
-            if g.files or g.work_folders
-        ]
-        screen.table(
-            ("table", "files", "size", "work folders"), rows, right=("files", "size", "work folders")
-        )
-
-    document = {"dry_run": dry_run, "tables": [g.to_dict() for g in found]}
-    invocation.output.result(document, view, brief=[path for g in found for path in g.files])
-    return ExitCode.OK
+    rows = [
+        (g.table, len(g.files), render.size(g.size_bytes), len(g.work_folders))
+        for g in found
+        if g.files or g.work_folders
+    ]
+    left_alone = [f"{g.table} was left alone: {g.kept}" for g in found if g.kept is not None]
+    deleted = ["Would delete:" if dry_run else "Deleted:", Rows("table|files>|size>|work folders>", rows)]
+    cli.show(
+        {"dry_run": dry_run, "tables": [g.to_dict() for g in found]},
+        [*left_alone, *(deleted if count else ["No leftover files."])],
+        [path for g in found for path in g.files],
+    )
 
 
-@command("checkpoint", leasing, spark_engine)
-@click.argument("table")
-@click.option(
+@command("checkpoint", LEASING, SPARK_ENGINE)
+@argument("table")
+@option(
     "--kind",
     type=click.Choice(["classic", "v2"]),
     help="One file, or V2 with sidecars; by default what the table asks for.",
 )
-@click.option(
-    "--rows-per-part",
-    type=click.IntRange(min=1),
-    metavar="FILES",
-    help="About how many files a sidecar has, with --engine spark.",
-)
+@number("--rows-per-part", "FILES", "About how many files a sidecar has, with --engine spark.", 1)
 def checkpoint(
-    invocation: Invocation,
+    cli: Invocation,
     table: str,
     kind: str | None,
     rows_per_part: int | None,
     engine: str,
-    **servers: str | None,
+    **servers: Any,
 ) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 
@@ -292,24 +265,18 @@ def checkpoint(
         raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
     if engine == "local" and rows_per_part is not None:
         raise click.UsageError("--rows-per-part needs --engine spark")
-    with invocation.open_table(table) as (catalog, name):
+    with cli.open_table(table) as (catalog, name):
         if engine == "local":
             written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
         else:
             from deltalakedb.delta_log.checkpoint_writer import SIDECAR_ROWS
+            from deltalakedb.spark import sessions
             from deltalakedb.spark.maintenance import checkpoint as spark_checkpoint
 
-            spark, rows = invocation.spark_session(**servers), rows_per_part or SIDECAR_ROWS
+            spark, rows = sessions.start(**servers), rows_per_part or SIDECAR_ROWS
             written = spark_checkpoint(spark, catalog.table_uri(name), rows_per_part=rows)
-
-    def view(screen: Screen) -> None:
-        files = render.many(written.num_add_files, "file")
-        size = render.size(written.size_in_bytes)
-        what = f"{written.kind} checkpoint of {name} at version {written.version}: {files}, {size}."
-        screen.line(
-            f"Wrote a {what}" if written.created else f"There was already a {what} It was left as it is."
-        )
-
+    files, size = render.many(written.num_add_files, "file"), render.size(written.size_in_bytes)
+    what = f"{written.kind} checkpoint of {name} at version {written.version}: {files}, {size}."
     document = {
         "table": name,
         "version": written.version,
@@ -320,4 +287,5 @@ def checkpoint(
         "num_add_files": written.num_add_files,
         "created": written.created,
     }
-    invocation.output.result(document, view, brief=written.paths)
+    line = f"Wrote a {what}" if written.created else f"There was already a {what} It was left as it is."
+    cli.show(document, line, written.paths)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deltalakedb.cli.context import stop_on_signal
-from deltalakedb.cli.options import PAIR, command
+from deltalakedb.cli.options import PAIR, command, flag, number, option
 from deltalakedb.service.server import commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 @command("serve")
-@click.option("--commits", is_flag=True, help="Ratify commits that delta-spark's own writers make.")
-@click.option("--host", metavar="ADDRESS", help="The address to listen at, instead of service.host.")
-@click.option(
+@flag("--commits", "Ratify commits that delta-spark's own writers make.")
+@option("--host", metavar="ADDRESS", help="The address to listen at, instead of service.host.")
+@option(
     "--port",
     metavar="PORT",
     type=click.IntRange(0, 65535),
     help="The port, instead of service.port; 0 takes any that is free.",
 )
-@click.option(
+@option(
     "--token-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="The file with the token that callers have to know. One that is not there is made.",
+    help="The file with the token that callers must send. A missing file is created.",
 )
-@click.option(
+@option(
     "--table",
     "tables",
     metavar="NAME=LOCATION",
@@ -43,27 +43,20 @@ if TYPE_CHECKING:
     multiple=True,
     help="A table that may be created at a location outside of the catalog's root. Can be repeated.",
 )
-@click.option(
-    "--max-bytes",
-    metavar="BYTES",
-    type=click.IntRange(min=1),
-    help="The longest commit that is taken, instead of service.max_bytes.",
-)
+@number("--max-bytes", "BYTES", "The largest commit that is accepted, instead of service.max_bytes.", 1)
 def serve(
-    invocation: Invocation,
+    cli: Invocation,
     commits: bool,
-    host: str | None,
-    port: int | None,
     token_file: str | None,
     tables: tuple[tuple[str, str], ...],
-    max_bytes: int | None,
+    **listen: Any,
 ) -> None:
     """Let Spark sessions commit through the catalog with their own writers.
 
     Each commit that a session configured by deltalakedb.spark.configure makes is sent here, decided in the
     database and published before it is answered. The token comes from --token-file, from the setting
     service.token_file or from the variable DELTASQL_SERVICE__TOKEN; it is never shown. Ctrl-C and SIGTERM end
-    the service once requests under way are answered. GET /health says whether the catalog can be reached.
+    the service once requests under way are answered. GET /health reports whether the catalog can be reached.
 
     \b
     Examples:
@@ -72,28 +65,17 @@ def serve(
     """
     if not commits:
         raise click.UsageError("nothing to serve: pass --commits")
-    config = invocation.settings()
-    token = _token(config, token_file)
-    with invocation.open_catalog() as catalog:
-        server = commit_server(
-            invocation.catalog_address(),
-            token,
-            tables=dict(tables),
-            host=host,
-            port=port,
-            max_bytes=max_bytes,
-        )
-        if not invocation.quiet:
+    token = _token(cli.settings(), token_file)
+    with cli.open_catalog() as catalog:
+        server = commit_server(cli.catalog_address(), token, tables=dict(tables), **listen)
+        if not cli.quiet:
             logging.getLogger("deltalakedb.service").setLevel(logging.INFO)
         with stop_on_signal() as stop, server:
-            invocation.output.result(
-                {"url": server.url, "catalog": catalog.uri},
-                lambda screen: screen.line(f"Commits to {catalog.uri} are ratified at {server.url}"),
-                brief=[server.url],
-            )
+            line = f"Commits to {catalog.uri} are ratified at {server.url}"
+            cli.show({"url": server.url, "catalog": catalog.uri}, line, [server.url])
             sys.stdout.flush()
             stop.wait()
-    invocation.output.note("The service has ended.")
+    cli.note("The service has ended.")
 
 
 def _token(config: Config, path: str | None) -> Secret:

@@ -11,48 +11,52 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode, exit_code
-from deltalakedb.cli.options import LEVEL, changing, command, engines, importing, leasing
+from deltalakedb.cli.options import (
+    CHANGING,
+    ENGINES,
+    IMPORTING,
+    LEASING,
+    argument,
+    choice,
+    command,
+    flag,
+    number,
+    option,
+    verification,
+)
+from deltalakedb.cli.output import Rows
 from deltalakedb.settings import use_config
-from deltalakedb.transfer.exporting.export import export_table
+from deltalakedb.transfer.exporting import export_table
 from deltalakedb.transfer.following import follow_table
-from deltalakedb.transfer.importing import report as import_reports
-from deltalakedb.transfer.importing.api import import_table
-from deltalakedb.transfer.importing.many import import_tables
+from deltalakedb.transfer.importing import api as importing_api
+from deltalakedb.transfer.importing.api import import_table, import_tables
 from deltalakedb.transfer.importing.plan import plan_import
+from deltalakedb.transfer.reports import LEVELS
 from deltalakedb.transfer.rollback import rollback_import
-from deltalakedb.transfer.verifying.report import LEVELS
 from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Screen
-    from deltalakedb.transfer.exporting.copying import DataMode
-    from deltalakedb.transfer.exporting.export import ExportHistory
-    from deltalakedb.transfer.following import FollowReport
-    from deltalakedb.transfer.importing.engines import EngineName
-    from deltalakedb.transfer.importing.many import ManyReport, TableOutcome
-    from deltalakedb.transfer.importing.options import History
-    from deltalakedb.transfer.importing.plan import ImportPlan
-    from deltalakedb.transfer.importing.report import ImportProgress, ImportReport
-    from deltalakedb.transfer.verifying.report import Level, VerifyReport
+    from deltalakedb.cli.output import Item
+    from deltalakedb.transfer.reports import (
+        FollowReport,
+        ImportPlan,
+        ImportProgress,
+        ImportReport,
+        Level,
+        TableOutcome,
+        VerifyReport,
+    )
 
 
-@command("import", importing, changing, leasing)
-@click.argument("path")
-@click.argument("table")
-@click.option(
-    "--catch-up",
-    is_flag=True,
-    help="Import only the commits that other writers made since the import.",
-)
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.",
-)
-@click.option(
+@command("import", IMPORTING, CHANGING, LEASING)
+@argument("path")
+@argument("table")
+@flag("--catch-up", "Import only the commits that other writers made since the import.")
+@flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
+@option(
     "--interval",
     type=click.FloatRange(min=0.01, max=86_400),
     default=10.0,
@@ -60,33 +64,27 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="With --follow, the pause between two looks at the log.",
 )
-@click.option("--once", is_flag=True, help="With --follow, look once and end, as cron likes it.")
+@flag("--once", "With --follow, look once and exit, for cron.")
 def import_(
-    invocation: Invocation,
+    cli: Invocation,
     path: str,
     table: str,
-    history: str,
-    verify: str,
     catch_up: bool,
     follow: bool,
     interval: float,
     once: bool,
-    batch_size: int | None,
-    rate: int | None,
-    engine: str,
-    master: str | None,
-    remote: str | None,
     dry_run: bool,
+    **how: Any,
 ) -> int:
     """Import the Delta table at PATH as TABLE, in place. No file is moved or rewritten.
 
-    The table becomes visible at the end, once it is loaded and compared with its log. An import that was
-    interrupted goes on where it stopped when the same command is run again. From then on write to the table
-    only through the catalog; any engine may read its folder. Exit code 3 if the comparison fails,
-    75 if another import of the table is running.
+    The table becomes visible at the end, once it is loaded and compared with its log. To continue an import
+    that was interrupted, run the same command again. From then on write to the table only through the
+    catalog; any engine may read its folder. Exit code 3 if the comparison fails, 75 if another import of the
+    table is running.
 
-    With --follow other engines go on writing the table: the catalog keeps a read-only copy of its metadata,
-    reads its log again and again, and reports how far the copy is behind. `deltasql rollback` removes it.
+    With --follow other engines keep writing the table: the catalog keeps a read-only copy of its metadata,
+    reads its log at intervals, and reports how far the copy is behind. `deltasql rollback` removes it.
 
     \b
     Examples:
@@ -105,171 +103,111 @@ def import_(
             "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
             "shows how far the log is ahead"
         )
-    address = invocation.table_address(table)
-    uri = address.to_uri(redact=False)
-    which, level = cast("History", history), cast("Level", verify)
-    who: dict[str, Any] = {"engine": engine, "master": master, "remote": remote}
-    with use_config(invocation.settings()):
+    address = cli.table_address(table)
+    uri, shown = address.to_uri(redact=False), address.to_uri()
+    with use_config(cli.settings()):
         if dry_run:
-            plan = plan_import(path, uri, history=which, batch_size=batch_size, **who)
-            document = {**plan.to_dict(), "address": address.to_uri(), "dry_run": True}
-            invocation.output.result(
-                document, lambda screen: _view_plan(screen, plan), brief=[address.to_uri()]
+            plan = plan_import(
+                path, uri, **{k: v for k, v in how.items() if k not in ("verify", "rate_limit")}
             )
+            cli.show({**plan.to_dict(), "address": shown, "dry_run": True}, _view_plan(plan), [shown])
             return ExitCode.OK
-        with invocation.output.progress(f"importing {address.table}") as advance:
+        with cli.progress(f"importing {address.table}") as advance:
 
-            def tell(progress: ImportProgress) -> None:
+            def report(progress: ImportProgress) -> None:
                 verb = "importing" if progress.phase == "loading" else "verifying"
                 advance(progress.done, progress.total, f"{verb} {address.table}")
 
+            how["progress"] = report
             if follow:
-                first: dict[str, Any] = {"history": which, "verify": level, "progress": tell, **who}
-                first |= {"batch_size": batch_size, "rate_limit": rate}
-                last = _follow(invocation, path, uri, interval, once=once, first=first)
-                return _tell_last(invocation, last)
-            done = import_table(
-                path,
-                uri,
-                history=which,
-                verify=level,
-                catch_up=catch_up,
-                batch_size=batch_size,
-                rate_limit=rate,
-                progress=tell,
-                **who,
-            )
-    document = {**done.to_dict(), "address": address.to_uri(), "dry_run": False}
-    invocation.output.result(
-        document, lambda screen: _view_import(screen, done, address.to_uri()), brief=[address.to_uri()]
-    )
+                return _follow(cli, path, uri, interval, once=once, **how)
+            done = import_table(path, uri, catch_up=catch_up, **how)
+    cli.show({**done.to_dict(), "address": shown, "dry_run": False}, _view_import(done, shown), [shown])
     return ExitCode.OK
 
 
-def _follow(
-    invocation: Invocation,
-    path: str,
-    uri: str,
-    interval: float,
-    *,
-    once: bool,
-    first: Mapping[str, Any],
-) -> FollowReport:
-    """Follow until Ctrl-C or SIGTERM, with a line for every look that found something.
+def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool, **how: Any) -> int:
+    """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
 
-    Args:
-        invocation: The command.
-        path: The table's root.
-        uri: The copy's address.
-        interval: Seconds between two looks.
-        once: Look once.
-        first: How the table is imported if there is no copy yet.
-    """
-
-    def tell(report: FollowReport) -> None:
-        if report.error is not None:
-            invocation.output.note(f"{report.table}: the log cannot be reached: {report.error}")
-        elif not once and report.action != "unchanged":
-            invocation.output.note(_followed(report))
+    def report(found: FollowReport) -> None:
+        if found.error is not None:
+            cli.note(f"{found.table}: the log cannot be reached: {found.error}")
+        elif not once and found.action != "unchanged":
+            cli.note(_followed(found))
 
     if not once:
-        invocation.output.note(f"Following {path}; Ctrl-C ends it.")
+        cli.note(f"Following {path}; Ctrl-C ends it.")
     with stop_on_signal() as stop:
-        return follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=tell, **first)
-
-
-def _tell_last(invocation: Invocation, last: FollowReport) -> int:
-    """What the last look found; a log that could not be reached is worth another try."""
-    invocation.output.result(last.to_dict(), lambda screen: screen.line(_followed(last)), brief=[last.table])
+        last = follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=report, **how)
+    cli.show(last.to_dict(), _followed(last), [last.table])
+    # a log that could not be reached is worth another try
     return ExitCode.OK if last.error is None else ExitCode.TRY_AGAIN
 
 
 def _followed(report: FollowReport) -> str:
-    if report.error is not None:
-        return f"{report.table} is at version {report.version}; the log cannot be reached: {report.error}"
-    what = {"imported": "Imported; ", "caught up": f"{render.many(report.brought, 'version')} brought in; "}
     where = f"{report.table} is at version {report.version}"
+    if report.error is not None:
+        return f"{where}; the log cannot be reached: {report.error}"
+    what = {"imported": "Imported; ", "caught up": f"{render.many(report.brought, 'version')} brought in; "}
     behind = f", {render.many(report.lag, 'version')} behind the log" if report.lag else ", the log's newest"
     late = f" (was {report.seconds_behind:.0f} s behind)" if report.brought else ""
     return f"{what.get(report.action, '')}{where}{behind}{late}."
 
 
-def _view_plan(screen: Screen, plan: ImportPlan) -> None:
-    screen.line(f"Would import {plan.location} as {plan.table}")
-    about = "" if plan.exact else "about "
-    screen.fields(
-        [
-            ("versions", _versions(plan.first_version, plan.version, plan.num_versions)),
-            ("files", about + render.count(plan.num_files)),
-            ("size", None if plan.size_bytes is None else render.size(plan.size_bytes)),
-            ("batches", render.count(plan.num_batches)),
-            ("time", f"about {plan.seconds:.0f} s (estimated)" if plan.seconds >= 1 else "below a second"),
-            ("memory", f"about {render.size(plan.memory_bytes)} (estimated)"),
-            ("database", f"about {render.size(plan.database_bytes)} larger (estimated)"),
-            ("engine", plan.engine),
-            ("note", plan.note),
-            ("torn checkpoints", ", ".join(map(str, plan.passed_over)) or None),
-        ]
-    )
+def _view_plan(plan: ImportPlan) -> Iterator[Item]:
+    yield f"Would import {plan.location} as {plan.table}"
+    yield {
+        "versions": _versions(plan),
+        "files": ("" if plan.exact else "about ") + render.count(plan.num_files),
+        "size": None if plan.size_bytes is None else render.size(plan.size_bytes),
+        "batches": render.count(plan.num_batches),
+        "time": f"about {plan.seconds:.0f} s (estimated)" if plan.seconds >= 1 else "below a second",
+        "memory": f"about {render.size(plan.memory_bytes)} (estimated)",
+        "database": f"about {render.size(plan.database_bytes)} larger (estimated)",
+        "engine": plan.engine,
+        "note": plan.note,
+        "torn checkpoints": ", ".join(map(str, plan.passed_over)),
+    }
 
 
-def _view_import(screen: Screen, done: ImportReport, address: str) -> None:
+def _view_import(done: ImportReport, address: str) -> Iterator[Item]:
     if done.action == "unchanged":
-        screen.line(f"{done.table} has every commit of its log: nothing to do.")
+        yield f"{done.table} has every commit of its log: nothing to do."
         return
     verbs = {"imported": "Imported", "resumed": "Resumed and imported", "caught up": "Caught up with"}
-    screen.line(f"{verbs[done.action]} {done.location} as {done.table}")
     checked = done.verification
-    screen.fields(
-        [
-            ("versions", _versions(done.first_version, done.version, done.num_versions)),
-            ("files", render.count(done.num_files)),
-            ("size", render.size(done.size_bytes)),
-            ("verified", None if checked is None else f"{checked.level}, {checked.digest or 'equal'}"),
-            ("engine", None if done.engine == "local" else done.engine),
-            ("note", done.note),
-            ("torn checkpoints", ", ".join(map(str, done.passed_over)) or None),
-            ("took", _phases(done.phases, done.seconds)),
-            ("address", address),
-        ]
-    )
+    phases = ", ".join(f"{name} {spent:.1f}" for name, spent in done.phases.items())
+    yield f"{verbs[done.action]} {done.location} as {done.table}"
+    yield {
+        "versions": _versions(done),
+        "files": render.count(done.num_files),
+        "size": render.size(done.size_bytes),
+        "verified": None if checked is None else f"{checked.level}, {checked.digest or 'equal'}",
+        "engine": None if done.engine == "local" else done.engine,
+        "note": done.note,
+        "torn checkpoints": ", ".join(map(str, done.passed_over)),
+        "took": f"{done.seconds:g} s" + (f" ({phases})" if phases else ""),
+        "address": address,
+    }
 
 
-def _versions(first: int, last: int, count: int) -> str:
-    return f"{first} to {last} ({render.count(count)})"
+def _versions(found: ImportPlan | ImportReport) -> str:
+    return f"{found.first_version} to {found.version} ({render.count(found.num_versions)})"
 
 
-def _phases(phases: Any, seconds: float) -> str:
-    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in phases.items())
-    return f"{seconds:g} s" + (f" ({parts})" if parts else "")
-
-
-@command("import-all", importing, changing, leasing)
-@click.argument("root", required=False)
-@click.option(
+@command("import-all", IMPORTING, CHANGING, LEASING)
+@argument("root", required=False)
+@option(
     "--list",
     "list_file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help="A file of lines NAME PATH instead of a place to search; - reads them from the input.",
 )
-@click.option("--namespace", metavar="NAME", help="Put before the names of tables that are found.")
-@click.option("--parallel", type=click.IntRange(1), metavar="N", help="Tables at a time.")
-@click.option("--no-catch-up", is_flag=True, help="Leave tables that were imported before as they are.")
+@option("--namespace", metavar="NAME", help="Put before the names of tables that are found.")
+@number("--parallel", "N", "Tables at a time.", 1)
+@flag("--no-catch-up", "Leave tables that were imported before as they are.")
 def import_all(
-    invocation: Invocation,
-    root: str | None,
-    list_file: str | None,
-    namespace: str | None,
-    history: str,
-    verify: str,
-    batch_size: int | None,
-    rate: int | None,
-    parallel: int | None,
-    no_catch_up: bool,
-    engine: str,
-    master: str | None,
-    remote: str | None,
-    dry_run: bool,
+    cli: Invocation, root: str | None, list_file: str | None, no_catch_up: bool, dry_run: bool, **how: Any
 ) -> int:
     """Import every Delta table below ROOT, a folder or a bucket's prefix, in place.
 
@@ -287,43 +225,35 @@ def import_all(
     if (root is None) == (list_file is None):
         raise click.UsageError("give ROOT or --list FILE, one of them")
     source = root if root is not None else _read_list(list_file or "-")
-    address = invocation.catalog_address()
-    with (
-        use_config(invocation.settings()),
-        invocation.output.progress("importing tables") as advance,
-    ):
+    address = cli.catalog_address()
+    with use_config(cli.settings()), cli.progress("importing tables") as advance:
 
-        def tell(done: int, total: int, outcome: TableOutcome) -> None:
+        def progress(done: int, total: int, outcome: TableOutcome) -> None:
             advance(done, total)
             if outcome.error is not None:
-                invocation.output.note(f"{outcome.table} failed: {outcome.error.message}")
+                cli.note(f"{outcome.table} failed: {outcome.error.message}")
                 if outcome.error.suggestion:
-                    invocation.output.note(f"  → {outcome.error.suggestion}")
+                    cli.note(f"  → {outcome.error.suggestion}")
 
-        report = import_tables(
-            source,
-            address.to_uri(redact=False),
-            namespace=namespace,
-            history=cast("History", history),
-            verify=cast("Level", verify),
-            catch_up=not no_catch_up,
-            parallel=parallel,
-            batch_size=batch_size,
-            rate_limit=rate,
-            dry_run=dry_run,
-            engine=cast("EngineName", engine),
-            master=master,
-            remote=remote,
-            progress=tell,
-        )
-    document = {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run}
-    invocation.output.result(
-        document,
-        lambda screen: _view_import_all(screen, report),
-        brief=[f"{t.table} {t.outcome}" for t in report.tables],
+        how |= {"catch_up": not no_catch_up, "dry_run": dry_run, "progress": progress}
+        report = import_tables(source, address.to_uri(redact=False), **how)
+    rows = []
+    for table in report.tables:
+        found = table.report or table.plan
+        numbers = (None, None) if found is None else (found.version, render.count(found.num_files))
+        where = table.location if table.error is None else table.error.message
+        rows.append((table.table, table.outcome, *numbers, where))
+    failed = f", {len(report.failed)} failed" if report.failed else ""
+    line = f"{render.many(len(report.tables), 'table')}{failed}, {report.seconds:g} s."
+    cli.show(
+        {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run},
+        [Rows("NAME|OUTCOME|VERSION>|FILES>|LOCATION", rows), line]
+        if rows
+        else "No Delta tables were found.",
+        [f"{t.table} {t.outcome}" for t in report.tables],
     )
-    failed = next((t.error for t in report.failed if t.error is not None), None)
-    return ExitCode.OK if failed is None else exit_code(failed)
+    error = next((t.error for t in report.failed if t.error is not None), None)
+    return ExitCode.OK if error is None else exit_code(error)
 
 
 def _read_list(name: str) -> Mapping[str, str]:
@@ -333,43 +263,21 @@ def _read_list(name: str) -> Mapping[str, str]:
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the list is not UTF-8: {error.reason} at byte {error.start}") from error
     found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for at, line in enumerate(text.splitlines(), start=1):
         words = line.split(maxsplit=1)
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2:
-            raise click.UsageError(f"line {number} of the list is not of the form NAME PATH: {line!r}")
+            raise click.UsageError(f"line {at} of the list is not of the form NAME PATH: {line!r}")
         if words[0] in found:
-            raise click.UsageError(f"line {number} of the list names {words[0]} again")
+            raise click.UsageError(f"line {at} of the list names {words[0]} again")
         found[words[0]] = words[1].strip()
     return found
 
 
-def _view_import_all(screen: Screen, report: ManyReport) -> None:
-    if not report.tables:
-        screen.line("No Delta tables were found.")
-        return
-    rows = []
-    for table in report.tables:
-        shown = table.report or table.plan
-        rows.append(
-            (
-                table.table,
-                table.outcome,
-                "-" if shown is None else str(shown.version),
-                "-" if shown is None else render.count(shown.num_files),
-                table.location if table.error is None else table.error.message,
-            )
-        )
-    headers = ("NAME", "OUTCOME", "VERSION", "FILES", "LOCATION")
-    screen.table(headers, rows, right=headers[2:4])
-    failed = f", {len(report.failed)} failed" if report.failed else ""
-    screen.line(f"{render.many(len(report.tables), 'table')}{failed}, {report.seconds:g} s.")
-
-
 @command("import-status")
-@click.argument("table", required=False)
-def import_status(invocation: Invocation, table: str | None) -> None:
+@argument("table", required=False)
+def import_status(cli: Invocation, table: str | None) -> None:
     """Show imports, running and ended: phase, batches, rate, time left, memory, error.
 
     \b
@@ -377,61 +285,49 @@ def import_status(invocation: Invocation, table: str | None) -> None:
       deltasql import-status
       deltasql import-status sales.orders --json
     """
-    address = invocation.catalog_address() if table is None else invocation.table_address(table)
-    with invocation.open_catalog(address.catalog):
-        found = import_reports.import_status(address.to_uri(redact=False))
-
-    def view(screen: Screen) -> None:
-        if not found:
-            screen.line("There were no imports.")
-            return
-        rows = [
-            (
-                s.table,
-                s.phase + (", interrupted" if s.finished_at is None and not s.at_work else ""),
-                f"{s.batches_done}/{s.batches_total}",
-                render.count(s.actions_done),
-                "-" if s.rate is None else f"{s.rate:,.0f}/s",
-                "-" if s.seconds_left is None else f"{s.seconds_left:.0f} s",
-                render.size(s.memory_bytes) if s.memory_bytes else "-",
-                render.iso(s.updated_at) or "-",
-                s.error or "-",
-            )
-            for s in found
-        ]
-        for s in found:
-            if s.lag is not None:
-                behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "in step"
-                screen.line(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
-        headers = ("NAME", "PHASE", "BATCHES", "ACTIONS", "RATE", "LEFT", "MEMORY", "UPDATED", "ERROR")
-        screen.table(headers, rows, right=headers[2:7])
-
-    document = {"catalog": address.catalog.to_uri(), "imports": [s.to_dict() for s in found]}
-    invocation.output.result(document, view, brief=[f"{s.table} {s.phase}" for s in found])
+    address = cli.catalog_address() if table is None else cli.table_address(table)
+    with cli.open_catalog(address.catalog):
+        found = importing_api.import_status(address.to_uri(redact=False))
+    rows = [
+        (
+            s.table,
+            s.phase + (", interrupted" if s.finished_at is None and not s.at_work else ""),
+            f"{s.batches_done}/{s.batches_total}",
+            render.count(s.actions_done),
+            None if s.rate is None else f"{s.rate:,.0f}/s",
+            None if s.seconds_left is None else f"{s.seconds_left:.0f} s",
+            render.size(s.memory_bytes) if s.memory_bytes else None,
+            render.iso(s.updated_at),
+            s.error or None,
+        )
+        for s in found
+    ]
+    followed = []
+    for s in found:
+        if s.lag is not None:
+            behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "in step"
+            followed.append(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
+    table_of = Rows("NAME|PHASE|BATCHES>|ACTIONS>|RATE>|LEFT>|MEMORY>|UPDATED|ERROR", rows)
+    cli.show(
+        {"catalog": address.catalog.to_uri(), "imports": [s.to_dict() for s in found]},
+        [*followed, table_of] if found else "There were no imports.",
+        [f"{s.table} {s.phase}" for s in found],
+    )
 
 
-@command("rollback", changing, leasing)
-@click.argument("table")
-@click.option(
-    "--keep-batches",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Of an unfinished import keep the first N batches; it goes on from there.",
+@command("rollback", CHANGING, LEASING)
+@argument("table")
+@number(
+    "--keep-batches", "N", "Keep the first N batches of an unfinished import, which continues from there."
 )
-@click.option(
-    "--verify",
-    type=LEVEL,
-    default="digest",
-    show_default=True,
-    help="How log and catalog are compared first.",
-)
-def rollback(invocation: Invocation, table: str, keep_batches: int | None, verify: str, dry_run: bool) -> int:
-    """Take an import back. No file of the table is touched.
+@verification("How log and catalog are compared first.")
+def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str, dry_run: bool) -> None:
+    """Undo an import. No file of the table is touched.
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
     commit that was made since in its log. Refused while commits are not published, while the table is frozen
     (exit code 5), and if log and catalog differ (exit code 3). A table that was created in the catalog has no
-    import to take back: use deltasql export --in-place or deltasql drop.
+    import to undo: use deltasql export --in-place or deltasql drop.
 
     \b
     Examples:
@@ -439,82 +335,44 @@ def rollback(invocation: Invocation, table: str, keep_batches: int | None, verif
       deltasql rollback sales.orders --yes
       deltasql rollback sales.orders --keep-batches 10 --yes
     """
-    address = invocation.table_address(table)
-    with invocation.open_catalog(address):
+    address = cli.table_address(table)
+    with cli.open_catalog(address):
         uri, level = address.to_uri(redact=False), cast("Level", verify)
         report = rollback_import(uri, keep_batches=keep_batches, verify=level, dry_run=True)
         if not dry_run:
-            drops = render.many(report.batches, "batch").replace("batchs", "batches")
+            batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
             what = (
-                f"make {report.table} a plain Delta table again"
+                f"Make {report.table} a plain Delta table again?"
                 if report.action == "released"
-                else f"drop {drops} of the unfinished import of {report.table}"
+                else f"Drop {batches} of the unfinished import of {report.table}?"
             )
-            invocation.confirm(f"Shall I {what}? Its files at {report.location} stay.")
+            cli.confirm(f"{what} Its files at {report.location} stay.")
             report = rollback_import(uri, keep_batches=keep_batches, verify=level)
-
-    def view(screen: Screen) -> None:
-        would = "would be" if dry_run else "is"
-        if report.action == "released":
-            screen.line(f"{report.table} {would} a plain Delta table again, version {report.version}.")
-        else:
-            screen.line(f"The unfinished import of {report.table} {would} {report.action}.")
-            screen.fields(
-                [
-                    ("batches dropped", render.count(report.batches)),
-                    ("kept", render.count(report.batches_left)),
-                ]
-            )
-        screen.line(f"Its files stay at {report.location}.")
-
-    invocation.output.result(report.to_dict(), view)
-    return ExitCode.OK
+    would = "would be" if dry_run else "is"
+    view: list[Item] = [f"The unfinished import of {report.table} {would} {report.action}."]
+    view += [{"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}]
+    if report.action == "released":
+        view = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
+    cli.show(report.to_dict(), [*view, f"Its files stay at {report.location}."])
 
 
-@command("export", changing, leasing)
-@click.argument("table")
-@click.argument("path", required=False)
-@click.option(
-    "--in-place",
-    is_flag=True,
-    help="Publish everything and remove the table from the catalog; its files stay.",
+@command("export", CHANGING, LEASING)
+@argument("table")
+@argument("path", required=False)
+@flag("--in-place", "Publish everything and remove the table from the catalog; its files stay.")
+@choice(
+    "--history", ["full", "newest"], "full", "Which versions to write: full is all that the catalog holds."
 )
-@click.option(
-    "--history",
-    type=click.Choice(["full", "newest"]),
-    default="full",
-    show_default=True,
-    help="Which versions to write: full is all that the catalog holds.",
+@choice(
+    "--data", ["copy", "link", "none"], "copy", "Copy data files, make hard links, or write the log alone."
 )
-@click.option(
-    "--data",
-    type=click.Choice(["copy", "link", "none"]),
-    default="copy",
-    show_default=True,
-    help="Copy data files, make hard links, or write the log alone.",
-)
-@click.option(
-    "--verify",
-    type=LEVEL,
-    default="digest",
-    show_default=True,
-    help="How the result is compared with the catalog.",
-)
-def export(
-    invocation: Invocation,
-    table: str,
-    path: str | None,
-    in_place: bool,
-    history: str,
-    data: str,
-    verify: str,
-    dry_run: bool,
-) -> int:
+@verification("How the result is compared with the catalog.")
+def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_run: bool, **how: Any) -> None:
     """Write TABLE as a plain Delta table to PATH; the catalog keeps its own.
 
-    With --in-place the table stays where it is: everything is published, compared, and the catalog forgets
-    the table; PATH must be another place. Exit code 3 if the plain table differs from the catalog;
-    nothing is forgotten then.
+    With --in-place the table stays where it is: everything is published and compared, and then the table is
+    removed from the catalog. PATH must be another place. Exit code 3 if the plain table differs from the
+    catalog; the table is not removed then.
 
     \b
     Examples:
@@ -524,54 +382,32 @@ def export(
     """
     if in_place == (path is not None):
         raise click.UsageError("give PATH or --in-place, one of them")
-    address = invocation.table_address(table)
-    with invocation.open_catalog(address) as catalog:
+    address = cli.table_address(table)
+    with cli.open_catalog(address) as catalog:
         if in_place and not dry_run:
             where = catalog.describe(address.table or "").location
-            invocation.confirm(f"Remove {table} from the catalog? Its files at {where} stay.")
-        with invocation.output.progress(f"exporting {address.table}") as advance:
-            report = export_table(
-                address.to_uri(redact=False),
-                path,
-                history=cast("ExportHistory", history),
-                data=cast("DataMode", data),
-                verify=cast("Level", verify),
-                dry_run=dry_run,
-                progress=advance,
-            )
-
-    def view(screen: Screen) -> None:
-        verb = "Would export" if dry_run else "Exported"
-        screen.line(f"{verb} {report.table} to {report.location}")
-        screen.fields(
-            [
-                ("versions", f"{report.first_version} to {report.version}"),
-                ("files", render.count(report.num_files)),
-                ("size", render.size(report.size_bytes)),
-                ("left outside", render.count(report.files_outside) if report.files_outside else None),
-                ("vacuumed before", render.count(report.files_gone) if report.files_gone else None),
-                ("versions lost", render.count(report.versions_gone) if report.versions_gone else None),
-                ("catalog", "has forgotten it" if in_place and not dry_run else "keeps its own"),
-            ]
-        )
-
-    invocation.output.result(report.to_dict(), view, brief=[report.location])
-    return ExitCode.OK
+            cli.confirm(f"Remove {table} from the catalog? Its files at {where} stay.")
+        with cli.progress(f"exporting {address.table}") as progress:
+            uri = address.to_uri(redact=False)
+            report = export_table(uri, path, dry_run=dry_run, progress=progress, **how)
+    fields = {
+        "versions": f"{report.first_version} to {report.version}",
+        "files": render.count(report.num_files),
+        "size": render.size(report.size_bytes),
+        "left outside": render.count(report.files_outside) if report.files_outside else None,
+        "vacuumed before": render.count(report.files_gone) if report.files_gone else None,
+        "versions lost": render.count(report.versions_gone) if report.versions_gone else None,
+        "catalog": "no longer has it" if in_place and not dry_run else "keeps its own",
+    }
+    verb = "Would export" if dry_run else "Exported"
+    line = f"{verb} {report.table} to {report.location}"
+    cli.show(report.to_dict(), (line, fields), [report.location])
 
 
-@command("verify", engines)
-@click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option(
-    "--level", type=click.Choice(LEVELS), default="digest", show_default=True, help="How thorough to be."
-)
-def verify(
-    invocation: Invocation,
-    tables: tuple[str, ...],
-    level: str,
-    engine: str,
-    master: str | None,
-    remote: str | None,
-) -> int:
+@command("verify", ENGINES)
+@argument("tables", metavar="[TABLE]...", nargs=-1)
+@choice("--level", LEVELS, "digest", "How thorough to be.")
+def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
     Levels: commits (the bytes of every commit file), counts (files, bytes, metadata), digest (every live
@@ -586,33 +422,31 @@ def verify(
       deltasql verify sales.orders --level full
       deltasql verify --level counts --quiet || mail -s drift ops@example.com
     """
-    address, names = invocation.one_catalog(tables)
-    with invocation.open_catalog(address) as catalog:
-        names = names or [t.name for t in catalog.tables()]
-        who: dict[str, Any] = {"engine": engine, "master": master, "remote": remote}
-        reports = [verify_table(catalog.table_uri(name), cast("Level", level), **who) for name in names]
-    invocation.output.result(
-        {"ok": all(r.ok for r in reports), "level": level, "tables": [r.to_dict() for r in reports]},
-        lambda screen: _view_verify(screen, reports),
-        brief=[f"{r.table} {r.num_differences}" for r in reports if not r.ok],
+    with cli.each_table(tables) as (catalog, names):
+        reports = [verify_table(catalog.table_uri(name), cast("Level", level), **engine) for name in names]
+    ok = all(r.ok for r in reports)
+    cli.show(
+        {"ok": ok, "level": level, "tables": [r.to_dict() for r in reports]},
+        _view_verify(reports) if reports else "The catalog holds no tables.",
+        [f"{r.table} {r.num_differences}" for r in reports if not r.ok],
     )
-    return ExitCode.OK if all(r.ok for r in reports) else ExitCode.DRIFT
+    return ExitCode.OK if ok else ExitCode.DRIFT
 
 
-def _view_verify(screen: Screen, reports: Sequence[VerifyReport]) -> None:
-    if not reports:
-        screen.line("The catalog holds no tables.")
+def _view_verify(reports: Sequence[VerifyReport]) -> Iterator[Item]:
     for report in reports:
         what = f"{report.table}, version {report.version}, {render.many(report.num_files, 'file')}"
         if report.ok:
-            more = (
-                f", {render.many(report.versions_checked, 'version')}" if report.versions_checked > 1 else ""
-            )
-            rows = f", {render.many(report.rows_checked, 'row')}" if report.rows_checked else ""
-            screen.line(f"{what}{more}{rows}: the catalog holds what the log says ({report.level}).")
+            if report.versions_checked > 1:
+                what += f", {render.many(report.versions_checked, 'version')}"
+            if report.rows_checked:
+                what += f", {render.many(report.rows_checked, 'row')}"
+            yield f"{what}: the catalog holds what the log says ({report.level})."
             continue
-        screen.line(f"{what}: {render.many(report.num_differences, 'difference')}", "bold red")
-        rows_ = [(str(d.version), d.kind, d.path or "-", d.detail) for d in report.differences]
-        screen.table(("VERSION", "KIND", "PATH", "DETAIL"), rows_, right=("VERSION",))
+        yield f"{what}: {render.many(report.num_differences, 'difference')}", "bold red"
+        yield Rows(
+            "VERSION>|KIND|PATH|DETAIL",
+            [(d.version, d.kind, d.path or None, d.detail) for d in report.differences],
+        )
         if report.num_differences > len(report.differences):
-            screen.line(f"and {render.count(report.num_differences - len(report.differences))} more")
+            yield f"and {render.count(report.num_differences - len(report.differences))} more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import AddressError
@@ -13,22 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "make_engine"]
 
-#: engines by the name an address gives them
-ENGINES = ("sqlite", "duckdb", "postgres")
+#: engines by the names that addresses give them; their modules, and with them the drivers, are imported late
+ENGINES = {"sqlite": "SqliteEngine", "duckdb": "DuckdbEngine", "postgres": "PostgresEngine"}
 
 
 def make_engine(address: Address, config: Config) -> Engine:
     """The engine that an address names, not yet connected."""
-    if address.engine == "sqlite":
-        from deltalakedb.metastore.engines.sqlite import SqliteEngine
-
-        return SqliteEngine(address, config)
-    if address.engine == "duckdb":
-        from deltalakedb.metastore.engines.duckdb import DuckdbEngine
-
-        return DuckdbEngine(address, config)
-    if address.engine == "postgres":
-        from deltalakedb.metastore.engines.postgres import PostgresEngine
-
-        return PostgresEngine(address, config)
-    raise AddressError(f"unknown engine {address.engine!r}", suggestion=f"use one of {', '.join(ENGINES)}")
+    if (name := address.engine) not in ENGINES:
+        raise AddressError(f"unknown engine {name!r}", suggestion=f"use one of {', '.join(ENGINES)}")
+    kind: type[Engine] = getattr(import_module(f"{__name__}.{name}"), ENGINES[name])
+    return kind(address, config)

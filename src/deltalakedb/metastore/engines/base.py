@@ -5,44 +5,46 @@ from __future__ import annotations
 import abc
 import os
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CatalogAccessError, CatalogCorruptError, CatalogNotFoundError
+from deltalakedb.exceptions import (
+    CatalogAccessError,
+    CatalogBusyError,
+    CatalogCorruptError,
+    CatalogFullError,
+    CatalogNotFoundError,
+    commit_interrupted,
+)
 from deltalakedb.metastore.statements import statements
 from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from deltalakedb.address import Address
-    from deltalakedb.exceptions import CatalogEncodingError
+    from deltalakedb.exceptions import CatalogEncodingError, DeltaSqlError
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.engines.pool import ForkGate
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
 Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = "Sequence[Sequence[Any]]"
+#: functions of this room take a `Database`, which opens a session for each call, or the `Session` of the
+#: caller, so that the same function also serves a caller that is inside a transaction
+SessionSource: TypeAlias = "Database | Session"
 
-
-#: tokens of the schema for keys, for engines that have them
-KEYS: Final = {
-    "pk": " PRIMARY KEY",
-    "unique": " UNIQUE",
-    "pk_commits": ",\n  PRIMARY KEY (table_id, version)",
-    "pk_interval": ",\n  PRIMARY KEY (table_id, add_version)",
-    "pk_txns": ",\n  PRIMARY KEY (table_id, app_id, add_version)",
-    "pk_domains": ",\n  PRIMARY KEY (table_id, domain, add_version)",
-    "pk_slots": ",\n  PRIMARY KEY (table_id, kind, slot, since_version)",
-    "pk_levels": ",\n  PRIMARY KEY (table_id, slot, level)",
-    "pk_batches": ",\n  PRIMARY KEY (import_id, batch)",
-}
+#: rows of a batch that are written at once
+_MANY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,16 @@ class Dialect:
     """An engine's facts, read as attributes and never asked by name."""
 
     name: str
-    #: tokens that migrations use: types, keys, generated ids
-    tokens: Mapping[str, str]
-    #: B-tree indexes exist and planning should drive them
+    #: tokens that migrations use: types and generated ids
+    tokens: dict[str, str]
+    #: keys and B-tree indexes exist, and planning should drive them
     indexed: bool
     #: raw JSON of files is in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
-    #: appended to the query that locks heads
-    lock_rows: str
     #: SQL has md5, so that digests are computed by the database
     sql_md5: bool
+    #: appended to the query that locks heads
+    lock_rows: str = ""
     #: a blind append is one statement, since a head must not be locked while a client is waited for
     at_once: bool = False
     #: every execution is planned again: one statement for many rows beats one run for each
@@ -81,44 +83,18 @@ class Durability:
     suggestion: str | None = None
 
 
-class SessionSource(Protocol):
-    """A `Database`, which opens a session for each call, or a `Session` that is open already.
-
-    Functions of this room take one, so that the same function serves a caller that only has the catalog and
-    one that is inside a transaction.
-    """
-
-    @property
-    def dialect(self) -> Dialect:
-        """The engine's facts."""
-
-    def sql(self, noun: str, name: str) -> Statement:
-        """A named statement in this engine's form."""
-
-    def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a query."""
-
-    def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
-        """The first row of a query, or None."""
-
-    def read(self) -> AbstractContextManager[Session]:
-        """A session for several queries."""
-
-    def write(self) -> AbstractContextManager[Session]:
-        """A session inside one transaction."""
-
-    def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A session inside a transaction that a power cut may undo."""
-
-
 class Session(abc.ABC):
     """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
 
     engine: Engine
 
+    def __init__(self) -> None:
+        self._depth = 0
+        #: changes of a batch by kind, in the order in which the first of each kind came
+        self._waiting: dict[tuple[str, ...], tuple[list[Sequence[Any]], Callable[[Rows], None]]] = {}
+
     @property
     def dialect(self) -> Dialect:
-        """The engine's facts."""
         return self.engine.dialect
 
     def sql(self, noun: str, name: str) -> Statement:
@@ -129,33 +105,40 @@ class Session(abc.ABC):
         """This session, for functions that take a `SessionSource`."""
         return nullcontext(self)
 
-    def write(self) -> AbstractContextManager[Self]:
-        """This session: the caller's transaction goes on."""
-        return nullcontext(self)
-
-    def relaxed_write(self) -> AbstractContextManager[Self]:
-        """This session: the caller's transaction goes on."""
-        return nullcontext(self)
+    #: the caller's transaction continues
+    write = relaxed_write = read
 
     @abc.abstractmethod
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         """Run a statement and return the driver's cursor."""
 
     @abc.abstractmethod
-    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        """The result as an Arrow table of the given schema, which names the query's columns in order."""
+    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
+        """Insert rows now, by the engine's fastest way."""
 
     @abc.abstractmethod
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert many rows by the engine's fastest way."""
+    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many parameter sets now."""
+
+    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
+        """Update rows by their key now."""
+        self._run_many(update_by_key(table, columns, key), rows)
 
     @abc.abstractmethod
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         """Insert many rows that come as columns, and columns that are the same for all of them."""
 
+    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """The result as an Arrow table of the given schema, which names the query's columns in order."""
+        return rows_to_arrow(self.rows(statement, params), schema)
+
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement; the number of rows it touched, or -1 if the driver does not report it."""
-        return int(self._call(statement, params).rowcount)
+        """Run a statement; the number of rows it touched, or -1 if that is not known."""
+        if not self._depth:
+            return self._changed(self._call(statement, params))
+        self._count(statement)
+        self.update_many(statement, [params])
+        return -1
 
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
         """All rows of a query."""
@@ -174,40 +157,72 @@ class Session(abc.ABC):
         columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return pa.table([pa.array(c) for c in columns], names=names)
 
+    @abc.abstractmethod
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a user's own statement; none of ours may follow it in the same transaction.
 
         The database refuses what would end the transaction, change its settings or change our tables. What
         else it leaves behind on the connection ends with the transaction.
         """
-        self.run(sql, params)
 
     def _check_query(self, sql: str) -> None:
         """Refuse what is no query: a COMMIT or a setting would lead out of the read-only session."""
         if first_word(sql) not in QUESTIONS:
             raise no_question()
 
-    def update_many(self, statement: Statement | str, params: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for many parameter sets."""
-        for one in params:
-            self._call(statement, one)
+    def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
+        """Insert rows, by the engine's fastest way if they are many."""
+        self._collect(("insert", table, *columns), rows, lambda r: self._insert(table, columns, r))
 
-    def update_rows(
-        self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]
-    ) -> None:
+    def update_rows(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
         """Set ``columns`` of many rows, each given as its new values followed by its key."""
-        self.update_many(update_by_key(table, columns, key), rows)
+        kind = ("update", table, key, *columns)
+        self._collect(kind, rows, lambda r: self._update(table, columns, key, r))
 
-    def batch(self, rows: int) -> AbstractContextManager[None]:  # noqa: ARG002 - engines with a wire care
-        """Statements whose results are not needed: sent together if that saves round trips.
+    def update_many(self, statement: Statement | str, params: Rows) -> None:
+        """Run one statement for many parameter sets."""
+        sql = str(statement)
+        self._collect((sql,), params, lambda r: self._run_many(sql, r))
 
-        Args:
-            rows: How many rows will be written at the most.
+    @contextmanager
+    def batch(self, rows: int) -> Iterator[None]:  # noqa: ARG002 - engines with a wire care
+        """Changes of ``rows`` rows or fewer whose results are not needed: those of one kind go together.
+
+        They are written when the batch ends, when a query runs, or at a barrier.
         """
-        return nullcontext()
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._waiting.clear()  # the transaction ends without them
+            raise
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self._flush()
 
-    def barrier(self) -> None:  # noqa: B027 - only sessions that collect changes care
+    def barrier(self) -> None:
         """What follows in a batch may change rows that what came before in it has changed."""
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            for rows, write in waiting.values():
+                write(rows)
+
+    def _collect(self, kind: tuple[str, ...], rows: Rows, write: Callable[[Rows], None]) -> None:
+        if not rows:
+            return
+        if not self._depth or len(rows) >= _MANY:
+            self._flush()
+            write(rows)
+            return
+        waiting = self._waiting.setdefault(kind, ([], write))[0]
+        waiting += rows
+        if len(waiting) >= _MANY:
+            self._flush()
 
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
@@ -217,8 +232,12 @@ class Session(abc.ABC):
         """Take the database's time from an answer that brought it along."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
+        self._flush()
         self._count(statement)
         return self._execute(str(statement), params)
+
+    def _changed(self, cursor: Any) -> int:
+        return int(cursor.rowcount)
 
     def _count(self, statement: Statement | str) -> None:
         if telemetry.active():
@@ -247,12 +266,10 @@ class Engine(abc.ABC):
     def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
         """A session that sees one moment, and in which the database itself refuses every change.
 
-        Args:
-            asking: The caller runs a query at once: the moment need not be fixed by another one.
+        With ``asking`` the caller runs a query at once: the moment need not be fixed by another one.
         """
 
-    @abc.abstractmethod
-    def prepare(self, session: Session) -> None:
+    def prepare(self, session: Session) -> None:  # noqa: B027 - a file is the schema
         """Called once inside a transaction before the catalog's schema is created or migrated."""
 
     @abc.abstractmethod
@@ -261,23 +278,15 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection that is not lent."""
 
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
         """Run a statement that is a transaction by itself, and a query in the same round trip.
 
-        Args:
-            statement: The change.
-            params: Its parameters.
-            then: A query and its parameters: run once the change has the locks that it waits for.
-
-        Returns:
-            The rows of both.
-
-        Raises:
-            CommitUnknownError: The connection broke, and it may have happened.
+        Returns the rows of both. The query runs once the change has the locks that it waits for.
+        CommitUnknownError if the connection broke, and the change may have happened.
         """
         raise NotImplementedError(f"{self.dialect.name} does nothing at once")
 
@@ -306,57 +315,107 @@ class Engine(abc.ABC):
         return None
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is a database file; CatalogAccessError if that cannot be seen."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+class FileEngine(Engine):
+    """A catalog in one file, which no thread uses while the process forks."""
+
+    #: the driver's errors
+    errors: type[Exception]
+    #: what a failed COMMIT is translated to if nothing of it was written
+    refusals: tuple[type[DeltaSqlError], ...] = (CatalogBusyError, CatalogFullError)
+    _gate: ForkGate
+
+    def __init__(self, address: Address, config: Config) -> None:
+        super().__init__(address, config)
+        self.path = Path(address.resolved().path or "")
+        self.options = address.driver_options()
+
+    def is_absent(self) -> bool:
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            raise CatalogAccessError(
+                f"cannot look at {self.path}: {os.strerror(error.errno or 0)}",
+                suggestion="check the rights of the file and of the folders above it",
+            ) from error
         return False
-    except OSError as error:
-        raise CatalogAccessError(
-            f"cannot look at {path}: {os.strerror(error.errno or 0)}",
-            suggestion="check the rights of the file and of the folders above it",
-        ) from error
-    return True
 
+    def _prepare_file(self, example: str) -> bool:
+        """Check the place of the file before it is opened, and create its folder; whether the file exists."""
+        if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is reported below
+            raise CatalogCorruptError(
+                f"{self.path} is a folder, not a database file",
+                suggestion=f"end the address in a file name, for example …/{example}",
+            )
+        if not self.is_absent():
+            return True
+        if not self.config.catalog.create:
+            raise CatalogNotFoundError(
+                f"there is no catalog at {self.path}, and catalog.create is off",
+                suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+            )
+        self._make_folder()
+        return False
 
-def prepare_file(path: Path, example: str, *, create: bool) -> bool:
-    """Check the place of a database file before it is opened; whether there is a file.
+    def _make_folder(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CatalogAccessError(
+                f"cannot create the catalog's folder {self.path.parent}: {os.strerror(error.errno or 0)}",
+                suggestion="check the path and its rights",
+            ) from error
 
-    Args:
-        path: The file. The folders above it are created if there is none.
-        example: A file name, for the message.
-        create: Whether the settings allow a new catalog.
-    """
-    if os.path.isdir(path):  # noqa: PTH112 - False without rights, which is reported below
-        raise CatalogCorruptError(
-            f"{path} is a folder, not a database file",
-            suggestion=f"end the address in a file name, for example …/{example}",
+    @abc.abstractmethod
+    def translate(self, error: Exception) -> DeltaSqlError:
+        """The driver's error as ours."""
+
+    def _damaged(self, engine: str, detail: str) -> CatalogCorruptError:
+        return CatalogCorruptError(
+            f"{self.path} is damaged or is not a {engine} database ({detail})",
+            suggestion="check the address; restore the file from a backup if it was a catalog",
         )
-    if is_there(path):
-        return True
-    if not create:
-        raise CatalogNotFoundError(
-            f"there is no catalog at {path}, and catalog.create is off",
-            suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+
+    def _full(self) -> CatalogFullError:
+        return CatalogFullError(
+            f"no space left for {self.path}", suggestion="free some space; nothing was lost"
         )
-    make_folder(path.parent)
-    return False
 
+    def _still_open(self, connection: Any) -> bool:  # noqa: ARG002 - not every driver reports it
+        """Whether a transaction is still open after a failed COMMIT."""
+        return False
 
-def make_folder(folder: Path) -> None:
-    """Create a catalog's folder; CatalogAccessError if that is not allowed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CatalogAccessError(
-            f"cannot create the catalog's folder {folder}: {os.strerror(error.errno or 0)}",
-            suggestion="check the path and its rights",
-        ) from error
+    @contextmanager
+    def _transaction(self, connection: Any, begin: str, *, reads: bool = False) -> Iterator[None]:
+        try:
+            connection.execute(begin)
+            yield
+        except BaseException as error:
+            with suppress(self.errors):
+                connection.execute("ROLLBACK")
+            if isinstance(error, self.errors):
+                raise self.translate(error) from error
+            raise
+        try:
+            connection.execute("COMMIT")
+        except Exception as error:
+            undone = reads or self._still_open(connection)
+            with suppress(self.errors, RuntimeError):
+                connection.execute("ROLLBACK")
+            if not isinstance(error, self.errors):
+                if reads:
+                    raise
+                # after Ctrl-C DuckDB raises a RuntimeError, although the commit succeeded
+                raise commit_interrupted(error) from error
+            ours = self.translate(error)
+            # after a failed flush the commit may be in the file, and come back when the file is opened again
+            if undone or isinstance(ours, self.refusals):
+                raise ours from error
+            raise commit_interrupted(error, by_database=True) from error
 
 
 def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
-    """An UPDATE of some columns of the row with a key."""
     return f"UPDATE {table} SET {', '.join(f'{c} = ?' for c in columns)} WHERE {key} = ?"  # noqa: S608
 
 

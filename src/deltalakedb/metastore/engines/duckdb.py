@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,22 +17,10 @@ from deltalakedb.exceptions import (
     CatalogBusyError,
     CatalogCorruptError,
     CatalogError,
-    CatalogFullError,
     DeltaSqlError,
-    commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import (
-    KEYS,
-    Dialect,
-    Engine,
-    Row,
-    Session,
-    is_there,
-    literal,
-    prepare_file,
-)
-from deltalakedb.metastore.engines.batching import BatchingSession
-from deltalakedb.metastore.engines.fork_gate import ForkGate
+from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, Session, literal
+from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
 from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
 
 if TYPE_CHECKING:
@@ -43,6 +30,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from deltalakedb.address import Address
+    from deltalakedb.metastore.engines.base import Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -59,7 +47,6 @@ DIALECT = Dialect(
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
         "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
-        **dict.fromkeys(KEYS, ""),
         "files_side_columns": """,
   stats VARCHAR,
   partition_values VARCHAR NOT NULL,
@@ -73,7 +60,6 @@ DIALECT = Dialect(
     },
     indexed=False,
     side_table=False,
-    lock_rows="",
     sql_md5=True,
     no_plan_cache=True,
     # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
@@ -84,12 +70,8 @@ DIALECT = Dialect(
 _HOLDER = re.compile(r"held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)", re.DOTALL)
 #: DuckDB raises several classes for a damaged file, and has no codes
 _DAMAGE = (
-    "not a valid DuckDB",
-    "orrupt database",
-    "hecksum",
-    "attempted to read",
-    "database has been invalidated",
-)
+    "not a valid DuckDB", "orrupt database", "hecksum", "attempted to read", "database has been invalidated",
+)  # fmt: skip
 _NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
 _POLL = 0.05
 #: of DuckDB's table functions and those with side effects, the ones that only look
@@ -103,7 +85,6 @@ _LOOKING = frozenset(
         "unnest", "uuid", "uuidv4", "uuidv7", "vector_type", "version",
     }
 )  # fmt: skip
-_READ_ONLY = "BEGIN TRANSACTION READ ONLY"
 #: from here on an Arrow scan beats prepared INSERTs
 _ARROW_FROM = 32
 _EXPLAIN = re.compile(r"explain\b(?:\s+analyze\b)?(?:\s*\([^()]*\))?", re.IGNORECASE)
@@ -116,9 +97,9 @@ _BEFORE_NAMES = frozenset(
         "temp", "temporary", "to", "truncate", "type", "update", "using", "view",
     }
 )  # fmt: skip
-#: a text without escapes that is not the name of a table of ours, whatever stands before it
+#: a text without escapes that is not the name of one of our tables, whatever precedes it
 _NOT_OURS = re.compile(r"'(?![^']*dl_)[^']*'", re.IGNORECASE)
-#: what users may create, and the words that may stand before it
+#: what users may create, and the words that may precede it
 _CREATED = frozenset({"index", "schema", "sequence", "table", "type", "view"})
 _MODIFIERS = frozenset({"create", "or", "recursive", "replace", "temp", "temporary", "unique"})
 #: what names may be quoted by
@@ -135,7 +116,7 @@ def _calls(tokens: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
             yield tokens[at - 1][0].strip(_QUOTES).lower(), argument
 
 
-class DuckdbSession(BatchingSession):
+class DuckdbSession(Session):
     """A cursor of the process's one connection."""
 
     engine: DuckdbEngine
@@ -148,7 +129,7 @@ class DuckdbSession(BatchingSession):
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         try:
             return self.cursor.execute(sql, params or None)
-        except self.engine.driver.Error as error:
+        except self.engine.errors as error:
             raise self.engine.translate(error) from error
         except RuntimeError as error:
             # DuckDB swallows the exception of a signal handler; after Ctrl-C that was this one
@@ -176,7 +157,7 @@ class DuckdbSession(BatchingSession):
         words = [text.lower() for text, is_text in tokens if not is_text]
         created = next((word for word in words if word not in _MODIFIERS), "")
         if kind == "CREATE" and created not in _CREATED:
-            # functions and macros would stand in front of DuckDB's own in our statements
+            # functions and macros would replace DuckDB's own in our statements
             raise disturbing(f"CREATE {created.upper()}")
         if any(is_ours(word.strip(_QUOTES)) for word in words):
             raise not_theirs()
@@ -196,10 +177,9 @@ class DuckdbSession(BatchingSession):
         self.run(sql, params)
 
     def _kind(self, sql: str) -> str:
-        """The type of the one statement in a text."""
         try:
             found = self.engine.driver.extract_statements(sql)
-        except self.engine.driver.Error as error:
+        except self.engine.errors as error:
             raise self.engine.translate(error) from error
         except ValueError as error:  # a kind of statement that the driver has no name for
             raise disturbing("this statement") from error
@@ -219,11 +199,8 @@ class DuckdbSession(BatchingSession):
             if kind != kinds.comment
         ]
 
-    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement; DuckDB answers changes with their count as a row."""
-        if self._depth:
-            return super().run(statement, params)
-        found = self._call(statement, params).fetchall()
+    def _changed(self, cursor: Any) -> int:
+        found = cursor.fetchall()  # DuckDB answers changes with their count as a row
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
@@ -232,17 +209,16 @@ class DuckdbSession(BatchingSession):
         return found[0] if found else None
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        """Arrow straight from the engine."""
+        self._flush()
         self._count(statement)
-        self.barrier()
         try:
             relation = self.cursor.sql(str(statement), params=list(params) or None)
             table = relation.to_arrow_table()
-        except self.engine.driver.Error as error:
+        except self.engine.errors as error:
             raise self.engine.translate(error) from error
         return table.rename_columns(schema.names).cast(schema)
 
-    def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
         """One INSERT of a few rows, a scan of an Arrow table for many.
 
         What costs is the planning, and of that every column: those that no row has a value for are left out.
@@ -254,51 +230,45 @@ class DuckdbSession(BatchingSession):
             values = [row[at] for row in rows for at in used]
             self._execute(f"INSERT INTO {table} ({names}) VALUES {marks}", values).fetchall()  # noqa: S608
             return
-        with self._incoming([columns[at] for at in used], [[row[at] for at in used] for row in rows]):
-            insert = f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming"  # noqa: S608
-            self._execute(insert, ()).fetchall()
+        arrow = _table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
+        self._scan(f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming", arrow)  # noqa: S608
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """A scan of the Arrow table itself."""
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
-        self.barrier()
-        self.cursor.register("dl_incoming", data)
-        try:
-            self._call(f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming", ()).fetchall()  # noqa: S608
-        finally:
-            self.cursor.unregister("dl_incoming")
+        self._flush()
+        insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming"  # noqa: S608
+        self._count(insert)
+        self._scan(insert, data)
 
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Sequence[Sequence[Any]]) -> None:
+    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
         """A join with an Arrow table: row by row DuckDB would scan the whole table each time."""
         if len(rows) == 1:
             super()._update(table, columns, key, rows)
             return
         changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        with self._incoming([*columns, key], rows):
-            join = f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
-            self._execute(join, ()).fetchall()
+        join = f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
+        self._scan(join, _table([*columns, key], rows))
 
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        """Again for every parameter set."""
         for one in params:
             self._execute(sql, one).fetchall()
 
-    @contextmanager
-    def _incoming(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[None]:
-        arrow = pa.table([pa.array(c) for c in zip(*rows, strict=True)], names=list(columns))
-        self.cursor.register("dl_incoming", arrow)
+    def _scan(self, sql: str, data: pa.Table) -> None:
+        """Run a change that reads an Arrow table as ``dl_incoming``."""
+        self.cursor.register("dl_incoming", data)
         try:
-            yield
+            self._execute(sql, ()).fetchall()
         finally:
             self.cursor.unregister("dl_incoming")
 
 
-class PriorityLock:
-    """A lock that serves urgent waiters first.
+def _table(columns: Sequence[str], rows: Rows) -> pa.Table:
+    return pa.table([pa.array(c) for c in zip(*rows, strict=True)], names=list(columns))
 
-    Urgent work must be short and rare: no other waiter is served while some of it waits.
-    """
+
+class PriorityLock:
+    """A lock that serves urgent waiters first: their work must be short and rare."""
 
     def __init__(self) -> None:
         guard = threading.Lock()
@@ -308,7 +278,6 @@ class PriorityLock:
         self._held = False
 
     def acquire(self, *, timeout: float, urgent: bool = False) -> bool:
-        """Wait for the lock; False if it did not come in time."""
         mine = False
         here = self._urgent_ready if urgent else self._ready
         with here:
@@ -323,7 +292,6 @@ class PriorityLock:
         return mine
 
     def release(self) -> None:
-        """Release the lock."""
         with self._ready:
             self._held = False
             self._wake()
@@ -332,7 +300,7 @@ class PriorityLock:
         (self._urgent_ready if self._urgent else self._ready).notify()
 
 
-class DuckdbEngine(Engine):
+class DuckdbEngine(FileEngine):
     """A catalog in a DuckDB file.
 
     The file is opened for the first session and closed once it was idle for a second, so that
@@ -340,94 +308,80 @@ class DuckdbEngine(Engine):
     """
 
     dialect = DIALECT
+    # its log may not be created: DuckDB creates it beside the file at the first COMMIT
+    refusals = (*FileEngine.refusals, CatalogAccessError)
 
     def __init__(self, address: Address, config: Config) -> None:
         super().__init__(address, config)
         self.driver = extras.require("duckdb", "duckdb", "catalogs on DuckDB")
-        self.path = Path(address.resolved().path or "")
-        options = address.driver_options()
+        self.errors = self.driver.Error
+        options, settings = self.options, config.duckdb
+        limits = {name: options.get(name, getattr(settings, name)) for name in ("memory_limit", "threads")}
         self._settings = {
-            k: v
-            for k, v in {
-                "memory_limit": options.get("memory_limit", config.duckdb.memory_limit),
-                "threads": options.get("threads", config.duckdb.threads),
-                # nothing but the catalog is to be read or written: users' own SQL runs here, too
-                "enable_external_access": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            }.items()
-            if v is not None
+            **{name: value for name, value in limits.items() if value is not None},
+            # nothing but the catalog is to be read or written: users' own SQL runs here, too
+            "enable_external_access": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
         }
-        self._wait = float(options.get("wait", config.duckdb.wait_s))
-        self._idle = float(options.get("idle_release", config.duckdb.idle_release_s))
+        self._wait = float(options.get("wait", settings.wait_s))
+        self._idle = float(options.get("idle_release", settings.idle_release_s))
         self._acting: frozenset[str] | None = None
-        self._forget()
+        self._reset()
         self._gate = ForkGate(self.close, str(self.path))
 
-    def is_absent(self) -> bool:
-        """Whether there is no file yet."""
-        return not is_there(self.path)
-
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._turn = PriorityLock()
         self._root: duckdb.DuckDBPyConnection | None = None
         self._users = 0
         self._used_at = 0.0
-        self._timer: threading.Timer | None = None
+        self._timer = IdleTimer(self._look)
 
     def _acquire(self) -> duckdb.DuckDBPyConnection:
         if self._pid != os.getpid():
-            # the parent's handle must not be closed here: let it leak in the child
-            _inherited.append(self._root)
-            self._forget()
+            inherited.append(self._root)
+            self._reset()
         with self._lock:
             if self._root is None:
                 self._root = self._open()
-            self._users += 1
             try:
-                return self._root.cursor()
-            except self.driver.Error as error:
-                self._users -= 1
+                cursor = self._root.cursor()
+            except self.errors as error:
                 raise self.translate(error) from error
+            self._users += 1
+            return cursor
 
     def _release(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        with suppress(self.driver.Error):
+        with suppress(self.errors):
             cursor.close()
         if self._pid != os.getpid():
             return
         with self._lock:
             self._users -= 1
             self._used_at = time.monotonic()
-            if self._users == 0 and self._idle <= 0:
-                self._let_go()
-            elif self._users == 0 and self._root is not None and self._timer is None:
-                self._watch(self._idle)
-
-    def _watch(self, seconds: float) -> None:
-        """Look after a while whether the file can go. One timer runs on over many uses: each is a thread."""
-        self._timer = threading.Timer(seconds, self._look)
-        self._timer.daemon = True
-        self._timer.start()
+            if self._idle <= 0:
+                self._close_idle()
+            elif self._users == 0:
+                self._timer.start(self._idle)
 
     def _look(self) -> None:
         with self._lock:
-            self._timer = None
             left = self._used_at + self._idle - time.monotonic()
-            if self._users == 0 and left <= 0:
-                self._let_go()
+            if left <= 0:
+                self._close_idle()
             elif self._users == 0 and self._root is not None:
-                self._watch(left)
+                self._timer.start(left)
 
-    def _let_go(self) -> None:
+    def _close_idle(self) -> None:
         if self._users == 0 and self._root is not None:
-            with suppress(self.driver.Error):
+            with suppress(self.errors):
                 self._root.close()
             self._root = None
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        prepare_file(self.path, "catalog.duckdb", create=self.config.catalog.create)
+        self._prepare_file("catalog.duckdb")
         deadline = time.monotonic() + self._wait
         while True:
             try:
@@ -440,7 +394,7 @@ class DuckdbEngine(Engine):
                     f"{self.path} is not a DuckDB database ({' '.join(str(error).split())})",
                     suggestion="check the address, or choose another file",
                 ) from error
-            except self.driver.Error as error:
+            except self.errors as error:
                 ours = self.translate(error)
                 if not isinstance(ours, CatalogBusyError) or time.monotonic() >= deadline:
                     raise ours from error
@@ -458,19 +412,18 @@ class DuckdbEngine(Engine):
                 self._release(cursor)
 
     def kept_open(self) -> AbstractContextManager[object]:
-        """Hold the file open: a new connection would have DuckDB's default memory limit."""
+        # a new connection would have DuckDB's default memory limit
         return self._cursor()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A cursor in autocommit mode."""
         with self._cursor() as cursor:
             yield DuckdbSession(self, cursor)
 
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A transaction that DuckDB keeps read-only."""
-        with self._cursor() as cursor, self._transaction(cursor, _READ_ONLY):
+        begin = "BEGIN TRANSACTION READ ONLY"
+        with self._cursor() as cursor, self._transaction(cursor, begin, reads=True):
             session = DuckdbSession(self, cursor)
             if not asking:
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
@@ -490,71 +443,33 @@ class DuckdbEngine(Engine):
                     suggestion="look for a long-running writer, or raise duckdb.wait_s",
                 )
             try:
-                with self._transaction(cursor):
+                with self._transaction(cursor, "BEGIN TRANSACTION"):
                     yield DuckdbSession(self, cursor)
             finally:
                 self._turn.release()
 
-    @contextmanager
-    def _transaction(
-        self, cursor: duckdb.DuckDBPyConnection, begin: str = "BEGIN TRANSACTION"
-    ) -> Iterator[None]:
-        try:
-            cursor.execute(begin)
-            yield
-        except BaseException as error:
-            with suppress(self.driver.Error):
-                cursor.execute("ROLLBACK")
-            if isinstance(error, self.driver.Error):
-                raise self.translate(error) from error
-            raise
-        try:
-            cursor.execute("COMMIT")
-        except Exception as error:
-            with suppress(self.driver.Error, RuntimeError):
-                cursor.execute("ROLLBACK")
-            if not isinstance(error, self.driver.Error):
-                if begin == _READ_ONLY:
-                    raise
-                # after Ctrl-C DuckDB raises a RuntimeError, although the commit stands
-                raise commit_interrupted(error) from error
-            ours = self.translate(error)
-            # busy, full, or its log may not be created: then nothing of the commit was written
-            certain = isinstance(ours, CatalogBusyError | CatalogFullError | CatalogAccessError)
-            if begin == _READ_ONLY or certain:
-                raise ours from error
-            raise commit_interrupted(error, by_database=True) from error
-
-    def prepare(self, session: Session) -> None:
-        """Nothing to do: the file is the schema."""
-
     def acting_functions(self) -> frozenset[str]:
         """Functions that do something, or read something else than the catalog; queries only look."""
         if self._acting is None:
+            sql = (
+                "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+                "WHERE function_type IN ('table', 'pragma', 'table_macro') OR has_side_effects"
+            )
             with self._cursor() as cursor:
-                rows = cursor.execute(
-                    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
-                    "WHERE function_type IN ('table', 'pragma', 'table_macro') OR has_side_effects"
-                ).fetchall()
-            names = {row[0] for row in rows}
+                names = {row[0] for row in DuckdbSession(self, cursor)._execute(sql, ()).fetchall()}  # noqa: SLF001
             self._acting = frozenset(n for n in names if n not in _LOOKING and not n.startswith("duckdb_"))
         return self._acting
 
     def has_schema_table(self, session: Session) -> bool:
-        """Asks DuckDB's list of tables."""
         return session.row("SELECT 1 FROM duckdb_tables() WHERE table_name = 'dl_schema_version'") is not None
 
     def close(self) -> None:
-        """Close the file now, unless a thread is using it."""
-        if self._pid != os.getpid():
-            return
-        with self._lock:
-            if self._timer is not None:
+        if self._pid == os.getpid():
+            with self._lock:
                 self._timer.cancel()
-                self._timer = None
-            self._let_go()
+                self._close_idle()
 
-    def translate(self, error: duckdb.Error) -> DeltaSqlError:
+    def translate(self, error: Exception) -> DeltaSqlError:
         """The driver's error as ours. DuckDB has no error codes: file errors are recognised by their text."""
         text = " ".join(str(error).split())
         if "Could not set lock" in text or "Conflicting lock" in text:
@@ -571,14 +486,9 @@ class DuckdbEngine(Engine):
                 f"{self._settings!r})",
             )
         if "No space left" in text:  # an IOException or a failed COMMIT
-            return CatalogFullError(
-                f"no space left for {self.path}", suggestion="free some space; nothing was lost"
-            )
+            return self._full()
         if any(sign in text for sign in _DAMAGE):
-            return CatalogCorruptError(
-                f"{self.path} is damaged or is not a DuckDB database ({text})",
-                suggestion="check the address; restore the file from a backup if it was a catalog",
-            )
+            return self._damaged("DuckDB", text)
         # a COMMIT too can lack rights: DuckDB creates the log beside the file only then
         if isinstance(error, self.driver.IOException) or any(sign in text for sign in _NO_RIGHTS):
             return CatalogAccessError(
@@ -594,7 +504,3 @@ class DuckdbEngine(Engine):
                 f"DuckDB gave up a transaction: {text}", suggestion="try again", again=True
             )
         return CatalogError(f"DuckDB refused: {text}")
-
-
-#: handles of a parent process, never touched in the child
-_inherited: list[object] = []

@@ -1,10 +1,17 @@
-"""Postgres: a schema in a shared database; heads are locked by row, everything else runs side by side."""
+"""Postgres: a schema in a shared database; heads are locked by row, everything else runs side by side.
+
+Every round trip is a wait, so a session collects changes and sends them together, with the transaction's
+BEGIN or COMMIT if that comes next.
+"""
 
 from __future__ import annotations
 
-import weakref
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+import sys
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb import extras
 from deltalakedb.address import is_local
@@ -17,19 +24,31 @@ from deltalakedb.exceptions import (
     CatalogFullError,
     CatalogNotFoundError,
     CatalogUnavailableError,
+    CommitUnknownError,
     DeltaSqlError,
     TableExistsError,
+    commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import KEYS, Dialect, Durability, Engine, Row, Session
+from deltalakedb.metastore.engines.base import (
+    Dialect,
+    Durability,
+    Engine,
+    Row,
+    Session,
+    update_by_key,
+)
 from deltalakedb.metastore.engines.pool import Pool
-from deltalakedb.metastore.engines.postgres_session import PostgresSession
+from deltalakedb.metastore.user_sql import disturbing, first_word, not_theirs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import psycopg
+    import pyarrow as pa
 
     from deltalakedb.address import Address
+    from deltalakedb.metastore.engines.base import Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -46,7 +65,6 @@ DIALECT = Dialect(
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "auto_audit_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "files_side_columns": "",
-        **KEYS,
     },
     indexed=True,
     side_table=True,
@@ -73,8 +91,45 @@ FROM server
 """  # noqa: S608
 
 
+#: how often a connection that dies at once is made again
+_FRESH_ATTEMPTS = 3
+#: from here on COPY beats a pipelined INSERT
+_COPY_FROM = 64
+#: the most changes that become one statement
+_MOST_TOGETHER = 16
+
+#: what a user's own statement may begin with: nothing of it ends a transaction or moves data past the server
+_OWN = frozenset(
+    {
+        "alter", "analyze", "call", "comment", "create", "delete", "do", "drop", "explain", "grant", "insert",
+        "merge", "notify", "refresh", "revoke", "select", "table", "truncate", "update", "values", "with",
+    }
+)  # fmt: skip
+# What the server has counted in this transaction, the definitions of our tables and views, and the settings
+# that our commit relies on.
+_STATE_OF_OURS = """
+WITH ours AS MATERIALIZED (
+  SELECT c.oid, c.relname, c.relfilenode, c.xmin FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = ? AND c.relname LIKE 'dl\\_%'
+)
+SELECT current_setting('track_counts'), current_setting('synchronous_commit'),
+  current_setting('session_replication_role'), current_setting('role'), session_user::text,
+  (SELECT string_agg(concat_ws(' ', oid, relname, relfilenode, xmin,
+     pg_stat_get_xact_tuples_inserted(oid), pg_stat_get_xact_tuples_updated(oid),
+     pg_stat_get_xact_tuples_deleted(oid)), ';' ORDER BY oid) FROM ours),
+  (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
+   FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid),
+  (SELECT string_agg(concat_ws(' ', t.oid, t.xmin), ';' ORDER BY t.oid)
+   FROM pg_trigger t JOIN ours ON ours.oid = t.tgrelid),
+  (SELECT string_agg(concat_ws(' ', r.oid, r.xmin), ';' ORDER BY r.oid)
+   FROM pg_rewrite r JOIN ours ON ours.oid = r.ev_class),
+  (SELECT string_agg(concat_ws(' ', i.indexrelid, i.xmin), ';' ORDER BY i.indexrelid)
+   FROM pg_index i JOIN ours ON ours.oid = i.indrelid)
+"""
+
+
 class ServerSettings(NamedTuple):
-    """What the server had set for a session before we did."""
+    """What the server had set for a connection before we did."""
 
     search_path: str
     synchronous_commit: str
@@ -82,8 +137,334 @@ class ServerSettings(NamedTuple):
     encoding: str
 
 
-#: how often a connection that dies at once is made again
-_FRESH_ATTEMPTS = 3
+class PostgresSession(Session):
+    """A connection to the server, in autocommit mode or inside one transaction.
+
+    Args:
+        engine: The database.
+        connection: A connection of its pool.
+        begin: How the transaction begins: sent along with its first statement. Empty in autocommit mode.
+        retry: Autocommit mode for reads: a dead connection is replaced at any time.
+        repeatable: The whole transaction may be sent twice.
+        single: Every statement is a prepared one: the server refuses a second one after a semicolon.
+    """
+
+    engine: PostgresEngine
+
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        connection: psycopg.Connection[Row],
+        *,
+        begin: tuple[str, ...] = (),
+        retry: bool = False,
+        repeatable: bool = False,
+        single: bool = False,
+    ) -> None:
+        super().__init__()
+        self.engine = engine
+        self.connection = connection
+        self._begin, self._retry, self._repeatable = begin, retry, repeatable
+        self._prepare = True if single else None
+        self._now: int | None = None
+        #: statements whose results are not needed, in groups that touch no row twice
+        self._groups: list[list[tuple[str, Sequence[Any]]]] = []
+        #: how our tables were before the first of a user's own statements
+        self._ours: Row | None = None
+        #: a user's own query ran
+        self.questioned = False
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> Any:
+        text, values = (_placeholders(sql), params) if params else (sql, None)
+        return self._exchange(lambda: self.connection.execute(text, values, prepare=self._prepare))
+
+    def _exchange(self, ask: Callable[[], Any]) -> Any:
+        """Run a statement, after the transaction's begin and in the same round trip if that is due.
+
+        A connection that died is replaced, at most twice, if nothing has happened yet.
+        """
+        for again in (True, True, False):
+            try:
+                with _pipeline(self.connection) if self._begin else nullcontext():
+                    for statement in self._begin:
+                        self.connection.execute(statement)
+                    found = ask()
+            except self.engine.driver.Error as error:
+                dead = self.connection.closed or _lost(error)
+                if not (again and dead and (self._begin or self._retry)):
+                    raise self.engine.translate(error) from error
+                self.connection = self.engine.replace(self.connection)
+            else:
+                break
+        self._begin = ()
+        return found
+
+    def _ready(self) -> None:
+        """Send what waits, the transaction's begin at least."""
+        self._flush()
+        if self._begin:
+            self._exchange(lambda: None)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self.engine.driver.Error as error:
+            raise self.engine.translate(error) from error
+
+    @property
+    def begun(self) -> bool:
+        """Whether the server knows of the transaction."""
+        return self.connection.info.transaction_status != 0
+
+    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a user's statement: plain names are found as in the user's other sessions.
+
+        The server takes it as a prepared statement, which is one statement, so its first word decides what
+        it is. What it does to our tables, by functions and rules too, shows in what the server counts.
+        """
+        if (word := first_word(sql)) not in _OWN:
+            raise disturbing(word.upper() or "this statement")
+        lower = sql.lower()
+        if "setval" in lower and "dl_" in lower:
+            raise not_theirs()  # a sequence does not go back with its transaction, and nothing counts it
+        if self._ours is None:
+            self._ours = self._state_of_ours()
+            self._prepare = True
+        self._use_users_path()
+        self.run(sql, params)
+
+    def end_own(self) -> None:
+        """Refuse the commit if the user's statements changed our tables, or how it is made safe."""
+        if self._ours is None:
+            return
+        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # triggers that were put off run now
+        if self._state_of_ours() != self._ours:
+            raise not_theirs()
+
+    @property
+    def used_by_others(self) -> bool:
+        """Whether a user's own statements ran: their settings, locks and temporary tables may be left."""
+        return self._ours is not None
+
+    def _state_of_ours(self) -> Row | None:
+        self.row("SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)")
+        state = self.row(_STATE_OF_OURS, (self.engine.schema,))
+        if state is not None and state[0] != "on":
+            raise CatalogError(
+                "statements of your own cannot be watched over while track_counts is off",
+                suggestion="set track_counts=on in the server's configuration",
+            )
+        return state
+
+    def _use_users_path(self) -> None:
+        """Find plain names in the catalog's schema, then as in the user's other sessions."""
+        path = [self.engine.search_path, self.engine.server(self.connection).search_path]
+        self.row("SELECT pg_catalog.set_config('search_path', ?, true)", (", ".join(filter(None, path)),))
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """A user's query: names are found as in ``run_own``, and whatever it does is undone at once.
+
+        A wrong query would otherwise end the whole transaction.
+        """
+        self._check_query(sql)
+        self.questioned = True
+        self._flush()
+        self._control("SAVEPOINT dl_question")
+        try:
+            self._use_users_path()
+            return super().query(sql, params)
+        finally:
+            if not self.connection.closed:
+                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+
+    def _control(self, sql: str) -> None:
+        self._exchange(lambda: self.connection.execute(sql, prepare=False))
+
+    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
+        names = ", ".join(columns)
+        if len(rows) < _COPY_FROM:
+            marks = ", ".join("?" * len(columns))
+            self._run_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
+        else:
+            self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
+
+    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
+        from deltalakedb.metastore.engines import postgres_binary  # only bulk loads need it
+
+        # as the server names the types
+        types = self.rows(
+            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped",
+            (table,),
+        )
+        names = ", ".join([*data.column_names, *constants])
+        pieces = postgres_binary.copy_pieces(data, constants, dict(types))
+        self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT binary)", pieces=pieces)
+
+    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
+        if len(rows) < _COPY_FROM:
+            self._run_many(update_by_key(table, columns, key), rows)
+            return
+        names = ", ".join([*columns, key])
+        changes = ", ".join(f"{c} = i.{c}" for c in columns)
+        # each on its own, in a batch too: a table that is made, filled and dropped cannot be one statement
+        made = f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false"  # noqa: S608
+        self._call(made, ())
+        self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
+        self._call(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}", ())  # noqa: S608
+        self._call("DROP TABLE dl_incoming", ())
+
+    def _copy(self, command: str, rows: Rows = (), *, pieces: Iterable[Any] = ()) -> None:
+        self._ready()
+        with self._translated(), self.connection.cursor() as cursor, cursor.copy(command) as copy:
+            for row in rows:
+                copy.write_row(row)
+            for piece in pieces:
+                copy.write(piece)
+
+    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
+        if self._depth:
+            for one in params:
+                if not self._groups or len(self._groups[-1]) >= _MOST_TOGETHER:
+                    self._groups.append([])
+                self._groups[-1].append((sql, one))
+            return
+        self._ready()
+        # the driver pipelines the statements: one round trip for all
+        with self._translated(), self.connection.cursor() as cursor, _pipeline(self.connection):
+            cursor.executemany(_placeholders(sql), params)
+
+    @contextmanager
+    def batch(self, rows: int) -> Iterator[None]:
+        """Changes wait until a query runs or the transaction ends, and are then sent together.
+
+        Those of one batch become one statement, so they must not change the same row twice; what follows an
+        inner batch joins it. COPY, which many rows take, cannot be part of it.
+        """
+        if rows >= _COPY_FROM:
+            yield
+            return
+        self._groups.append([])
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._groups.append([])
+
+    def barrier(self) -> None:
+        """What follows is a separate statement: one statement does not see its own changes."""
+        if self._depth:
+            self._groups.append([])
+
+    def _collect(self, kind: tuple[str, ...], rows: Rows, write: Callable[[Rows], None]) -> None:  # noqa: ARG002
+        if rows:
+            write(rows)
+
+    def _flush(self) -> None:
+        if any(self._groups):
+            self.send()
+
+    def send(self, end: str | None = None) -> None:
+        """Send the collected statements, and the transaction's end if it is given, in one round trip."""
+        groups, self._groups = [g for g in self._groups if g], []
+        if self._begin and not groups and end is not None:
+            return  # nothing was asked, and nothing is to be changed
+        if self._begin and not self._repeatable:
+            self._exchange(lambda: None)
+        elif self._begin and len(groups) == 1 and end is not None:
+            self._begin, end = (), None  # one statement is a transaction by itself
+        handled = sys.exc_info()[1]
+        with self._translated() if end is None else self._ending(handled):
+            try:
+                self._send(groups, end)
+            except self.engine.driver.Error as error:
+                if end is not None:
+                    self._refuse_interrupted(error, handled)
+                if not (self._begin and self.connection.closed):
+                    raise
+                # it died while it rested, or the note was made: then it is made again
+                self.connection = self.engine.replace(self.connection)
+                self._send(groups, end)
+        self._begin = ()
+
+    def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
+        together = len(self._begin) + len(groups) + bool(end) > 1
+        with _pipeline(self.connection) if together else nullcontext():
+            for statement in self._begin:
+                self.connection.execute(statement)
+            for group in groups:
+                values = [value for _, params in group for value in params]
+                one = _one_statement(tuple(s for s, _ in group))
+                self.engine.changes(self.connection).execute(one, values)
+            if end is not None:
+                self.connection.execute(end)
+
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a query in the same round trip.
+
+        The server answers the query before it commits, and with what others had committed by then: the
+        statement itself, if it waits for a lock, sees only what was there when it began.
+        """
+        self._count(statement)
+        with self._ending(sys.exc_info()[1]):
+            cursor = self.engine.changes(self.connection)
+            with self.connection.pipeline():
+                cursor.execute(_placeholders(str(statement)), params, prepare=True)
+                asked = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
+            # only now it is committed, and its rows say what happened
+            return cursor.fetchall(), asked.fetchall()
+
+    @contextmanager
+    def _ending(self, handled: BaseException | None) -> Iterator[None]:
+        """Report errors of a round trip that may have committed a transaction: its outcome may be unknown.
+
+        ``handled`` is what was being handled before; it has nothing to do with this.
+        """
+        try:
+            yield
+        except self.engine.driver.Error as failure:
+            self._refuse_interrupted(failure, handled)
+            # of an aborted pipeline the reason counts
+            cause, aborted = failure.__context__, self.engine.driver.errors.PipelineAborted
+            known = isinstance(failure, aborted) and isinstance(cause, self.engine.driver.Error)
+            error = cause if known else failure
+            if self.connection.closed or _lost(error):
+                raise CommitUnknownError(
+                    "the connection broke while the transaction was being committed",
+                    suggestion="try again with the same commit id: it returns whether it happened",
+                ) from error
+            raise self.engine.translate(error) from error
+        except DeltaSqlError:
+            raise
+        except Exception as error:
+            # raised by a signal handler, for one: the statement may be on its way
+            raise commit_interrupted(error) from error
+
+    def _refuse_interrupted(self, error: BaseException, handled: BaseException | None) -> None:
+        """Raise the exception of a signal's handler that cut the driver off: it only shows as the context."""
+        cause = error.__context__
+        while cause is not None and cause is not handled:
+            if not isinstance(cause, self.engine.driver.Error):
+                if isinstance(cause, Exception):
+                    raise commit_interrupted(cause) from cause
+                raise cause
+            cause = cause.__context__
+
+    def take_time(self, now_ms: int) -> None:
+        if self._now is None:
+            self._now = now_ms
+
+    def now_ms(self) -> int:
+        """The server's clock, read once in a transaction."""
+        if self._now is None or self._retry:
+            row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+            self._now = int(row[0]) if row else super().now_ms()
+        return self._now
 
 
 class PostgresEngine(Engine):
@@ -97,27 +478,13 @@ class PostgresEngine(Engine):
         self.schema = address.schema or "public"
         #: where our own statements look: other schemas cannot shadow our functions and tables
         self.search_path = quote_name(self.schema)
-        self._server: weakref.WeakKeyDictionary[psycopg.Connection[Row], ServerSettings] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._cursors: weakref.WeakKeyDictionary[psycopg.Connection[Row], psycopg.Cursor[Row]] = (
-            weakref.WeakKeyDictionary()
-        )
+        #: of each open connection: what the server had set, and the cursor for our own changes
+        self._known: dict[psycopg.Connection[Row], tuple[ServerSettings, psycopg.Cursor[Row]]] = {}
         # The server ends a writer's transaction if its client stops or is cut off in the middle: others wait
         # for its locks. Transactions that only read may rest as long as their user likes.
         limit = int(config.postgres.hold_timeout_s * 1000)
         self._bounded = (f"SET LOCAL idle_in_transaction_session_timeout = {limit}",) if limit else ()
-        pool = config.pool
-        self._pool: Pool[psycopg.Connection[Row]] = Pool(
-            self._connect,
-            lambda c: c.close(),
-            self._answers,
-            size=pool.max_size,
-            timeout=pool.timeout_s,
-            check_after=pool.health_check_s,
-            idle=pool.idle_s,
-            keep=pool.min_size,
-        )
+        self._pool = Pool(self._connect, self._close, self._answers, config.pool)
 
     def connection_settings(self) -> dict[str, Any]:
         """What a connection is made with; TLS is decided by where libpq really connects."""
@@ -130,21 +497,21 @@ class PostgresEngine(Engine):
             "dbname": address.database,
             "connect_timeout": int(config.connect_timeout_s),
             "application_name": "deltalakedb",
-            **_network_limits(config.network_timeout_s),
             "client_encoding": "UTF8",  # by default the database's own, which may know no characters at all
-            **address.driver_options(self._libpq_environment()),
         }
+        # a connection over a dead network ends after some seconds; the server's end of the same: it would
+        # keep the locks of a client that is cut off for hours
+        if limit := config.network_timeout_s:
+            idle, interval = max(1, limit // 2), max(1, limit // 4)
+            keepalives = {"keepalives_idle": idle, "keepalives_interval": interval, "keepalives_count": 2}
+            settings |= {"keepalives": 1, **keepalives, "tcp_user_timeout": limit * 1000}
+        settings |= address.driver_options(self._libpq_environment())
         server_options = [f"-c lock_timeout={int(config.lock_timeout_s * 1000)}"]
         if config.statement_timeout_s:
             server_options.append(f"-c statement_timeout={int(config.statement_timeout_s * 1000)}")
-        if limit := config.network_timeout_s:
-            # the server's end of the same: it would keep the locks of a client that is cut off for hours
-            server_options += [
-                f"-c tcp_keepalives_idle={max(1, limit // 2)}",
-                f"-c tcp_keepalives_interval={max(1, limit // 4)}",
-                "-c tcp_keepalives_count=2",
-                f"-c tcp_user_timeout={limit * 1000}",
-            ]
+        if limit:
+            server_options += [f"-c tcp_{name}={value}" for name, value in keepalives.items()]
+            server_options.append(f"-c tcp_user_timeout={limit * 1000}")
         if own := settings.get("options"):
             server_options.append(str(own))
         # blind appends wait for a head and then take it as it is, whatever a server's default may be
@@ -167,7 +534,6 @@ class PostgresEngine(Engine):
         peer = connection.info.hostaddr
         if is_local(peer) or "sslmode" in given or "PGSSLMODE" in self._libpq_environment():
             return
-        connection.close()
         raise CatalogAccessError(
             f"{self.address.catalog.to_uri()} leads to {peer}, another machine, without verified TLS",
             suggestion="check what the host's name means here, or choose sslmode in the address",
@@ -175,41 +541,38 @@ class PostgresEngine(Engine):
 
     def _connect(self) -> psycopg.Connection[Row]:
         given = self.connection_settings()
-        try:
-            for _ in range(_FRESH_ATTEMPTS - 1):
-                if (connection := self._set_up(given)) is not None:
-                    return connection
-            connection = self._set_up(given, last=True)
-        except self.driver.Error as error:
-            raise self.translate(error, connecting=True) from error
-        assert connection is not None  # noqa: S101 - the last attempt gives one or raises
-        return connection
+        attempts = _FRESH_ATTEMPTS
+        while True:
+            attempts -= 1
+            connection: psycopg.Connection[Row] | None = None
+            try:
+                connection = self.driver.connect(
+                    autocommit=True, cursor_factory=self.driver.RawCursor, **given
+                )
+                self._refuse_unverified(connection, given)
+                found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
+                connection.prepare_threshold = 3
+                # whole numbers of our changes always have one type: the driver's choice by their size would
+                # make many prepared statements of one
+                changes = connection.cursor()
+                changes.adapters.register_dumper(int, self.driver.types.numeric.Int8Dumper)
+                self._known[connection] = ServerSettings(*(found or ("",) * 4)[:4]), changes
+                return connection  # noqa: TRY300 - the loop ends
+            except BaseException as error:
+                # if the server ended it at once, another may succeed
+                ended = connection is not None and connection.closed
+                if connection is not None:
+                    connection.close()
+                if not isinstance(error, self.driver.Error):
+                    raise
+                if not (ended and attempts):
+                    raise self.translate(error, connecting=True) from error
 
-    def _set_up(self, given: Mapping[str, Any], *, last: bool = False) -> psycopg.Connection[Row] | None:
-        """A connection that is ready; None if the server ended it at once, so that another may succeed."""
-        connection: psycopg.Connection[Row] = self.driver.connect(
-            autocommit=True, cursor_factory=self.driver.RawCursor, **given
-        )
-        self._refuse_unverified(connection, given)
-        try:
-            found = connection.execute(_SET_UP, (self.search_path,)).fetchone()
-        except BaseException as error:
-            ended = connection.closed and isinstance(error, self.driver.OperationalError)
-            connection.close()
-            if ended and not last:
-                return None
-            raise
-        connection.prepare_threshold = 3
-        self._server[connection] = ServerSettings(*(found or ("",) * 4)[:4])
-        return connection
-
-    def users_path(self, connection: psycopg.Connection[Row]) -> str:
-        """Where a user's own statements look: the catalog's schema, then as in the user's other sessions."""
-        theirs = self._server[connection].search_path
-        return f"{quote_name(self.schema)}, {theirs}" if theirs else quote_name(self.schema)
+    def _close(self, connection: psycopg.Connection[Row]) -> None:
+        self._known.pop(connection, None)
+        connection.close()
 
     def durability(self) -> Durability:
-        """What the server does about power cuts, by its own settings."""
         server = self._settings()
         if server.fsync != "on":
             return Durability(
@@ -233,63 +596,53 @@ class PostgresEngine(Engine):
 
     def _settings(self) -> ServerSettings:
         with self.read() as session:
-            assert isinstance(session, PostgresSession)  # noqa: S101
-            return self._server[session.connection]
+            return self.server(session.connection)
+
+    def server(self, connection: psycopg.Connection[Row]) -> ServerSettings:
+        return self._known[connection][0]
 
     def changes(self, connection: psycopg.Connection[Row]) -> psycopg.Cursor[Row]:
-        """A connection's cursor for our own changes: whole numbers always have one type.
-
-        The driver's choice by their size would make many prepared statements of one.
-        """
-        if (cursor := self._cursors.get(connection)) is None:
-            cursor = self._cursors[connection] = connection.cursor()
-            cursor.adapters.register_dumper(int, self.driver.types.numeric.Int8Dumper)
-        return cursor
+        return self._known[connection][1]
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
-        """A connection in autocommit mode; a dead one is replaced once."""
-        session = PostgresSession(self, self._pool.take(), retry=True)
+    def _lend(self, **options: Any) -> Iterator[PostgresSession]:
+        session = PostgresSession(self, self._pool.take(), **options)
         try:
             yield session
         finally:
-            self._give(session.connection)
+            connection = session.connection
+            if session.used_by_others or connection.closed or session.begun:
+                self._pool.discard(connection)
+            else:
+                self._pool.give(connection)
+
+    def read(self) -> AbstractContextManager[PostgresSession]:
+        return self._lend(retry=True)
 
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A transaction that the server keeps read-only and at one moment."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", asking=True) as session:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with self._transaction(begin, single=True) as session:
             if not asking:
                 session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 
-    @contextmanager
-    def write(self) -> Iterator[Session]:
-        """One READ COMMITTED transaction; what must not move is locked by row."""
-        with self._transaction("BEGIN", *self._bounded) as session:
-            yield session
+    def write(self) -> AbstractContextManager[Session]:
+        return self._transaction("BEGIN", *self._bounded)
 
-    @contextmanager
-    def relaxed_write(self) -> Iterator[Session]:
-        """A transaction that does not wait for its own flush to disk."""
+    def relaxed_write(self) -> AbstractContextManager[Session]:
         begin = ("BEGIN", "SET LOCAL synchronous_commit = off", *self._bounded)
-        with self._transaction(*begin, repeatable=True) as session:
-            yield session
+        return self._transaction(*begin, repeatable=True)
 
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a question in the same round trip."""
-        session = PostgresSession(self, self._pool.take())
-        try:
+        with self._lend() as session:
             return session.change(statement, params, then)
-        finally:
-            self._give(session.connection)
 
     @contextmanager
-    def _transaction(self, *begin: str, asking: bool = False, repeatable: bool = False) -> Iterator[Session]:
-        session = PostgresSession(self, self._pool.take(), single=asking, begin=begin, repeatable=repeatable)
-        try:
+    def _transaction(self, *begin: str, single: bool = False, repeatable: bool = False) -> Iterator[Session]:
+        with self._lend(begin=begin, single=single, repeatable=repeatable) as session:
             try:
                 yield session
                 session.end_own()
@@ -298,26 +651,16 @@ class PostgresEngine(Engine):
                     with suppress(self.driver.Error):
                         session.connection.execute("ROLLBACK")
                 raise
-            if asking:
-                # Whatever a user's question set for its session, set_config() for one, is undone. After our
-                # own there is nothing to undo, and the driver would forget all prepared statements with it.
-                end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.questioned else "END"
-                with suppress(self.driver.Error):
-                    session.connection.execute(end, prepare=False)
-            else:
+            if not single:
                 session.send("COMMIT")
-        finally:
-            self._give(session.connection, used_by_others=session.used_by_others)
-
-    def _give(self, connection: psycopg.Connection[Row], *, used_by_others: bool = False) -> None:
-        if used_by_others or connection.closed or connection.info.transaction_status != 0:
-            self._pool.discard(connection)
-        else:
-            self._pool.give(connection)
+                return
+            # Whatever a user's query set for its session, set_config() for one, is undone. After our own
+            # there is nothing to undo, and the driver would forget all prepared statements with it.
+            end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.questioned else "END"
+            with suppress(self.driver.Error):
+                session.connection.execute(end, prepare=False)
 
     def replace(self, connection: psycopg.Connection[Row]) -> psycopg.Connection[Row]:
-        """A fresh connection for a dead one; its idle neighbours go too."""
-        self._pool.drop_idle()
         return self._pool.swap(connection)
 
     def _answers(self, connection: psycopg.Connection[Row]) -> bool:
@@ -328,18 +671,15 @@ class PostgresEngine(Engine):
         return True
 
     def prepare(self, session: Session) -> None:
-        """Take the catalog's creation lock and make the schema."""
         session.row("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"deltalakedb:{self.schema}",))
         if session.row("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)) is None:
-            session.run(f"CREATE SCHEMA {quote_name(self.schema)}")
+            session.run(f"CREATE SCHEMA {self.search_path}")
 
     def has_schema_table(self, session: Session) -> bool:
-        """Asks the server's catalog."""
-        found = session.row("SELECT to_regclass(?)::text", (f"{quote_name(self.schema)}.dl_schema_version",))
+        found = session.row("SELECT to_regclass(?)::text", (f"{self.search_path}.dl_schema_version",))
         return found is not None and found[0] is not None
 
     def close(self) -> None:
-        """Close idle connections; lent ones close when they come back."""
         self._pool.close()
 
     def translate(self, error: psycopg.Error, *, connecting: bool = False) -> DeltaSqlError:
@@ -347,31 +687,14 @@ class PostgresEngine(Engine):
         state = error.sqlstate or (_refusal(str(error)) if connecting else "")
         text = " ".join(str(error).split())
         where = self.address.catalog.to_uri()
-        if state.startswith("28") or state == "42501":
-            return CatalogAccessError(
-                f"Postgres refused access to {where}: {text}",
-                suggestion="check user and password, and GRANT USAGE, CREATE on the schema",
-            )
-        if state == "25006":
-            return CatalogAccessError(
-                f"Postgres takes no changes at {where}: {text}",
-                suggestion="a standby, or default_transaction_read_only, only answers questions: "
-                "write to the primary server",
-            )
-        if state in {"3D000", "3F000"}:
-            return CatalogNotFoundError(
-                f"{where}: {text}", suggestion="create the database, or check its name in the address"
-            )
-        if state == "25P03":
-            return CatalogUnavailableError(
-                f"Postgres ended a transaction whose client did not go on: {text}",
-                suggestion="try again; if the client was not stopped, raise postgres.hold_timeout_s",
-            )
+        for states, kind, message, suggestion in _TROUBLES:
+            if state.startswith(states):
+                return kind(message.format(where=where, text=text), suggestion=suggestion)
         if state in {"55P03", "40P01", "40001", "57014"}:
             return CatalogBusyError(
                 f"Postgres gave up waiting: {text}",
                 suggestion="try again; look for long transactions",
-                again=state in {"40P01", "40001", "55P03"},
+                again=state != "57014",
                 waited=state == "55P03",
             )
         if state == "23505" and error.diag.table_name == "dl_transactions":
@@ -384,15 +707,8 @@ class PostgresEngine(Engine):
             return TableExistsError(
                 "a table's name or location already exists", suggestion="choose another one"
             )
-        if state in {"53100", "53200"}:
-            return CatalogFullError(f"Postgres has no room: {text}", suggestion="free disk space or memory")
-        if state in {"XX001", "XX002"}:
-            return CatalogCorruptError(f"Postgres found damage: {text}", suggestion="restore from a backup")
-        if (
-            connecting
-            or state.startswith(("08", "53", "57"))
-            or isinstance(error, self.driver.OperationalError)
-        ):
+        broken = isinstance(error, self.driver.OperationalError)
+        if connecting or broken or state.startswith(("08", "53", "57")):
             return CatalogUnavailableError(
                 f"cannot reach {where}: {text}",
                 suggestion="check that the server runs, host and port, and that it takes more connections",
@@ -400,17 +716,35 @@ class PostgresEngine(Engine):
         return CatalogError(f"Postgres refused: {text}")
 
 
-def _network_limits(seconds: int) -> dict[str, int]:
-    """libpq's parameters by which a connection over a dead network ends after some seconds."""
-    if not seconds:
-        return {}
-    return {
-        "keepalives": 1,
-        "keepalives_idle": max(1, seconds // 2),
-        "keepalives_interval": max(1, seconds // 4),
-        "keepalives_count": 2,
-        "tcp_user_timeout": seconds * 1000,
-    }
+#: errors by the beginnings of their SQLSTATEs: class, message, suggestion
+_TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]] = (
+    (
+        ("28", "42501"),
+        CatalogAccessError,
+        "Postgres refused access to {where}: {text}",
+        "check user and password, and GRANT USAGE, CREATE on the schema",
+    ),
+    (
+        ("25006",),
+        CatalogAccessError,
+        "Postgres takes no changes at {where}: {text}",
+        "a standby, or default_transaction_read_only, only answers queries: write to the primary server",
+    ),
+    (
+        ("3D000", "3F000"),
+        CatalogNotFoundError,
+        "{where}: {text}",
+        "create the database, or check its name in the address",
+    ),
+    (
+        ("25P03",),
+        CatalogUnavailableError,
+        "Postgres ended a transaction whose client stopped: {text}",
+        "try again; if the client was not stopped, raise postgres.hold_timeout_s",
+    ),
+    (("53100", "53200"), CatalogFullError, "Postgres has no room: {text}", "free disk space or memory"),
+    (("XX001", "XX002"), CatalogCorruptError, "Postgres found damage: {text}", "restore from a backup"),
+)
 
 
 #: libpq keeps no SQLSTATE of a refused connection, so the server's words must do
@@ -434,3 +768,51 @@ def _refusal(text: str) -> str:
 def quote_name(name: str) -> str:
     """A SQL identifier, whatever characters it holds."""
     return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
+    """Statements sent together, after which the server may end an idle transaction.
+
+    The driver sends a Flush after the last Sync, and that message stops the server's clock for idle
+    transactions: a client that stopped there would keep its locks for good. After a Sync the server sends
+    everything anyway.
+    """
+
+    def end() -> Iterator[Any]:
+        try:
+            pipeline._enqueue_sync()  # noqa: SLF001
+            yield from pipeline._communicate_gen()  # noqa: SLF001
+        finally:
+            yield from pipeline._fetch_gen(flush=False)  # noqa: SLF001
+
+    with connection.pipeline() as pipeline:
+        if hasattr(pipeline, "_exit_gen"):  # what is private to the driver may change
+            pipeline._exit_gen = end  # type: ignore[method-assign, assignment]  # noqa: SLF001
+        yield
+
+
+def _lost(error: psycopg.Error) -> bool:
+    """Whether the answer was lost: an ended backend may have committed, and says so no more."""
+    state = error.sqlstate
+    return state is None or state.startswith(("08", "57P"))
+
+
+_LITERAL_OR_MARK = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)|\?", re.DOTALL)
+
+
+@lru_cache(maxsize=512)
+def _placeholders(sql: str) -> str:
+    """``?`` as Postgres's ``$1``; question marks inside literals, names and comments stay."""
+    numbers = count(1)
+    return _LITERAL_OR_MARK.sub(lambda m: f"${next(numbers)}" if m[0] == "?" else m[0], sql)
+
+
+@lru_cache(maxsize=512)
+def _one_statement(parts: tuple[str, ...]) -> str:
+    """Changes as one statement: the server parses, plans and answers once."""
+    *first, last = parts
+    if not first:
+        return _placeholders(last)
+    named = ", ".join(f"dl_{number} AS ({part})" for number, part in enumerate(first))
+    return _placeholders(f"WITH {named} {last}")

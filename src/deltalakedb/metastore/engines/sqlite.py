@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import sqlite3
+import threading
 import time
+import weakref
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,36 +19,21 @@ from deltalakedb.exceptions import (
     CatalogBusyError,
     CatalogCorruptError,
     CatalogError,
-    CatalogFullError,
     DeltaSqlError,
-    commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import (
-    KEYS,
-    Dialect,
-    Durability,
-    Engine,
-    Session,
-    is_there,
-    literal,
-    make_folder,
-    prepare_file,
-    rows_to_arrow,
-)
-from deltalakedb.metastore.engines.batching import BatchingSession
-from deltalakedb.metastore.engines.fork_gate import ForkGate
-from deltalakedb.metastore.engines.pool import Pool
-from deltalakedb.metastore.engines.writer_queue import WriterQueue
+from deltalakedb.metastore.engines.base import Dialect, Durability, FileEngine, Session, literal
+from deltalakedb.metastore.engines.pool import ForkGate, Pool
 from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.statements import Statement
+    from deltalakedb.metastore.engines.base import Rows
     from deltalakedb.settings import Config
 
 DIALECT = Dialect(
@@ -61,11 +49,9 @@ DIALECT = Dialect(
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "auto_audit_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "files_side_columns": "",
-        **KEYS,
     },
     indexed=True,
     side_table=True,
-    lock_rows="",
     sql_md5=False,
     # a small cache makes small sorted runs, which fit the processor's and are merged by a second thread
     before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -2048"),
@@ -97,51 +83,44 @@ _TELLING = {
     "table_list", "table_xinfo",
 }  # fmt: skip
 _OUTSIDE = {
-    sqlite3.SQLITE_ATTACH,
-    sqlite3.SQLITE_DETACH,
-    sqlite3.SQLITE_TRANSACTION,
-    sqlite3.SQLITE_SAVEPOINT,
-    sqlite3.SQLITE_ANALYZE,
-}
+    sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT,
+    sqlite3.SQLITE_ANALYZE, sqlite3.SQLITE_CREATE_VTABLE, sqlite3.SQLITE_PRAGMA,
+}  # fmt: skip
 _OUR_NAMES = "SELECT name FROM main.sqlite_master WHERE lower(substr(name, 1, 3)) = 'dl_' ORDER BY name"
 _ROWS = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 
 
-class _Reading:
-    """SQLite's authorizer while a user's question is prepared and run."""
+class _Rules:
+    """SQLite's authorizer while a user's query is prepared and run, or a statement inside a commit.
 
-    def __init__(self) -> None:
+    Args:
+        reads: Only what reads is allowed.
+    """
+
+    def __init__(self, *, reads: bool) -> None:
+        self._reads = reads
         self.denied = False
+        #: what was denied is one of our tables
+        self.ours = False
+        self._defines = False
 
     def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        allowed = self._allows(action, first, second)
+        allowed = self._may_read(action, first, second) or (
+            not self._reads and action not in _OUTSIDE | _READING and self._may_change(action, first, second)
+        )
         self.denied = self.denied or not allowed
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    def _allows(self, action: int, first: str | None, second: str | None) -> bool:
+    def _may_read(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
             return (first or "").lower() in _TELLING
-        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._reads:
             # reported if a connection uses a table function such as json_each() for the first time;
             # SQLite itself refuses statements that change its schema table
             return True
         return action in _READING and (second or "").lower() != "load_extension"
 
-
-class _Changing(_Reading):
-    """SQLite's authorizer while a user's own statement runs inside a commit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: what was denied is one of our tables
-        self.ours = False
-        self._defines = False
-
-    def _allows(self, action: int, first: str | None, second: str | None) -> bool:
-        if action == sqlite3.SQLITE_PRAGMA or action in _READING:
-            return super()._allows(action, first, second)
-        if action in _OUTSIDE or action == sqlite3.SQLITE_CREATE_VTABLE:
-            return False
+    def _may_change(self, action: int, first: str | None, second: str | None) -> bool:
         # names come first, or second for indexes and triggers and what ALTER TABLE renames
         if is_ours(first) or is_ours(second):
             self.ours = True
@@ -156,7 +135,7 @@ class _Changing(_Reading):
         return True
 
 
-class SqliteSession(BatchingSession):
+class SqliteSession(Session):
     """A connection to the file."""
 
     engine: SqliteEngine
@@ -167,31 +146,29 @@ class SqliteSession(BatchingSession):
         self._connection = connection
         #: an image is attached, which can be taken away only after the transaction
         self.attached = False
-        #: a user's own statements ran: temporary tables of theirs may be left
+        #: a user's own statements ran: their temporary tables may be left
         self.used_by_others = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, params)
         except (sqlite3.Error, sqlite3.Warning) as error:  # a second statement is a warning to Python 3.11
-            raise translate(error, self.engine) from error
+            raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        """A user's question, of which SQLite itself refuses whatever is not reading."""
-        with self._watched(_Reading(), no_question):
+        with self._watched(_Rules(reads=True), no_question):
             return super().query(sql, params)
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """A user's statement; SQLite itself refuses to touch our tables, settings or the transaction."""
         self.used_by_others = True
-        rules, before = _Changing(), self.rows(_OUR_NAMES)
+        rules, before = _Rules(reads=False), self.rows(_OUR_NAMES)
         with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
             raise not_theirs()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
-    def _watched(self, rules: _Reading, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
+    def _watched(self, rules: _Rules, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
         self._connection.set_authorizer(rules)
         try:
             yield
@@ -200,18 +177,13 @@ class SqliteSession(BatchingSession):
         finally:
             self._connection.set_authorizer(None)
 
-    def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        """Rows fetched by the driver, then turned into columns."""
-        return rows_to_arrow(self.rows(statement, params), schema)
-
-    def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """One prepared statement, run for every row."""
+    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
         marks = ", ".join("?" * len(columns))
         self._run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """Copied by SQLite from an image of its own format; else one prepared statement, constants in it."""
-        self.barrier()
+        """Copied by SQLite from an image in its file format; else one prepared statement, constants in it."""
+        self._flush()
         if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
             return
         names = ", ".join([*data.column_names, *constants])
@@ -234,11 +206,11 @@ class SqliteSession(BatchingSession):
             self._connection.deserialize(image, name=_INCOMING)
             self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {_INCOMING}.{table}")  # noqa: S608
         except sqlite3.Error as error:
-            raise translate(error, self.engine) from error
+            raise self.engine.translate(error) from error
         return True
 
     def detach(self) -> bool:
-        """Let go of the last image, after the transaction; whether the connection is as it was before."""
+        """Detach the last image, after the transaction; whether the connection is as it was before."""
         if self.attached:
             try:
                 self._connection.execute(f"DETACH {_INCOMING}")
@@ -247,44 +219,27 @@ class SqliteSession(BatchingSession):
         return True
 
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        """One prepared statement, run for every parameter set."""
         try:
             self._connection.executemany(sql, params)
         except sqlite3.Error as error:
-            raise translate(error, self.engine) from error
+            raise self.engine.translate(error) from error
 
 
-class SqliteEngine(Engine):
+class SqliteEngine(FileEngine):
     """A catalog in a SQLite file."""
 
     dialect = DIALECT
+    errors = sqlite3.Error
 
     def __init__(self, address: Address, config: Config) -> None:
         super().__init__(address, config)
-        self.path = Path(address.resolved().path or "")
-        options = address.driver_options()
-        self._synchronous = str(options.get("synchronous", config.sqlite.synchronous)).upper()
-        self._wait = float(options.get("busy_timeout", config.sqlite.busy_timeout_s))
+        self._synchronous = str(self.options.get("synchronous", config.sqlite.synchronous)).upper()
+        self._wait = float(self.options.get("busy_timeout", config.sqlite.busy_timeout_s))
         self._queue = WriterQueue(self.path.with_name(f"{self.path.name}-turn"))
-        pool = config.pool
-        self._pool: Pool[sqlite3.Connection] = Pool(
-            self._connect,
-            sqlite3.Connection.close,
-            _answers,
-            size=pool.max_size,
-            timeout=pool.timeout_s,
-            check_after=pool.health_check_s,
-            idle=pool.idle_s,
-            keep=pool.min_size,
-        )
+        self._pool = Pool(self._connect, sqlite3.Connection.close, _answers, config.pool)
         self._gate = ForkGate(self.close, str(self.path))
 
-    def is_absent(self) -> bool:
-        """Whether there is no file yet."""
-        return not is_there(self.path)
-
     def identity(self) -> object:
-        """The file, whatever its name; None if there is none."""
         try:
             found = os.stat(self.path)  # noqa: PTH116 - asked before every use
         except OSError:
@@ -293,13 +248,14 @@ class SqliteEngine(Engine):
 
     def _connect(self) -> sqlite3.Connection:
         mode = "rwc" if self.config.catalog.create else "rw"
-        exists = prepare_file(self.path, "meta.db", create=self.config.catalog.create)
+        exists = self._prepare_file("meta.db")
         if exists and not _may_be_sqlite(self.path):
             # SQLite takes a file of a few bytes for an empty database, and would write over it
             raise CatalogCorruptError(
                 f"{self.path} is not a SQLite database",
                 suggestion="check the address, or choose another file",
             )
+        connection = None
         try:
             connection = sqlite3.connect(
                 f"file:{quote(str(self.path))}?mode={mode}",
@@ -309,16 +265,14 @@ class SqliteEngine(Engine):
                 timeout=self._wait,
                 cached_statements=256,
             )
-        except sqlite3.Error as error:
-            raise translate(error, self) from error
-        try:
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
             connection.execute("PRAGMA temp_store=MEMORY")
             connection.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._use_wal(connection)
         except sqlite3.Error as error:
-            connection.close()
-            raise translate(error, self) from error
+            if connection is not None:
+                connection.close()
+            raise self.translate(error) from error
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
@@ -340,7 +294,6 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A connection in autocommit mode."""
         with self._gate.inside():
             connection = self._pool.take()
             try:
@@ -350,7 +303,6 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A read transaction on a connection that refuses changes while it is lent."""
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
@@ -379,7 +331,7 @@ class SqliteEngine(Engine):
             try:
                 if relaxed:
                     connection.execute("PRAGMA synchronous=NORMAL")
-                with _transaction(self, connection):
+                with self._transaction(connection, "BEGIN IMMEDIATE"):
                     yield session
             finally:
                 if relaxed and not connection.in_transaction:
@@ -394,7 +346,7 @@ class SqliteEngine(Engine):
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
-            make_folder(self.path.parent)
+            self._make_folder()
         with ExitStack() as turn:
             # only taking the turn: what happens inside it, OSErrors too, is not ours to explain
             try:
@@ -408,14 +360,10 @@ class SqliteEngine(Engine):
                 raise self._busy()
             yield
 
-    def _busy(self) -> CatalogBusyError:
-        return CatalogBusyError(
-            f"{self.path} is locked by another writer; waited up to {self._wait:g} s",
-            suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
-        )
+    def _still_open(self, connection: sqlite3.Connection) -> bool:
+        return connection.in_transaction
 
     def durability(self) -> Durability:
-        """As ``synchronous`` says: below FULL the newest commits may be gone after a power cut."""
         if self._synchronous in _FLUSHED:
             return Durability(True, f"synchronous={self._synchronous}")
         return Durability(
@@ -424,45 +372,33 @@ class SqliteEngine(Engine):
             "leave sqlite.synchronous at FULL",
         )
 
-    def prepare(self, session: Session) -> None:
-        """Nothing to do: the file is the schema."""
-
     def has_schema_table(self, session: Session) -> bool:
-        """Asks SQLite's own list of tables."""
-        return (
-            session.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dl_schema_version'")
-            is not None
-        )
+        found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dl_schema_version'"
+        return session.row(found) is not None
 
     def close(self) -> None:
-        """Close idle connections; lent ones close when they come back."""
         self._pool.close()
 
+    def _busy(self) -> CatalogBusyError:
+        return CatalogBusyError(
+            f"{self.path} is locked by another writer; waited up to {self._wait:g} s",
+            suggestion="look for a long-running writer, or raise sqlite.busy_timeout_s",
+        )
 
-@contextmanager
-def _transaction(engine: SqliteEngine, connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        raise translate(error, engine) from error
-    try:
-        yield
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-    try:
-        connection.execute("COMMIT")
-    except Exception as error:
-        still_open = connection.in_transaction
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        if not isinstance(error, sqlite3.Error):
-            raise commit_interrupted(error) from error
-        if still_open or _code(error) in {*_BUSY, sqlite3.SQLITE_FULL}:
-            raise translate(error, engine) from error
-        # after a failed flush the commit may be in the file, and come back when it is opened again
-        raise commit_interrupted(error, by_database=True) from error
+    def translate(self, error: Exception) -> DeltaSqlError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _BUSY:
+            return self._busy()
+        if code in _CORRUPT:
+            return self._damaged("SQLite", str(error))
+        if code == sqlite3.SQLITE_FULL:
+            return self._full()
+        if code in _ACCESS:
+            return CatalogAccessError(
+                f"SQLite may not open or write {self.path} ({error})",
+                suggestion="check the rights of the file and of its folder (WAL needs to write beside it)",
+            )
+        return CatalogError(f"SQLite refused: {error}")
 
 
 def _answers(connection: sqlite3.Connection) -> bool:
@@ -486,28 +422,92 @@ def _may_be_sqlite(path: Path) -> bool:
     return size == 0 or size >= _SMALLEST
 
 
-def _code(error: sqlite3.Error | sqlite3.Warning) -> int:
-    """The primary result code."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+class WriterQueue:
+    """A fair queue of writers, threads and processes, on a lock file that is created when needed and stays.
+
+    SQLite's own busy handler sleeps and tries again, so that some writers starve for seconds. The kernel's
+    queue on a file lock is fair, and a holder that dies gives its turn back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def take(self, timeout: float) -> Iterator[bool]:
+        """Wait for the turn; yields False if it did not come in time."""
+        lock = _Lock(self._path)
+        try:
+            got = lock.take(timeout)
+        except BaseException:
+            lock.release()
+            raise
+        if not got:
+            yield False  # the waiter releases the lock when its turn comes at last
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
 
 
-def translate(error: sqlite3.Error | sqlite3.Warning, engine: SqliteEngine) -> DeltaSqlError:
-    """The driver's error as ours."""
-    code = _code(error)
-    if code in _BUSY:
-        return engine._busy()  # noqa: SLF001 - same module
-    if code in _CORRUPT:
-        return CatalogCorruptError(
-            f"{engine.path} is damaged or is not a SQLite database ({error})",
-            suggestion="check the address; restore the file from a backup if it was a catalog",
-        )
-    if code == sqlite3.SQLITE_FULL:
-        return CatalogFullError(
-            f"no space left for {engine.path}", suggestion="free some space; nothing was lost"
-        )
-    if code in _ACCESS:
-        return CatalogAccessError(
-            f"SQLite may not open or write {engine.path} ({error})",
-            suggestion="check the rights of the file and of its folder (WAL needs to write beside it)",
-        )
-    return CatalogError(f"SQLite refused: {error}")
+class _Lock:
+    """An open lock file. A forked child closes the copies it inherits: they would keep the lock alive."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._done = threading.Event()
+        self._guard = threading.Lock()
+        self._given_up = False
+        self._error: OSError | None = None
+        _locks.add(self)
+
+    def take(self, timeout: float) -> bool:
+        """Wait for the lock, in another thread since the kernel's queue has no deadline."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        else:
+            return True
+        threading.Thread(target=self._block, name="deltasql-turn", daemon=True).start()
+        self._done.wait(timeout)
+        with self._guard:
+            self._given_up = not self._done.is_set()
+        if self._error is not None:
+            raise self._error
+        return not self._given_up
+
+    def _block(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            self._error = error
+        with self._guard:
+            if self._given_up:
+                self.release()
+            self._done.set()
+
+    def release(self) -> None:
+        """Give the turn back; unlocking works even if a process forked in between has the file open."""
+        if self._file >= 0:
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the file; the turn stays with any process that holds it open."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -43,7 +43,6 @@ class Counts:
 
     @classmethod
     def of(cls, head: Head) -> Counts:
-        """The counters of a head."""
         return cls(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
 
     def change(self, sign: int, size: int, records: int | None) -> None:
@@ -56,7 +55,6 @@ class Counts:
             self.num_records += sign * records
 
     def add(self, other: Counts) -> None:
-        """Add other counters to these."""
         self.num_files += other.num_files
         self.size_bytes += other.size_bytes
         self.num_records += other.num_records
@@ -74,27 +72,14 @@ class Counts:
                 version=version,
                 suggestion="have the writer of the commit correct the sizes of its files",
             )
-        return Head(
-            version,
-            timestamp,
-            first_version,
-            self.num_files,
-            self.size_bytes,
-            self.num_records,
-            self.files_without_count,
-        )
+        counts = (self.num_files, self.size_bytes, self.num_records, self.files_without_count)
+        return Head(version, timestamp, first_version, *counts)
 
 
 class FileChanges:
-    """Applies the removes and adds of commits to the files of one table.
+    """Applies the removes and adds of commits to the files of one table, and counts them.
 
-    Args:
-        session: Inside the transaction that changes the table.
-        table_id: The table.
-        next_seq: The first free sequence number.
-        encoder: Turns statistics and partition values into slots.
-        counts: The table's counters, which are changed.
-        live: The live files that the first commits name, as `live_files` returns them.
+    ``live`` has the live files that the first commits name, as `live_files` returns them.
     """
 
     def __init__(
@@ -158,7 +143,6 @@ def revert_files(session: Session, table_id: int, first: int) -> None:
 
 
 def drop_files(session: Session, table_id: int) -> None:
-    """Delete every file row of a table."""
     _run_all(session, "drop", (table_id,))
 
 
@@ -170,7 +154,6 @@ def drop_range(session: Session, table_id: int, begin: int, end: int | None = No
 
 
 def has_other_files(session: Session, table_id: int) -> bool:
-    """Whether the catalog has files of other tables."""
     return session.row(session.sql("files", "other files"), (table_id,)) is not None
 
 
@@ -210,15 +193,9 @@ def added_since(
     where: Expr | None = None,
     skip_blind: bool = False,
 ) -> ConcurrentChange | None:
-    """Files added after a version that may hold rows a predicate selects.
+    """Files added after a version that may hold rows a predicate over logical columns selects.
 
-    Args:
-        session: Inside the committing transaction.
-        table_id: The table.
-        since: The version that was read.
-        metadata: The table's metadata, unchanged since.
-        where: The predicate over logical columns; None for any row.
-        skip_blind: Leave out blind appends, as WriteSerializable does.
+    The metadata must be unchanged since. ``skip_blind`` leaves out blind appends, as WriteSerializable does.
     """
     schema = parse_schema(metadata.schema_string)
     physical = None if where is None else to_physical(where, schema)
@@ -239,10 +216,8 @@ def added_since(
 
 def keys_added_since(session: Session, table_id: int, version: int) -> list[tuple[str, str]]:
     """Path and deletion vector id of every file that versions after one have added."""
-    return [
-        (path, dv_id)
-        for path, dv_id in session.rows(session.sql("files", "keys added since"), (table_id, version))
-    ]
+    rows = session.rows(session.sql("files", "keys added since"), (table_id, version))
+    return [(path, dv_id) for path, dv_id in rows]
 
 
 def hash_parts(paths: Iterable[str]) -> Iterator[Sequence[int]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from deltalakedb.metastore.files.listing import ADD_COLUMNS, FILE_SCHEMA, add_from_row
-from deltalakedb.metastore.files.pruning import plan_page
+from deltalakedb.metastore.files.listing import ADD_COLUMNS, PAGE, add_from_row, pages
 from deltalakedb.metastore.files.rows import FILE_ID_BITS
 from deltalakedb.protocol.digest import FileDigest, bucket_of
 
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.engines.base import Row, SessionSource
     from deltalakedb.protocol.actions import Add
-
-#: rows fetched at once
-PAGE = 20_000
 
 
 def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
@@ -43,26 +38,10 @@ def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
 def files_in(db: SessionSource, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
     """The files of some buckets that live at a version."""
     wanted = frozenset(buckets)
-    columns = [*ADD_COLUMNS, "path_hash", "file_id"]
-    after = (table_id << FILE_ID_BITS) - 1
-    shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
-    while True:
-        plan = plan_page(
-            table_id=table_id,
-            version=version,
-            after=after,
-            limit=PAGE,
-            columns=columns,
-            facts=db.dialect,
-        )
-        with db.read() as session:
-            found = session.arrow(plan.sql, plan.params, shape)
+    for found in pages(db, table_id, version, [*ADD_COLUMNS, "path_hash"]):
         hashes = found.column("path_hash").to_pylist()
         for number in (n for n, h in enumerate(hashes) if bucket_of(h) in wanted):
             yield add_from_row(found.slice(number, 1).to_pylist()[0])
-        if found.num_rows < PAGE:
-            return
-        after = found.column("file_id")[-1].as_py()
 
 
 def interval_rows(db: SessionSource, table_id: int) -> Iterator[list[Row]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.metastore.engines.base import Session, SessionSource
+    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import StructType
@@ -51,25 +52,16 @@ FILE_SCHEMA = pa.schema(
         ("add_extra", pa.string()),
     ]
 )
-#: what a checkpoint keeps of a file
-STREAM_COLUMNS = (
-    "path",
-    "size",
-    "modification_time",
-    "stats",
-    "partition_values",
-    "tags",
-    "deletion_vector",
-    "base_row_id",
-    "default_row_commit_version",
-    "clustering_provider",
-)
 ADD_COLUMNS = tuple(
     n for n in FILE_SCHEMA.names if n not in ("path_hash", "dv_id", "num_records", "add_version", "file_id")
 )
+#: what a checkpoint keeps of a file
+STREAM_COLUMNS = tuple(n for n in ADD_COLUMNS if n not in ("data_change", "add_extra"))
 
 #: ids in one statement
 _AT_ONCE = 500
+#: rows fetched at once
+PAGE = 20_000
 _RECHECK = ("stats", "partition_values")
 
 
@@ -90,8 +82,7 @@ def scan_files(
         db.read() as session,
     ):
         plan, fetched = _plan(session, opened, wanted, where)
-        shape = pa.schema([FILE_SCHEMA.field(c) for c in fetched])
-        found = session.arrow(plan.sql, plan.params, shape)
+        found = session.arrow(plan.sql, plan.params, _schema(fetched))
     if plan.residual is not None:
         found = _recheck(found, plan.residual, schema)
     return found.select(wanted)
@@ -131,11 +122,7 @@ def _recheck(found: pa.Table, where: Expr, schema: StructType) -> pa.Table:
 
 
 def read_adds(db: SessionSource, opened: OpenTable, *, where: Expr | None = None) -> Iterator[Add]:
-    """The files of a version as the add actions they came as."""
-    found = scan_files(db, opened, ADD_COLUMNS, where=where)
-    for batch in found.to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
-            yield add_from_row(row)
+    return (file.add for file in read_files(db, opened, where=where))
 
 
 def read_some(db: SessionSource, file_ids: Sequence[int]) -> Iterator[Add]:
@@ -143,19 +130,21 @@ def read_some(db: SessionSource, file_ids: Sequence[int]) -> Iterator[Add]:
     for start in range(0, len(file_ids), _AT_ONCE):
         part = file_ids[start : start + _AT_ONCE]
         for row in db.rows(db.sql("files", "by id").expand(len(part)), tuple(part)):
-            yield add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
+            yield _add(row)
 
 
 def read_files(db: SessionSource, opened: OpenTable, *, where: Expr | None = None) -> Iterator[File]:
-    """The files of a version, with the version that brought each."""
     found = scan_files(db, opened, (*ADD_COLUMNS, "add_version", "num_records"), where=where)
     for batch in found.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             yield File(add_from_row(row), row["add_version"], row["num_records"])
 
 
+def _add(row: Row) -> Add:
+    return add_from_row(dict(zip(ADD_COLUMNS, row, strict=True)))
+
+
 def add_from_row(row: dict[str, Any]) -> Add:
-    """An add action from its columns."""
     vector, tags, extra = row["deletion_vector"], row["tags"], row["add_extra"]
     return Add(
         path=row["path"],
@@ -178,39 +167,40 @@ def stream_files(
     opened: OpenTable,
     *,
     columns: Sequence[str] = STREAM_COLUMNS,
-    page: int = 20_000,
     between: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Every file of a version in batches, in the order of their ids, with bounded memory.
+    """Every file of a version, or those with sequence numbers in a range, by id and with bounded memory."""
+    for found in pages(db, opened.table.table_id, opened.snapshot.version, columns, between):
+        yield from found.select(list(columns)).to_batches()
 
-    Args:
-        db: The catalog, or a session on it.
-        opened: The table at the version.
-        columns: What to read of each.
-        page: Rows of a batch.
-        between: Only files whose sequence numbers are in a range, its end left out.
-    """
-    wanted = list(columns)
-    columns = [*wanted, "file_id"]
-    shape = pa.schema([FILE_SCHEMA.field(c) for c in columns])
-    first = opened.table.table_id << FILE_ID_BITS
+
+def pages(
+    db: SessionSource,
+    table_id: int,
+    version: int,
+    columns: Sequence[str],
+    between: tuple[int, int] | None = None,
+) -> Iterator[pa.Table]:
+    """Every file of a version, a page at a time, with its id as the last column."""
+    fetched = [*columns, "file_id"]
+    shape = _schema(fetched)
+    first = table_id << FILE_ID_BITS
     after, end = (first - 1, None) if between is None else (first + between[0] - 1, first + between[1])
+    page = partial(
+        plan_page, table_id=table_id, version=version, limit=PAGE, columns=fetched, facts=db.dialect, end=end
+    )
     while True:
-        plan = plan_page(
-            table_id=opened.table.table_id,
-            version=opened.snapshot.version,
-            after=after,
-            limit=page,
-            columns=columns,
-            facts=db.dialect,
-            end=end,
-        )
+        plan = page(after=after)
         with db.read() as session:
             found = session.arrow(plan.sql, plan.params, shape)
-        yield from found.select(wanted).to_batches()
-        if found.num_rows < page:
+        yield found
+        if found.num_rows < PAGE:
             return
         after = found.column("file_id")[-1].as_py()
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([FILE_SCHEMA.field(c) for c in columns])
 
 
 def files_since(
@@ -220,7 +210,7 @@ def files_since(
     table_id, now = opened.table.table_id, opened.snapshot.version
     plan = plan_new(table_id=table_id, after=version, version=now, columns=columns, facts=db.dialect)
     with db.read() as session:
-        new = session.arrow(plan.sql, plan.params, pa.schema([FILE_SCHEMA.field(c) for c in columns]))
+        new = session.arrow(plan.sql, plan.params, _schema(columns))
         lost = session.rows(db.sql("files", "removed between"), (table_id, version, now, version))
     return new, {row[0] for row in lost}
 
@@ -233,7 +223,6 @@ def tombstones(db: SessionSource, table: Table, version: int) -> Iterator[Remove
 
 
 def some_live(db: SessionSource, table: Table) -> list[str]:
-    """The paths of a few live files of the newest version, as the log spells them."""
     return [path for (path,) in db.rows(db.sql("files", "some live"), (table.table_id,))]
 
 
@@ -262,10 +251,7 @@ def difference(db: SessionSource, table: Table, older: int, newer: int) -> tuple
     with db.read() as session:
         gone = session.rows(db.sql("files", "gone between"), (table.table_id, older, older, newer))
         come = session.rows(db.sql("files", "come between"), (table.table_id, older, newer, newer))
-    old, new = (
-        {a.key: a for a in (add_from_row(dict(zip(ADD_COLUMNS, row, strict=True))) for row in rows)}
-        for rows in (gone, come)
-    )
+    old, new = ({a.key: a for a in map(_add, rows)} for rows in (gone, come))
     # removed and brought back: both versions have it
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
 
@@ -285,6 +271,5 @@ def totals(db: SessionSource, opened: OpenTable) -> tuple[int, int, int, int]:
 
 
 def totals_at(db: SessionSource, table_id: int, version: int) -> tuple[int, int, int, int]:
-    """The same of any version, counted from its files."""
     row = db.row(db.sql("files", "totals at"), (table_id, version, version))
     return (0, 0, 0, 0) if row is None else (int(row[0]), int(row[1]), int(row[2]), int(row[3]))

@@ -47,6 +47,7 @@ WHERE c.table_id = ? AND NOT EXISTS (
 );
 
 -- name: without bytes
+-- newest first
 SELECT c.version FROM dl_commits c
 WHERE c.table_id = ? AND NOT EXISTS (
   SELECT 1 FROM dl_commit_bytes b WHERE b.table_id = c.table_id AND b.version = c.version
@@ -66,3 +67,16 @@ DELETE FROM dl_transactions WHERE txn_uuid = ?;
 -- name: insert transaction
 -- it is there already where some of its commits are made again
 INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: txns since
+SELECT app_id, add_version FROM dl_txns WHERE table_id = ? AND add_version > ? AND app_id IN (??) ORDER BY add_version LIMIT 1;
+
+-- name: domains since
+SELECT domain, add_version FROM dl_domains WHERE table_id = ? AND add_version > ? AND domain IN (??) ORDER BY add_version LIMIT 1;
+
+-- name: application
+-- the version an application recorded last, and the table's version that carries it
+SELECT app_version, add_version FROM dl_txns WHERE table_id = ? AND app_id = ? AND remove_version IS NULL;
+
+-- name: domain
+SELECT raw FROM dl_domains WHERE table_id = ? AND domain = ? AND remove_version IS NULL;

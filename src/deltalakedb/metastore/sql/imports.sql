@@ -1,8 +1,5 @@
 -- Imports of existing tables and the receipts of their batches.
 
--- name: insert
-INSERT INTO dl_imports ({import}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: open
 -- unfinished imports of a name or a location
 SELECT {import}
@@ -22,15 +19,6 @@ FROM dl_imports ORDER BY started_at DESC, name;
 -- the import that made a table
 SELECT {import}
 FROM dl_imports WHERE table_id = ?;
-
--- name: set phase
-UPDATE dl_imports SET phase = ?, updated_at = ?, finished_at = ?, digest = ?, error = ?, details = ? WHERE import_id = ?;
-
--- name: set plan
-UPDATE dl_imports SET plan = ?, source_version = ?, batches_total = ?, updated_at = ? WHERE import_id = ?;
-
--- name: set deferred
-UPDATE dl_imports SET deferred_indexes = ?, updated_at = ? WHERE import_id = ?;
 
 -- name: any deferred
 -- whether an import took the indexes away
@@ -57,3 +45,11 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 -- under the id that was reserved
 INSERT INTO dl_tables (table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
+
+-- name: drop table
+-- what is remembered of the import that brought a table stays; one that is only being undone is not meant
+UPDATE dl_imports SET phase = 'dropped' WHERE table_id = ? AND phase = 'finalized';
+
+-- name: unreserve
+-- the row whose id was reserved
+DELETE FROM dl_tables WHERE table_id = ?;

@@ -9,7 +9,7 @@ UPDATE dl_leases SET holder = ?, token = token + 1, expires_at = ? WHERE name = 
 RETURNING token;
 
 -- name: insert
--- one that nobody has had yet; no row if another holder was faster
+-- one that is new; no row if another holder was faster
 INSERT INTO dl_leases (name, holder, token, expires_at)
 SELECT ?, ?, 1, ? WHERE NOT EXISTS (SELECT 1 FROM dl_leases WHERE name = ?)
 ON CONFLICT DO NOTHING

@@ -77,7 +77,7 @@ SELECT error FROM dl_outbox WHERE table_id = ? AND state = 'failed' ORDER BY ver
 
 -- name: behind
 -- tables with something to publish now, the longest waiting first
-SELECT t.table_id, t.name, min(c.timestamp), count(*) FROM dl_outbox o
+SELECT t.name FROM dl_outbox o
 JOIN dl_tables t ON t.table_id = o.table_id
 JOIN dl_heads h ON h.table_id = o.table_id
 JOIN dl_mirror m ON m.table_id = o.table_id
@@ -85,7 +85,7 @@ JOIN dl_commits c ON c.table_id = o.table_id AND c.version = o.version
 WHERE o.state <> 'published' AND NOT m.paused AND NOT h.frozen
 GROUP BY t.table_id, t.name
 HAVING max(CASE WHEN o.next_try_at > ? THEN 1 ELSE 0 END) = 0
-ORDER BY 3;
+ORDER BY min(c.timestamp);
 
 -- name: status
 -- one row per table; the columns up to checkpoint_version are those that a MirrorStatus begins with
@@ -98,9 +98,7 @@ SELECT t.name, t.location, t.state, t.state_reason, h.head_version, m.published_
        (SELECT min(o.error) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        (SELECT max(o.next_try_at) FROM dl_outbox o WHERE o.table_id = t.table_id AND o.state = 'failed'),
        t.table_id
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+FROM {tables}
 WHERE t.name = coalesce(?, t.name)
 ORDER BY t.name;
 
@@ -109,7 +107,7 @@ ORDER BY t.name;
 SELECT name, value FROM dl_settings WHERE name LIKE 'mirror.%' AND name NOT LIKE 'mirror.lost.%';
 
 -- name: paused
--- those of some tables whose publishing stands still, by themselves or with the whole catalog
+-- those of some tables whose publishing is paused, by themselves or with the whole catalog
 SELECT m.table_id FROM dl_mirror m
 WHERE m.table_id IN (??) AND (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused'));
 

@@ -1,21 +1,9 @@
--- Opening a table: one row tells everything but the files.
+-- Opening a table: one row has everything but the files.
 
 -- name: open
--- the newest version of a table by name
-SELECT {table}, h.head_version, h.head_timestamp, d.raw, p.raw
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
-LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.remove_version IS NULL
-LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
-WHERE t.name = ?;
-
--- name: open many
 -- the newest versions of tables by their names
 SELECT {table}, h.head_version, h.head_timestamp, d.raw, p.raw
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+FROM {tables}
 LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.remove_version IS NULL
 LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name IN (??);
@@ -23,9 +11,7 @@ WHERE t.name IN (??);
 -- name: open at
 -- a table by name at one version; the last four columns are null where SQL does not have that version
 SELECT {table}, c.version, c.timestamp, d.raw, p.raw
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+FROM {tables}
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ?
 LEFT JOIN dl_metadata d ON d.table_id = t.table_id AND d.add_version <= c.version
   AND (d.remove_version IS NULL OR d.remove_version > c.version)
@@ -37,9 +23,7 @@ WHERE t.name = ?;
 -- what is newer than a version that is known already: the last three columns say since when the live metadata
 -- and protocol hold, and are null at the end where that version is no longer the one that was read
 SELECT {table}, h.metadata_version, h.protocol_version, c.version
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+FROM {tables}
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ? AND c.timestamp = ?
 WHERE t.name = ?;
 
@@ -49,7 +33,7 @@ SELECT {table},
        h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256,
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,
-       (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), NULL
+       (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), {clock}
 FROM dl_heads h
 JOIN dl_tables t ON t.table_id = h.table_id
 JOIN dl_mirror m ON m.table_id = h.table_id

@@ -20,26 +20,17 @@ VALUES (?, ?, NULL, -1, FALSE);
 
 -- name: list
 -- every table with its head, by name
-SELECT {table}
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+SELECT {table} FROM {tables}
 ORDER BY t.name;
 
 -- name: by name
 -- one table with its head
-SELECT {table}
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+SELECT {table} FROM {tables}
 WHERE t.name = ?;
 
 -- name: by location
 -- one table with its head
-SELECT {table}
-FROM dl_tables t
-JOIN dl_heads h ON h.table_id = t.table_id
-JOIN dl_mirror m ON m.table_id = t.table_id
+SELECT {table} FROM {tables}
 WHERE t.location = ?;
 
 -- name: places

@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,16 +26,15 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.service.server import ANSWER_HEADER, commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 from deltalakedb.settings import get_config
-from deltalakedb.spark.jars import check_java, check_versions
+from deltalakedb.spark.jars import check_versions
 from deltalakedb.spark.logstore import CLASS, JAR
-from deltalakedb.spark.sessions import delta_settings, prepare_workers, with_items
+from deltalakedb.spark.sessions import delta_settings, with_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.redaction import Secret
     from deltalakedb.service.server import CommitServer
 
 logger = logging.getLogger(__name__)
@@ -98,18 +96,16 @@ def configure(
     check_versions()
     chosen: dict[str, str] = dict(getattr(builder, "_options", {}))
     _refuse(chosen)
-    check_java()
+    settings = delta_settings(chosen)
     if service is not None:
-        url, file = service.rstrip("/"), _file_for(token_file)
+        url, file = service.rstrip("/"), _token_file(token_file)
         _check_service(url, file)
     else:
         url, file = _in_process(parse_address(catalog or ""), tables or {})
-    settings = delta_settings(chosen)
     settings["spark.jars"] = with_items(settings.get("spark.jars"), str(JAR))
     settings |= {f"{_LOG_STORE}class": CLASS, _SERVICE: url, _PATIENCE: f"{patience:.0f}"}
     if file is not None:
         settings[_TOKEN_FILE] = str(file)
-    prepare_workers()
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
@@ -139,13 +135,10 @@ def _refuse(chosen: Mapping[str, str]) -> None:
 # ---- a running service -------------------------------------------------------------------------------------
 
 
-def _file_for(given: str | os.PathLike[str] | None) -> Path | None:
+def _token_file(given: str | os.PathLike[str] | None) -> Path | None:
     """The token's file; None if the driver finds the token in its environment."""
-    if given is not None:
-        return Path(given).expanduser().absolute()
-    settings = get_config().service
-    if settings.token_file is not None:
-        return Path(settings.token_file).expanduser().absolute()
+    if (chosen := given or get_config().service.token_file) is not None:
+        return Path(chosen).expanduser().absolute()
     if os.environ.get("DELTASQL_SERVICE__TOKEN"):
         return None
     raise ConfigError(
@@ -155,23 +148,8 @@ def _file_for(given: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _check_service(url: str, file: Path | None) -> None:
-    """Check that the service answers and accepts the token."""
+    """Check that the service answers a request for a path that belongs to no table, and accepts the token."""
     token = token_of(get_config()) if file is None else read_token(file)
-    answer = _request(url, token)
-    if answer == "unauthorized":
-        raise SparkSetupError(
-            f"the commit service at {url} rejected the token",
-            suggestion="name the token file that it was started with",
-        )
-    if answer != "elsewhere":
-        raise SparkSetupError(
-            f"the service at {url} cannot reach its catalog, or is not one of deltalakedb",
-            suggestion=_START_ONE,
-        )
-
-
-def _request(url: str, token: Secret | None) -> str | None:
-    """The service's answer to a request for a path that belongs to no table."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -186,33 +164,32 @@ def _request(url: str, token: Secret | None) -> str | None:
     try:
         # Spark's own client uses no proxy either
         with build_opener(ProxyHandler({})).open(request, timeout=30) as reply:
-            answer: str | None = reply.headers.get(ANSWER_HEADER)
-            return answer
+            answer = reply.headers.get(ANSWER_HEADER)
     except HTTPError as error:
         with error:
-            return error.headers.get(ANSWER_HEADER)
+            answer = error.headers.get(ANSWER_HEADER)
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise SparkSetupError(
             f"the commit service at {url} does not answer: {reason}", suggestion=_START_ONE
         ) from error
+    if answer == "unauthorized":
+        raise SparkSetupError(
+            f"the commit service at {url} rejected the token",
+            suggestion="name the token file that it was started with",
+        )
+    if answer != "elsewhere":
+        raise SparkSetupError(
+            f"the service at {url} cannot reach its catalog, or is not one of deltalakedb",
+            suggestion=_START_ONE,
+        )
 
 
 # ---- a service of this process -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    server: CommitServer
-    folder: Path
-
-    def stop(self) -> None:
-        self.server.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-#: by process, catalog, settings and named tables
-_running: dict[tuple[int, Address, str, tuple[tuple[str, str], ...]], _Running] = {}
+#: a server and the folder of its token, by process, catalog, settings and named tables
+_running: dict[tuple[int, Address, str, tuple[tuple[str, str], ...]], tuple[CommitServer, Path]] = {}
 _lock = threading.Lock()
 
 
@@ -234,9 +211,9 @@ def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]
             folder = Path(tempfile.mkdtemp(prefix="deltasql-service-"))
             write_token(folder / "token", token)
             server.start()
-            found = _running[key] = _Running(server, folder)
+            found = _running[key] = server, folder
             logger.info("commits to %s are ratified at %s", address.to_uri(), server.url)
-        return found.server.url, found.folder / "token"
+        return found[0].url, found[1] / "token"
 
 
 @atexit.register
@@ -245,5 +222,6 @@ def _stop_all() -> None:
     with _lock:
         mine = [service for (process, *_), service in _running.items() if process == os.getpid()]
         _running.clear()
-    for service in mine:
-        service.stop()
+    for server, folder in mine:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

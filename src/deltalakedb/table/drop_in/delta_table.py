@@ -3,36 +3,85 @@
 from __future__ import annotations
 
 import copy
-import inspect
+import functools
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import deltalake
 import deltalake.table
-from deltalake._util import deprecate_positional_commit_args
 
 from deltalakedb.address import is_deltasql, parse_address
-from deltalakedb.table.arguments import instant_ms, whole_number
+from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
+from deltalakedb.protocol.predicate import conjunction
+from deltalakedb.table.arguments import typed_filtering, whole_number
 from deltalakedb.table.drop_in.raw_table import RawSqlTable, rows
 from deltalakedb.table.handle import TableHandle, handle_of
+from deltalakedb.table.locations import normal_location
+
+F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.fs as pafs
-    from arro3.core.types import ArrowSchemaExportable
 
-#: stock's default of an argument that older code gives by position
-_NOT_GIVEN: bool = (
-    inspect.signature(deltalake.DeltaTable.create).parameters["raise_if_key_not_exists"].default
-)
+    class Constructor(Generic[P]):
+        """A class method with the parameters of stock's that returns an object of our class."""
+
+        def __init__(self, stock: Callable[P, object]) -> None: ...
+        def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]: ...
+
+
+#: ours take the places of these while `register()` holds
+_stock_init, _stock_load = deltalake.DeltaTable.__init__, deltalake.DeltaTable.load_as_version
+_CREATE: tuple[str, ...] = ("partition_by", "mode", "raise_if_key_not_exists", "name", "description")
+_CREATE += ("configuration", "storage_options", "commit_properties", "post_commithook_properties")
+
+
+def rebound(function: F, module: str, note: str, **instead: Any) -> F:
+    """A copy of one of stock's Python functions that finds our objects under some of its global names.
+
+    So stock's own code checks and converts the arguments, and only Rust's side is ours.
+
+    Args:
+        function: Stock's function.
+        module: The name of the module that has the copy.
+        note: The first paragraph of its docstring, before stock's.
+        **instead: Our objects, by the names that the function uses.
+    """
+    made = FunctionType(function.__code__, {**function.__globals__, **instead}, function.__name__)
+    functools.update_wrapper(made, function)
+    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    made.__module__, made.__doc__ = module, f"{note}\n{function.__doc__ or ''}"
+    return cast("F", made)
+
+
+def by_address(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls ours if its first argument is a ``deltasql://`` address, else stock's."""
+
+    @functools.wraps(stock)
+    def call(*args: Any, **options: Any) -> Any:
+        address = args[0] if args else options.get("table_uri", options.get("uri"))
+        return (ours if is_deltasql(address) else stock)(*args, **options)
+
+    return call
+
+
+def create_by_position(table_uri: str, schema: Any, *args: Any) -> None:
+    """Rust's side of ``DeltaTable.create``."""
+    from deltalakedb.table.write.write import create_table
+
+    create_table(table_uri, schema, **dict(zip(_CREATE, args, strict=True)))
 
 
 class DeltaTable(deltalake.DeltaTable):
@@ -63,11 +112,15 @@ class DeltaTable(deltalake.DeltaTable):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        warn_ignored(without_files, log_buffer_size, skip_stats)
+        names = ("without_files", "log_buffer_size", "skip_stats")
+        for name, given in zip(names, (without_files, log_buffer_size is not None, skip_stats), strict=True):
+            if given:
+                note = f"The {name!r} parameter is deprecated and ignored."
+                warnings.warn(note, DeprecationWarning, stacklevel=2)
         if is_deltasql(table_uri):
             use_handle(self, TableHandle.open(table_uri, version, storage_options))
         else:
-            super().__init__(table_uri, version, storage_options)
+            _stock_init(self, table_uri, version, storage_options)
 
     @staticmethod
     def is_deltatable(
@@ -76,9 +129,6 @@ class DeltaTable(deltalake.DeltaTable):
         """Whether there is a table at an address: with its name and, if it has one, at its location."""
         if not is_deltasql(table_uri):
             return deltalake.DeltaTable.is_deltatable(table_uri, storage_options)
-        from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
-        from deltalakedb.table.locations import normal_location
-
         address = parse_address(table_uri).absolute()
         try:
             found = TableHandle.open(replace(address, location=None), storage_options=storage_options)
@@ -86,67 +136,17 @@ class DeltaTable(deltalake.DeltaTable):
             return False
         return not address.location or normal_location(address.location) == found.row.location
 
-    @classmethod
-    def create(
-        cls,
-        table_uri: str | Path,
-        schema: deltalake.Schema | ArrowSchemaExportable,
-        mode: Literal["error", "append", "overwrite", "ignore"] = "error",
-        partition_by: list[str] | str | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        configuration: Mapping[str, str | None] | None = None,
-        storage_options: dict[str, str] | None = None,
-        *args: Any,
-        commit_properties: deltalake.CommitProperties | None = None,
-        post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
-        raise_if_key_not_exists: bool = _NOT_GIVEN,
-    ) -> Self:
-        """Create an empty table, or replace one with ``mode="overwrite"``.
-
-        Args:
-            table_uri: A path, URL or ``deltasql://`` address.
-            schema: A Delta schema or anything that exports an Arrow schema.
-            mode: What to do if there is a table already.
-            partition_by: Partition columns.
-            name: The table's name in its metadata.
-            description: The table's description.
-            configuration: The table's properties.
-            storage_options: Options for the object store.
-            *args: The three arguments below, by position, as older code gives them.
-            commit_properties: Custom metadata and application transactions.
-            post_commithook_properties: For plain tables; the mirror does these jobs for SQL-backed ones.
-            raise_if_key_not_exists: Refuse properties that Delta does not know.
-        """
-        if len(args) > 3:
-            raise TypeError("create() got unexpected positional arguments")
-        if len(args) == 3:
-            if raise_if_key_not_exists is not _NOT_GIVEN:
-                raise TypeError("create() got multiple values for 'raise_if_key_not_exists'")
-            raise_if_key_not_exists = args[2]
-        commit_properties, post_commithook_properties = deprecate_positional_commit_args(
-            "create", args[:2], commit_properties, post_commithook_properties
+    if TYPE_CHECKING:
+        create = Constructor(deltalake.DeltaTable.create)
+    else:
+        create = classmethod(
+            rebound(
+                deltalake.DeltaTable.create.__func__,
+                __name__,
+                "Create an empty table at a path, URL or ``deltasql://`` address.",
+                _create_deltalake=by_address(deltalake.table._create_deltalake, create_by_position),  # noqa: SLF001
+            )
         )
-        options: dict[str, Any] = {
-            "mode": mode,
-            "partition_by": partition_by,
-            "name": name,
-            "description": description,
-            "configuration": configuration,
-            "storage_options": storage_options,
-            "commit_properties": commit_properties,
-            "post_commithook_properties": post_commithook_properties,
-        }
-        if raise_if_key_not_exists is not _NOT_GIVEN:
-            options["raise_if_key_not_exists"] = raise_if_key_not_exists
-        if not is_deltasql(table_uri):
-            return cast("Self", super().create(table_uri, schema, **options))
-        from deltalakedb.table.write.create import create_table
-
-        create_table(str(table_uri), schema, **options)
-        return cls(table_uri, storage_options=storage_options)
-
-    # ---- names of our own ------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -158,22 +158,14 @@ class DeltaTable(deltalake.DeltaTable):
         """The ``deltasql://`` address of a SQL-backed table, without its password."""
         return _required(self, "address").address.to_uri()
 
-    # ---- overrides of stock ----------------------------------------------------------------------------
-
     def load_as_version(self, version: int | str | datetime) -> None:
         """Move to a version, or to the newest version at a time.
 
         Args:
             version: A version number, a datetime (naive ones are UTC), or an ISO 8601 text.
         """
-        if (handle := handle_of(self)) is None:
-            super().load_as_version(version)
-        elif isinstance(version, str | datetime):
-            handle.load_at(instant_ms(version))
-        elif (number := whole_number(version)) is not None:  # numpy's too
-            handle.load(number)
-        else:
-            raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
+        number = None if handle_of(self) is None else whole_number(version)  # numpy's too
+        _stock_load(self, version if number is None else number)
 
     def count(self) -> int:
         """The number of rows according to the files' statistics, without regard to deletion vectors."""
@@ -234,20 +226,38 @@ class DeltaTable(deltalake.DeltaTable):
         if partitions is not None:
             note = "`partitions` is deprecated; use `filters` instead"
             warnings.warn(note, DeprecationWarning, stacklevel=2)
-        if (handle := handle_of(self)) is None:
-            from pyarrow.parquet import filters_to_expression
+        import pyarrow.parquet as pq
 
+        if (handle := handle_of(self)) is None:
             # as stock does it, but its warning would name this line
-            expression = None if filters is None else filters_to_expression(filters)
+            expression = None if filters is None else pq.filters_to_expression(filters)
             found = self.to_pyarrow_dataset(file_pruning_predicate=partitions, filesystem=filesystem)
             return found.to_table(columns=columns, filter=expression)
-        return _to_pyarrow_table(handle, partitions, columns, filesystem, filters)
+        from deltalakedb.table.read.dataset import dataset
+        from deltalakedb.table.read.scan import known
+
+        if isinstance(filters, str):
+            return rows(handle, columns, filters).read_all()
+        with typed_filtering():
+            wanted = (handle.where(partitions, files_only=True), handle.where(filters))
+            parts = [where for where in wanted if where is not None]
+        with handle.reading():
+            where = conjunction(parts) if parts else None
+            found = dataset(handle.source, handle.root, where=where, filesystem=filesystem)
+        with typed_filtering():
+            if isinstance(columns, list):
+                known(columns, found.schema)
+            expression = filters
+            if isinstance(filters, list | tuple):
+                expression = pq.filters_to_expression(filters) if filters else None
+        # without filters it is the files that Arrow complains of
+        filtering = typed_filtering() if expression is not None else nullcontext()
+        with handle.reading(), filtering:
+            return found.to_table(columns=columns, filter=expression)
 
     def _encode_file_pruning_predicate(self, predicate: Any) -> Any:
         # the database takes values in their own types, and pyarrow expressions
         return predicate if handle_of(self) else super()._encode_file_pruning_predicate(predicate)
-
-    # ---- as an object ----------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         if (handle := handle_of(self)) is None:
@@ -278,62 +288,18 @@ class DeltaTable(deltalake.DeltaTable):
 
 
 def use_handle(table: deltalake.DeltaTable, handle: TableHandle) -> None:
-    """Make a table object a SQL-backed one."""
     options = handle.storage_options
     table._storage_options = None if options is None else dict(options)  # noqa: SLF001
     table._table = RawSqlTable(handle)  # type: ignore[assignment]  # noqa: SLF001
 
 
 def table_of(handle: TableHandle) -> DeltaTable:
-    """What users hold of a handle."""
     made = object.__new__(DeltaTable)
     use_handle(made, handle)
     return made
-
-
-def warn_ignored(without_files: bool, log_buffer_size: int | None, skip_stats: bool) -> None:
-    """Warn the caller's caller of arguments that stock ignores too."""
-    given = {
-        "without_files": without_files,
-        "log_buffer_size": log_buffer_size is not None,
-        "skip_stats": skip_stats,
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        warnings.warn(f"The {name!r} parameter is deprecated and ignored.", DeprecationWarning, stacklevel=3)
 
 
 def _required(table: deltalake.DeltaTable, name: str) -> TableHandle:
     if (handle := handle_of(table)) is None:
         raise AttributeError(f"a plain table has no attribute {name!r}", name=name, obj=table)
     return handle
-
-
-def _to_pyarrow_table(
-    handle: TableHandle,
-    partitions: Any,
-    columns: list[str] | None,
-    filesystem: str | pafs.FileSystem | None,
-    filters: Any,
-) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    from deltalakedb.table.filters import both, typed_filtering
-    from deltalakedb.table.read.dataset import dataset
-    from deltalakedb.table.read.scan import known
-
-    if isinstance(filters, str):
-        return rows(handle, columns, filters).read_all()
-    with typed_filtering():
-        where = both(handle.where(partitions, files_only=True), handle.where(filters))
-    with handle.reading():
-        found = dataset(handle.source, handle.root, where=where, filesystem=filesystem)
-    with typed_filtering():
-        if isinstance(columns, list):
-            known(columns, found.schema)
-        expression = filters
-        if isinstance(filters, list | tuple):
-            expression = pq.filters_to_expression(filters) if filters else None
-    # without filters it is the files that Arrow complains of
-    filtering = typed_filtering() if expression is not None else nullcontext()
-    with handle.reading(), filtering:
-        return found.to_table(columns=columns, filter=expression)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import ProtocolError
@@ -28,46 +29,99 @@ if TYPE_CHECKING:
 
 #: from so many folders on, an object store is listed once instead of being asked about each
 _LIST_FROM: Final = 100
+#: on object stores nothing shows which new files are in flight, so younger ones are left alone
+REMOTE_GRACE_MS = 86_400_000
+#: how the name of a data file ends that our own writer has not finished
+UNFINISHED: Final = ".parquet.tmp"
+_DATA_FOLDERS: Final = ("_change_data", "_delta_index")
+#: change data, which only commits name
+CHANGES: Final = "_change_data/"
+#: an offset at the end of a vector's id; the text before it may itself end like one
+_OFFSET: Final = re.compile(r"@\d+$")
 
 
-class Deletable:
-    """The rule that every deletion of data files follows: vacuum, gc and listings.
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The files below a table's root that may be its data, and which of them may ever be deleted.
 
-    A path of the log is not trusted: a commit of another engine can name any file in a `remove`.
+    Never among them: what is in a hidden folder or has a hidden name (`_delta_log` above all; change data is
+    in no hidden folder), what belongs to another Delta table below the root, and links. Paths are decoded.
 
-    Args:
-        database: The catalog.
-        table: The table.
+    Attributes:
+        root: The table's root.
         partition_columns: Folders of these may begin with an underscore.
+        others: How paths begin that belong to other tables of the catalog, or to its database.
+        options: Options for the store.
         temporary: Also files that our own writers had not finished, though their names are hidden.
-        storage_options: Options for the store.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        table: Table,
-        *,
-        partition_columns: Sequence[str],
-        temporary: bool = False,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> None:
-        self._root = table.location
-        self._options = storage_options
-        self._shown = Shown(partition_columns, temporary)
-        self.others = foreign_places(database, table)
+    root: str
+    partition_columns: tuple[str, ...]
+    others: tuple[str, ...]
+    options: Mapping[str, str] | None = None
+    temporary: bool = False
 
-    def among(self, paths: Iterable[str]) -> list[str]:
-        """Those of some paths, decoded and below the root, that may be deleted."""
+    @classmethod
+    def of(
+        cls,
+        database: Database,
+        opened: OpenTable,
+        options: Mapping[str, str] | None,
+        *,
+        temporary: bool = False,
+    ) -> Self:
+        """The data files of an open table."""
+        columns = opened.snapshot.metadata.partition_columns
+        return cls(
+            opened.table.location, columns, _foreign_places(database, opened.table), options, temporary
+        )
+
+    def list(self, folder: str = "") -> Iterator[ObjectMeta]:
+        """All of them, or those of a folder right below the root; known or not."""
+        if is_local(self.root):
+            yield from (meta for meta in self._walk(folder) if not meta.path.startswith(self.others))
+            return
+        listed = [*open_store(self.root, self.options).list(folder, recursive=True)]
+        tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
+        for meta in listed:
+            if self._shows(meta.path) and not meta.path.startswith((*tables, *self.others)):
+                yield meta
+
+    def top_level(self) -> tuple[Sequence[str], Sequence[ObjectMeta]]:
+        """The folders right below the root that may hold data, and the files beside them."""
+        store = open_store(self.root, self.options)
+        folders = [name for name in store.folders() if self._shows_name(name, top=True)]
+        files = [m for m in store.list() if self._shows(m.path) and not m.path.startswith(self.others)]
+        return folders, files
+
+    def orphans(
+        self, known: Collection[str], *, before: int, pending: int | None, now: int
+    ) -> Iterator[ObjectMeta]:
+        """Files that are not among the known ones, and are old enough."""
+        before = self.oldest_orphan(before, pending, now)
+        strange = [meta for meta in self.list() if meta.modified_ms <= before and meta.path not in known]
+        behind_links = linked(self.root, known) if strange and is_local(self.root) else frozenset[str]()
+        return (meta for meta in strange if meta.path not in behind_links)
+
+    def oldest_orphan(self, before: int, pending: int | None, now: int) -> int:
+        """The time before which an orphan was written, by the retention and the oldest pending write."""
+        before = before if pending is None else min(before, pending)
+        return before if is_local(self.root) else min(before, now - REMOTE_GRACE_MS)
+
+    def deletable(self, paths: Iterable[str]) -> Sequence[str]:
+        """Those of some paths that may be deleted: the rule of vacuum, gc and listings.
+
+        A path of the log is not trusted: a commit of another engine can name any file in a `remove`.
+        """
         named = [
             path
             for path in paths
             if {"", ".", ".."}.isdisjoint(path.split("/"))
-            and self._shown.path(path)
+            and self._shows(path)
             and not path.startswith(self.others)
         ]
-        if is_local(self._root):
-            root = os.path.realpath(self._root).rstrip("/")
+        if is_local(self.root):
+            root = os.path.realpath(self.root).rstrip("/")
             folders = {folder: _is_own(root, folder) for folder in {p.rpartition("/")[0] for p in named}}
             return [p for p in named if folders[p.rpartition("/")[0]] and _is_regular(f"{root}/{p}")]
         tables = tuple(f"{folder}/" for folder in self._nested(named))
@@ -76,15 +130,44 @@ class Deletable:
     def _nested(self, paths: Sequence[str]) -> set[str]:
         """The folders above some paths in an object store that are tables of their own."""
         above = {folder for path in paths for folder in _above(path)}
-        store = open_store(self._root, self._options)
+        store = open_store(self.root, self.options)
         if len(above) < _LIST_FROM:
             return {f for f in above if next(store.list(f"{f}/{LOG_FOLDER}", recursive=True), None)}
         marked = (m.path.partition(f"/{LOG_FOLDER}/") for m in store.list(recursive=True))
         return {folder for folder, mark, _ in marked if mark}
 
+    def _shows(self, path: str) -> bool:
+        return all(self._shows_name(part, top=not place) for place, part in enumerate(path.split("/")))
 
-def foreign_places(database: Database, table: Table) -> tuple[str, ...]:
-    """How paths below a table's root begin that belong to other tables of the catalog, or to its database."""
+    def _shows_name(self, name: str, *, top: bool) -> bool:
+        """Whether a folder or file of this name holds data of the table."""
+        if not name.startswith((".", "_")) or any(name.startswith(f"{c}=") for c in self.partition_columns):
+            return True
+        if name.startswith(".") and name.endswith(UNFINISHED):
+            return self.temporary
+        return top and name in _DATA_FOLDERS
+
+    def _walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        """The visible regular files below a folder of a local root; links are neither followed nor files."""
+        try:
+            entries = [*os.scandir(os.path.join(self.root, prefix))]  # noqa: PTH118 - paths stay texts here
+        except FileNotFoundError:
+            return
+        if prefix and any(entry.name == LOG_FOLDER for entry in entries):
+            return  # another table
+        for entry in entries:
+            path = f"{prefix}/{entry.name}" if prefix else entry.name
+            if not self._shows_name(entry.name, top=not prefix):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(path)
+            elif entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _foreign_places(database: Database, table: Table) -> tuple[str, ...]:
     with database.read() as session:
         places = [f"{row[1]}/" for row in session.rows(database.sql("tables", "places"))]
     if (file := database.address.resolved().path) is not None:
@@ -105,7 +188,6 @@ def _is_own(root: str, folder: str) -> bool:
 
 
 def _is_regular(path: str) -> bool:
-    """Whether there is a regular file at a path."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
@@ -118,72 +200,61 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-#: an offset at the end of a vector's id; the text before it may itself end like one
-_OFFSET = re.compile(r"@\d+$")
-
-
 @dataclass(slots=True)
 class References:
-    """Paths below a table's root, decoded.
+    """Paths below a table's root, decoded."""
 
-    Attributes:
-        needed: Files that must stay.
-        expired: Files that were removed long enough ago and no version needs, with their sizes.
-        known: Every path that SQL knows of the table.
-        removed: The version that removed each expired file last.
-        changes_known: Whether `needed` holds every change data file of the versions that are retained.
-    """
-
-    needed: set[str] = field(default_factory=set)
-    expired: dict[str, int] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)
-    removed: dict[str, int] = field(default_factory=dict)
-    changes_known: bool = False
+    #: files that must stay
+    needed: set[str]
+    #: files that were removed long enough ago and no version needs, with their sizes
+    expired: dict[str, int]
+    #: every path that SQL knows of the table
+    known: set[str]
+    #: the version that removed each expired file last
+    removed: dict[str, int]
+    #: whether `needed` has every change data file of the versions that are retained
+    changes_known: bool
 
 
 def referenced_files(
     database: Database, opened: OpenTable, *, cutoff: int, kept: Sequence[Source] = (), with_changes: bool
 ) -> References:
-    """What is needed of a table, by SQL alone.
+    """What SQL knows of an open table's files; those that were removed since the cutoff are retained.
 
     Args:
         database: The catalog.
         opened: The table at its newest version.
-        cutoff: What was removed at or after this time is retained.
+        cutoff: A time in epoch milliseconds.
         kept: Versions whose files stay whatever their age.
         with_changes: Also look for change data files, in the commits since the cutoff.
     """
-    root, out = opened.table.location, References()
-    for source in (SqlSource(database, opened), *kept, *_shown(database, opened)):
-        out.needed |= needed_by(source, root)
-    gone: dict[str, int] = {}
-    removed: dict[str, int] = {}
+    root, version = opened.table.location, opened.snapshot.version
+    sources: list[Source] = [SqlSource(database, opened), *kept]
+    # what readers of the log see, if publishing is behind; unpublished commits can be taken back to it
+    if 0 <= (published := opened.table.published_version) < version:
+        sources.append(SqlSource(database, snapshots.open_table(database, opened.table.name, published)))
+    needed = {name for source in sources for name in needed_by(source, root)}
+    known: set[str] = set()
+    gone: dict[str, tuple[int, int]] = {}
     for file in files.removed(database, opened.table):
         names = file_names(root, file.path, file.dv_id)
-        out.known.update(names)
+        known.update(names)
         if file.removed_at >= cutoff:
-            out.needed.update(names)
+            needed.update(names)
         elif names:
-            gone[names[0]] = file.size
-            removed[names[0]] = max(file.version, removed.get(names[0], -1))
+            gone[names[0]] = file.size, max(file.version, gone.get(names[0], (0, -1))[1])
+    changes: set[str | None] = {None}
     if with_changes:
         changes = _changes(database, opened, cutoff, [s.snapshot.version for s in kept])
-        out.changes_known = None not in changes
-        out.needed |= {name for name in changes if name is not None}
-    out.known |= out.needed
-    out.expired = {path: size for path, size in gone.items() if path not in out.needed}
-    out.removed = {path: removed[path] for path in out.expired}
-    return out
-
-
-def _shown(database: Database, opened: OpenTable) -> Iterable[Source]:
-    """The version that readers of the log see, if publishing is behind.
-
-    Also if nothing is published: commits that are not published can be taken back to it.
-    """
-    shown = opened.table.published_version
-    if 0 <= shown < opened.snapshot.version:
-        yield SqlSource(database, snapshots.open_table(database, opened.table.name, shown))
+        needed |= {name for name in changes if name is not None}
+    gone = {path: found for path, found in gone.items() if path not in needed}
+    return References(
+        needed,
+        {path: size for path, (size, _) in gone.items()},
+        known | needed,
+        {path: removed for path, (_, removed) in gone.items()},
+        None not in changes,
+    )
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:
@@ -194,7 +265,7 @@ def needed_by(source: Source, root: str) -> frozenset[str]:
 
 
 def _changes(database: Database, opened: OpenTable, cutoff: int, kept: Sequence[int]) -> set[str | None]:
-    """The change data files of versions that are retained or kept, and None if not all of them are known."""
+    """The change data files of versions that are retained or kept, and None if some are unknown."""
     table = opened.table
     rows = commits.history(database, table, upto=opened.snapshot.version)
     wanted = {r.version for r in rows if r.timestamp >= cutoff or r.version in kept}
@@ -234,52 +305,6 @@ def file_names(root: str, path: str, vector: str) -> list[str]:
     return [name for name in found if name is not None]
 
 
-#: on object stores nothing shows which new files are in flight, so younger ones are left alone
-REMOTE_GRACE_MS = 86_400_000
-#: how the name of a data file ends that our own writer has not finished
-UNFINISHED = ".parquet.tmp"
-_DATA_FOLDERS = ("_change_data", "_delta_index")
-
-
-def orphans(
-    root: str,
-    known: Collection[str],
-    *,
-    partition_columns: Sequence[str],
-    before: int,
-    now: int,
-    others: tuple[str, ...] = (),
-    temporary: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-) -> Iterator[ObjectMeta]:
-    """Files that are not among some paths and are old enough.
-
-    Never among them: what lies in a hidden folder or has a hidden name (`_delta_log` above all; change data
-    lies in no hidden folder), what belongs to another Delta table below the root, and links.
-
-    Args:
-        root: The table's root.
-        known: Paths below the root to leave out, decoded.
-        partition_columns: Folders of these may begin with an underscore.
-        before: Only files last written before this time; the caller minds what is in flight.
-        now: The time, by the store's clock.
-        others: How paths begin that belong to other tables of the catalog.
-        temporary: Also files that our own writers had not finished, though their names are hidden.
-        storage_options: Options for the store.
-    """
-    before = oldest_orphan(root, before=before, now=now)
-    found = data_files(
-        root,
-        partition_columns=partition_columns,
-        others=others,
-        temporary=temporary,
-        storage_options=storage_options,
-    )
-    strange = [meta for meta in found if meta.modified_ms <= before and meta.path not in known]
-    behind_links = linked(root, known) if strange and is_local(root) else frozenset[str]()
-    return (meta for meta in strange if meta.path not in behind_links)
-
-
 def linked(root: str, known: Collection[str]) -> frozenset[str]:
     """Where files below a local root really are that paths reach through links, or spell in another way."""
     real = os.path.realpath(root)
@@ -300,92 +325,3 @@ def _has_links(folder: str) -> bool:
             return any(entry.is_symlink() for entry in entries)
     except OSError:
         return False
-
-
-def oldest_orphan(root: str, *, before: int, now: int) -> int:
-    """The time before which a file must have been written, so that it may be an orphan."""
-    return before if is_local(root) else min(before, now - REMOTE_GRACE_MS)
-
-
-def data_files(
-    root: str,
-    prefix: str = "",
-    *,
-    partition_columns: Sequence[str],
-    others: tuple[str, ...] = (),
-    temporary: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-) -> Iterator[ObjectMeta]:
-    """The files below a table's root that may be its data, known or not.
-
-    Args:
-        root: The table's root.
-        prefix: Only those of a folder right below it.
-        partition_columns: As in `orphans`.
-        others: As in `orphans`.
-        temporary: As in `orphans`.
-        storage_options: Options for the store.
-    """
-    shown = Shown(partition_columns, temporary)
-    if is_local(root):
-        yield from (meta for meta in _walk(root, prefix, shown) if not meta.path.startswith(others))
-        return
-    listed = list(open_store(root, storage_options).list(prefix, recursive=True))
-    tables = {m.path.partition("/_delta_log/")[0] + "/" for m in listed if "/_delta_log/" in m.path}
-    for meta in listed:
-        if shown.path(meta.path) and not meta.path.startswith((*tables, *others)):
-            yield meta
-
-
-def top_level(
-    root: str, *, partition_columns: Sequence[str], storage_options: Mapping[str, str] | None = None
-) -> tuple[list[str], list[ObjectMeta]]:
-    """The folders right below a table's root that may hold its data, and the files beside them."""
-    shown = Shown(partition_columns, temporary=False)
-    store = open_store(root, storage_options)
-    folders = [name for name in store.folders() if shown.name(name, top=True)]
-    return folders, [meta for meta in store.list() if shown.path(meta.path)]
-
-
-class Shown:
-    """Which names belong to the table's data."""
-
-    def __init__(self, partition_columns: Sequence[str], temporary: bool) -> None:
-        self._columns = tuple(f"{name}=" for name in partition_columns)
-        self._temporary = temporary
-
-    def name(self, name: str, *, top: bool) -> bool:
-        """Whether a folder or file of this name holds data of the table."""
-        if not name.startswith((".", "_")) or (self._columns and name.startswith(self._columns)):
-            return True
-        if name.startswith(".") and name.endswith(UNFINISHED):
-            return self._temporary
-        return top and name in _DATA_FOLDERS
-
-    def path(self, path: str) -> bool:
-        """Whether every part of a path does."""
-        return all(self.name(part, top=not place) for place, part in enumerate(path.split("/")))
-
-
-def _walk(root: str, prefix: str, shown: Shown) -> Iterator[ObjectMeta]:
-    """The visible regular files below a local root; links are neither followed nor files."""
-    try:
-        entries = list(os.scandir(os.path.join(root, prefix)))  # noqa: PTH118 - paths stay texts here
-    except FileNotFoundError:
-        return
-    if prefix and any(entry.name == "_delta_log" for entry in entries):
-        return  # another table
-    for entry in entries:
-        path = f"{prefix}/{entry.name}" if prefix else entry.name
-        if not shown.name(entry.name, top=not prefix):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(root, path, shown)
-            continue
-        if not entry.is_file(follow_symlinks=False):
-            continue
-        try:
-            stat = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue
-        yield ObjectMeta(path, stat.st_size, stat.st_mtime_ns // 1_000_000)

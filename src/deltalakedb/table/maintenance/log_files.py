@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def create_checkpoint(table: TableHandle) -> None:
-    """Write a checkpoint of the open version."""
     _published(table, "a checkpoint is written")
     checkpointer.checkpoint(
         table.database, table.name, version=table.version, storage_options=table.root.options
@@ -38,17 +37,13 @@ def generate(table: TableHandle) -> None:
     """Write symlink manifests of the open version."""
     _outside(table, "manifests are written")
     table.require_folder()
-    found = table.source.scan(("path", "dv_id"))
-    paths, vectors = (c.to_pylist() for c in found.columns)
-    write_manifests(
-        table.root.paths,
-        zip(paths, vectors, strict=True),
-        storage_options=table.root.options,
-    )
+    paths, vectors = (c.to_pylist() for c in table.source.scan(("path", "dv_id")).columns)
+    files = zip(paths, vectors, strict=True)
+    write_manifests(table.root.paths, files, storage_options=table.root.options)
 
 
 def _published(table: TableHandle, what: str) -> None:
-    """Publish what waits: only what is in the log can be tidied there."""
+    """Publish first: only published versions can be cleaned up."""
     _outside(table, what)
     reconcile(table.database, table.name, storage_options=table.root.options)
 

@@ -1,12 +1,12 @@
-"""``vacuum``: files that no retained version needs are deleted, between two commits that say so."""
+"""``vacuum`` deletes files that no retained version references, and ``gc`` what dead operations left."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.guard import handle_foreign_commits
-from deltalakedb.delta_log.cleanup import retention_ms
+from deltalakedb.delta_log.cleanup import retention_ms, sweep
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -16,28 +16,28 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import files, registry, snapshots, vacuumed
+from deltalakedb.metastore import commits, files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
-from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.commit_info import app_transactions
-from deltalakedb.table.intent import WriteIntent
+from deltalakedb.table.intent import WriteIntent, commit_info
+from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
-    Deletable,
+    CHANGES,
+    DataFiles,
     file_names,
     linked,
     needed_by,
-    orphans,
     referenced_files,
 )
 from deltalakedb.table.restore import missing_files
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.write_locks import oldest_pending_write
+from deltalakedb.table.write_locks import oldest_pending_write, operation_folders, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import deltalake
 
     from deltalakedb.commit.request import UserStatement
+    from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
@@ -55,31 +56,21 @@ DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two looks at what is live
 _BATCH: Final = 1_000
-#: change data, which only commits name
-CHANGES: Final = "_change_data/"
 #: how often the commits around a vacuum are tried again over those of others
 _RETRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumPlan:
-    """What a vacuum would delete, and by which retention.
-
-    Attributes:
-        version: The version that it was made for.
-        files: Paths below the root, with their sizes.
-        strangers: When those of them were last written that no version knows.
-        retention: How long removed files stay, in milliseconds.
-        default_retention: How long the table's property says.
-        enforced: Whether the property had to be respected.
-    """
+    """What a vacuum of a version would delete."""
 
     version: int
+    #: paths below the root, with their sizes
     files: Mapping[str, int]
+    #: those that no version references, with the times they were last written
     strangers: Mapping[str, int]
-    retention: int
-    default_retention: int
-    enforced: bool
+    #: how the history describes it
+    parameters: Mapping[str, str]
 
 
 def vacuum(
@@ -92,20 +83,16 @@ def vacuum(
     keep_versions: Sequence[int] | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
-    """Delete (or list) data files that no retained version references.
+    """Delete (or list) data files that no retained version references, whichever version is open.
 
     Args:
-        table: The open table; the newest version counts, whichever is open.
+        table: The open table.
         dry_run: Only list.
         retention_hours: How long removed files stay; by default as the table's property says.
         enforce: Refuse a shorter retention than the property's.
-        full: Also list the root, for files that no version knows.
+        full: Also delete files below the root that no version references.
         keep_versions: Versions whose files stay.
         commit_properties: Custom metadata and application transactions of the commits.
-
-    Raises:
-        UnsupportedOperationError: The table is inside a transaction.
-        InvalidArgumentError: The retention is too short.
     """
     if not table.is_live:
         raise UnsupportedOperationError(
@@ -121,20 +108,20 @@ def vacuum(
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    found = plan(
-        table, retention_hours, enforce=enforce, full=full, keep_versions=keep_versions, dry_run=dry_run
-    )
+    found = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
         return list(found.files)
     _settle(table, found)
     if not found.files:
         return []
-    custom = dict(commit_properties.custom_metadata or {}) if commit_properties is not None else {}
     going = _Going(table, found)
-    _commit(table, [_start(found, custom)], own=going.record)
+    metrics = {"numFilesToDelete": len(found.files), "sizeOfDataToDelete": sum(found.files.values())}
+    info, *_ = commit_info("VACUUM START", found.parameters, metrics, commit_properties)
+    _commit(table, [info], own=going.record)
     deleted = _delete(table, found, going)
-    txns = app_transactions(commit_properties)
-    _commit(table, [_end(len(deleted), custom), *txns], own=going.end)
+    metrics = {"numDeletedFiles": len(deleted), "numVacuumedDirectories": 0}
+    end = commit_info("VACUUM END", {"status": "COMPLETED"}, metrics, commit_properties)
+    _commit(table, end, own=going.end)
     going.ensure_ended()
     return deleted
 
@@ -148,11 +135,10 @@ def _settle(table: TableHandle, found: VacuumPlan) -> None:
 
 
 class _Going:
-    """The files that a vacuum deletes, recorded in the database before the first of them goes.
+    """The files that a vacuum deletes, recorded in the database before the first deletion.
 
-    They are chosen while the head is held, from what no version has then. From there on a commit that adds
-    one of them again is refused. So no restore can come between the choice and the deletion, however long
-    this process pauses there.
+    They are chosen while the head is locked, from what no version has then. From there on a commit that adds
+    one of them again is refused, so no restore can come between the choice and the deletion.
     """
 
     def __init__(self, table: TableHandle, found: VacuumPlan) -> None:
@@ -172,34 +158,33 @@ class _Going:
         self.started = vacuumed.record(session, table_id, self.paths)
 
     def end(self, session: Session) -> None:
-        """Note that they are gone."""
         vacuumed.end(session, self._row.table_id, self.paths)
         self._ended = True
 
     def ensure_ended(self) -> None:
-        """Note the same without a commit, if the one that was to say so had been made before."""
+        """Note the end without a commit, if the commit that was to do it was a repeated one."""
         if not self._ended:
             with self._database.write() as session:
                 self.end(session)
 
     def release(self, paths: Collection[str]) -> None:
-        """Let commits add files again that will not be deleted."""
+        """Allow commits again to add files that will not be deleted."""
         kept = frozenset(paths)
         self.paths = [path for path in self.paths if path not in kept]
         with self._database.write() as session:
             vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
-def plan(
+def _plan(
     table: TableHandle,
     retention_hours: int | None,
+    keep_versions: Sequence[int] | None,
     *,
     enforce: bool,
     full: bool,
-    keep_versions: Sequence[int] | None = None,
-    dry_run: bool = False,
+    dry_run: bool,
 ) -> VacuumPlan:
-    """What a vacuum of the newest version would delete: files that are there, and may be deleted."""
+    """What a vacuum of the newest version would delete: files that exist, and may be deleted."""
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
@@ -214,38 +199,31 @@ def plan(
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
     # before anything is read: what is in flight now may be committed in the next moment
-    oldest = oldest_pending_write(table.row.location) if full else None
+    pending = oldest_pending_write(table.row.location) if full else None
     kept = [table.source_at(version) for version in _versions(keep_versions)]
     found = referenced_files(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
-    rule = Deletable(
-        table.database,
-        table.row,
-        partition_columns=metadata.partition_columns,
-        storage_options=table.root.options,
-    )
-    files, strangers = dict(found.expired), {}
+    data = DataFiles.of(table.database, source.opened, table.root.options)
+    sizes, strangers = dict(found.expired), {}
     if not table.root.is_local:
         # a store is not asked whether files are there, which costs as much as deleting: the catalog knows
         gone = vacuumed.ended(table.database, table.row)
-        files = {path: size for path, size in files.items() if gone.get(path, -1) <= found.removed[path]}
+        sizes = {path: size for path, size in sizes.items() if gone.get(path, -1) <= found.removed[path]}
     if full:
-        before = clock.on_store(cutoff)
-        for meta in orphans(
-            table.row.location,
-            found.needed | found.expired.keys(),
-            partition_columns=metadata.partition_columns,
-            before=before if oldest is None else min(before, oldest),
-            now=clock.on_store(clock.now),
-            others=rule.others,
-            storage_options=table.root.options,
-        ):
-            files[meta.path] = meta.size
+        before, now = clock.on_store(cutoff), clock.on_store(clock.now)
+        known = found.needed | found.expired.keys()
+        for meta in data.orphans(known, before=before, pending=pending, now=now):
+            sizes[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
-        files = {path: size for path, size in files.items() if not path.startswith(CHANGES)}
-    behind_links = linked(table.row.location, found.needed) if files and table.root.is_local else ()
-    files = {path: files[path] for path in rule.among(files) if path not in behind_links}
-    return VacuumPlan(source.snapshot.version, files, strangers, retention, shortest, enforce)
+        sizes = {path: size for path, size in sizes.items() if not path.startswith(CHANGES)}
+    behind_links = linked(table.row.location, found.needed) if sizes and table.root.is_local else ()
+    sizes = {path: sizes[path] for path in data.deletable(sizes) if path not in behind_links}
+    parameters = {
+        "retentionCheckEnabled": str(enforce).lower(),
+        "specifiedRetentionMillis": str(retention),
+        "defaultRetentionMillis": str(shortest),
+    }
+    return VacuumPlan(source.snapshot.version, sizes, strangers, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -261,17 +239,16 @@ def _versions(wanted: Any) -> list[int]:
     if wanted is None:
         return []
     versions = [whole_number(v) for v in wanted] if isinstance(wanted, list | tuple | set | range) else [None]
-    known = {v for v in versions if v is not None}
     if None in versions:
         raise ArgumentTypeError(f"keep_versions is a list of versions, not {wanted!r}")
-    return sorted(known)
+    return sorted({v for v in versions if v is not None})
 
 
 def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
-    """Delete the recorded files, but for those that others have brought back or are about to commit.
+    """Delete the recorded files, except those that other writers have added again or are about to commit.
 
-    Commits that are taken over from the log are not refused, so what is live is looked at before each batch,
-    and so is the log: a version in it that the catalog does not know may need any file.
+    Commits that are adopted from the log are not refused, so live files are checked before each batch, and so
+    is the log: a version in it that the catalog does not know may need any file.
     """
     store, root = table.root.store, table.row.location
     deleted: list[str] = []
@@ -280,7 +257,7 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     for start in range(0, len(paths), _BATCH):
         try:
             oldest = oldest_pending_write(root) if found.strangers else None
-            now = _looked_at(table)
+            now = _newest(table)
         except DeltaSqlError:
             going.release(paths[start:])
             raise
@@ -300,8 +277,8 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     return deleted
 
 
-def _looked_at(table: TableHandle) -> OpenTable:
-    """The table's newest version, if the log has no other that the catalog does not know."""
+def _newest(table: TableHandle) -> OpenTable:
+    """The table's newest version, unless the log has one that the catalog does not know."""
     now = snapshots.open_table(table.database, table.name)
     if now.table.table_id != table.row.table_id:
         raise TableMissingError(
@@ -314,21 +291,19 @@ def _looked_at(table: TableHandle) -> OpenTable:
 
 
 def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -> None:
-    """Commit what says that files are being deleted; it depends on nothing that others do."""
+    """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
+        work = WriteIntent(
+            table.row,
+            actions,
+            table.source.snapshot,
+            NOTHING,
+            root=table.root,
+            handled_features=SPARK_FEATURES,
+            own=(own,),
+        )
         try:
-            snapshot, root = table.source.snapshot, table.root
-            table.submit(
-                WriteIntent(
-                    table.row,
-                    actions,
-                    snapshot,
-                    NOTHING,
-                    root=root,
-                    handled_features=SPARK_FEATURES,
-                    own=(own,),
-                )
-            )
+            table.submit(work)
         except ConflictError:
             if attempt == _RETRIES:
                 raise
@@ -337,30 +312,92 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
             return
 
 
-def _start(found: VacuumPlan, custom: dict[str, Any]) -> CommitInfo:
-    return CommitInfo(
-        extra={
-            "operation": "VACUUM START",
-            "operationParameters": {
-                "retentionCheckEnabled": str(found.enforced).lower(),
-                "specifiedRetentionMillis": str(found.retention),
-                "defaultRetentionMillis": str(found.default_retention),
-            },
-            **custom,
-            "operationMetrics": {
-                "numFilesToDelete": len(found.files),
-                "sizeOfDataToDelete": sum(found.files.values()),
-            },
-        }
-    )
+# ---- files that no version ever referenced -----------------------------------------------------------------
 
 
-def _end(deleted: int, custom: dict[str, Any]) -> CommitInfo:
-    return CommitInfo(
-        extra={
-            "operation": "VACUUM END",
-            "operationParameters": {"status": "COMPLETED"},
-            **custom,
-            "operationMetrics": {"numDeletedFiles": deleted, "numVacuumedDirectories": 0},
-        }
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What was found under one table's root.
+
+    Attributes:
+        table: The table's name.
+        files: Data files that no version ever referenced, and unfinished ones, below the root.
+        work_folders: Folders of operations that died.
+        size_bytes: The size of the files.
+        deleted: Whether they were deleted.
+        kept: Why the table was skipped: its log may name files that the catalog does not know.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    work_folders: tuple[str, ...]
+    size_bytes: int
+    deleted: bool
+    kept: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**asdict(self), "files": list(self.files), "work_folders": list(self.work_folders)}
+
+
+def collect(
+    database: Database,
+    name: str,
+    *,
+    older_than_hours: float,
+    dry_run: bool,
+    storage_options: Mapping[str, str] | None = None,
+) -> Garbage:
+    """Delete files below a table's root that dead operations left; nothing that a version in SQL names.
+
+    Args:
+        database: The catalog.
+        name: The table.
+        older_than_hours: Younger files stay: writers outside of the catalog may be about to commit them.
+        dry_run: Only look.
+        storage_options: Options for the table's store.
+
+    Raises:
+        TableFrozenError: The table is frozen, or its log is ahead: files that only the log names would go.
+        ClockSkewError: The clocks of host, database and store differ.
+    """
+    opened = snapshots.open_table(database, name)
+    table = opened.table
+    store = open_store(table.location, storage_options)
+    require_no_foreign_commits(database, table, storage_options)
+    clock = checked_clock(database, name, store, dry_run=dry_run)
+    # before anything is read: what is in flight now may be committed in the next moment
+    pending = oldest_pending_write(table.location)
+    folders = operation_folders(table.location) if is_local(table.location) else []
+    dead = [folder for folder in folders if folder.ours and not folder.alive]
+    known = referenced_files(database, opened, cutoff=0, with_changes=True).known
+    age = int(older_than_hours * _HOUR_MS)
+    now, before = clock.on_store(clock.now), clock.on_store(clock.now - age)
+    data = DataFiles.of(database, opened, storage_options, temporary=True)
+    created = table.created_at + max(0, clock.ahead)
+    # change data of versions whose commits are not all here may be named by the log alone
+    whole = table.head.first_version == 0 and commits.tail_start(database, table) <= 1
+    strangers = {
+        meta.path: meta
+        for meta in data.orphans(known, before=before, pending=pending, now=now)
+        # older ones may belong to versions from before the import
+        if meta.modified_ms >= created and (whole or not meta.path.startswith(CHANGES))
+    }
+    strangers = {path: strangers[path] for path in data.deletable(strangers)}
+    if not dry_run:
+        again = snapshots.open_table(database, name)
+        require_no_foreign_commits(database, again.table, storage_options)
+        live = referenced_files(database, again, cutoff=0, with_changes=True).known
+        strangers = {path: meta for path, meta in strangers.items() if path not in live}
+        for path in strangers:
+            store.delete(path)
+        for folder in dead:
+            remove_folder(folder.path)
+    unfinished = sweep(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
+    return Garbage(
+        name,
+        tuple(meta.path for meta in (*strangers.values(), *unfinished)),
+        tuple(folder.path.name for folder in dead),
+        sum(meta.size for meta in (*strangers.values(), *unfinished)),
+        deleted=not dry_run,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from deltalake._internal import PyQueryBuilder
@@ -18,10 +18,9 @@ from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
-from deltalakedb.table.arguments import epoch_ms
-from deltalakedb.table.filters import names_of, sql_text
+from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, guarded, known, raw_table
-from deltalakedb.table.sources import check_version
+from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,14 +38,10 @@ CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 
-#: the feed's own columns, in the types that stock gives them
-_OWN: Final = pa.schema(
-    [
-        (CHANGE_TYPE, pa.string_view()),
-        (COMMIT_VERSION, pa.uint64()),
-        (COMMIT_TIMESTAMP, pa.timestamp("ms")),
-    ]
-)
+_NAMES: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+#: the feed's own columns, in the types that stock and Spark give them
+_STOCK: Final = pa.schema(zip(_NAMES, (pa.string_view(), pa.uint64(), pa.timestamp("ms")), strict=True))
+_SPARK: Final = pa.schema(zip(_NAMES, (pa.string(), pa.int64(), pa.timestamp("us", "UTC")), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class Range:
     def __post_init__(self) -> None:
         for name in ("starting_version", "ending_version"):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, check_version(value))
+                object.__setattr__(self, name, checked_number(value, "version"))
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidArgumentError(
                 "No starting version or timestamp provided for CDC",
@@ -76,7 +71,7 @@ def load_cdf(
     """Changed rows as a stream, with the type, the version and the time of each change as columns.
 
     Raises:
-        VersionMissingError: The range begins after the newest version, or where nothing is kept any more.
+        VersionMissingError: The range begins after the newest version, or at one that is no longer kept.
         ProtocolError: Changes were not recorded in the range.
     """
     predicate, columns = sql_text(predicate), names_of(columns)
@@ -84,11 +79,7 @@ def load_cdf(
     schema = _feed_schema(snapshot.metadata)
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])
-    found = _changes(table, wanted)
-    tables = _laid(snapshot, found, table.root)
-    # planned here, so that a wrong predicate is an error of this call and not of the first batch
-    reader = _query(tables, snapshot.metadata, schema.names, predicate)
-    rows = guarded(conformed(reader, schema, *tables), [c.add for c in found], table.root, snapshot.version)
+    rows = _rows(snapshot, _changes(table, wanted), table.root, schema, predicate)
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
@@ -96,24 +87,22 @@ def read_changes(
     snapshot: Snapshot, changes: Iterable[Change], root: Root, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some files of changes, in the types that the table and Spark give them."""
-    own = pa.schema(
-        [
-            (CHANGE_TYPE, pa.string()),
-            (COMMIT_VERSION, pa.int64()),
-            (COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
-        ]
-    )
-    whole = pa.schema([*arrow_schema(snapshot.metadata.schema_string), *own])
+    whole = pa.schema([*arrow_schema(snapshot.metadata.schema_string), *_SPARK])
     schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
-    changes = list(changes)
+    return _rows(snapshot, list(changes), root, schema, None)
+
+
+def _rows(
+    snapshot: Snapshot, changes: Sequence[Change], root: Root, schema: pa.Schema, predicate: str | None
+) -> Iterator[pa.RecordBatch]:
     tables = _laid(snapshot, changes, root)
-    rows = conformed(_query(tables, snapshot.metadata, list(columns), None), schema, *tables)
-    return guarded(rows, [c.add for c in changes], root, snapshot.version)
+    # planned here, so that a wrong predicate is an error of this call and not of the first batch
+    reader = _query(tables, snapshot.metadata, schema.names, predicate)
+    return guarded(conformed(reader, schema, *tables), [c.add for c in changes], root, snapshot.version)
 
 
 def _changes(table: TableHandle, wanted: Range) -> list[Change]:
     """The files that hold the changes of the range."""
-    options = table.root.options
     head = table.source.snapshot.version
     row = table.row
     if table.is_live:
@@ -121,7 +110,7 @@ def _changes(table: TableHandle, wanted: Range) -> list[Change]:
         head = row.head.version
     after = None if wanted.starting_timestamp is None else epoch_ms(wanted.starting_timestamp)
     before = None if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
-    log = ChangeLog(table.database, row, options)
+    log = ChangeLog(table.database, row, table.root.options)
     first = wanted.starting_version if wanted.starting_version is not None else row.head.first_version
     last = head if wanted.ending_version is None else min(wanted.ending_version, head)
     if (trouble := _outside(table.name, first, last, head, after, row.head.timestamp)) is not None:
@@ -146,32 +135,24 @@ def _changes(table: TableHandle, wanted: Range) -> list[Change]:
 def _outside(
     table: str, first: int, last: int, head: int, after: int | None, newest: int
 ) -> InvalidArgumentError | VersionMissingError | None:
+    instead = "allow_out_of_range=True gives no rows instead"
     if first > head:
-        return VersionMissingError(
-            f"Invalid table version: {first}",
-            table=table,
-            suggestion=f"the newest version is {head}; allow_out_of_range=True gives no rows instead",
-        )
+        suggestion = f"the newest version is {head}; {instead}"
+        return VersionMissingError(f"Invalid table version: {first}", table=table, suggestion=suggestion)
     if last < first:
-        return InvalidArgumentError(
-            f"Invalid version. Start version {first} is greater than end version {last}",
-            table=table,
-            suggestion="swap them, or pass allow_out_of_range=True for no rows",
-        )
+        text = f"Invalid version. Start version {first} is greater than end version {last}"
+        return InvalidArgumentError(text, table=table, suggestion=f"swap them; {instead}")
     if after is not None and after > newest:
-        return VersionMissingError(
-            "the starting timestamp is greater than latest commit timestamp",
-            table=table,
-            suggestion="begin earlier; allow_out_of_range=True gives no rows instead",
-        )
+        text = "the starting timestamp is greater than latest commit timestamp"
+        return VersionMissingError(text, table=table, suggestion=f"begin earlier; {instead}")
     return None
 
 
 def _laid(snapshot: Snapshot, changes: Iterable[Change], root: Root) -> list[RawTable]:
-    """Scratch tables over the files, where the feed's columns are partition columns: delta-rs does the rest.
+    """Scratch tables over the files that have the feed's columns as partition columns, for delta-rs to read.
 
-    A log has each file once, and a file may be added in one version and removed in another: then it lies in
-    another scratch table. Change data files have their type in a column of their own, and their own tables.
+    A log has each file once, and a file may be added in one version and removed in another: then it is in
+    another scratch table. Change data files have the type of change in a column, and their own tables.
     """
     data: list[dict[str, Change]] = [{}]
     written: list[dict[str, Change]] = []
@@ -190,68 +171,50 @@ def _laid(snapshot: Snapshot, changes: Iterable[Change], root: Root) -> list[Raw
 
 
 def _as_feed(snapshot: Snapshot, *, typed: bool) -> Snapshot:
-    """The table with the feed's columns; ``typed`` where the type of change is the same for a whole file."""
+    """The table with the feed's columns; ``typed`` if the type of change is the same for a whole file."""
     metadata = snapshot.metadata
     schema = parse_schema(metadata.schema_string)
     mapped = mapping_mode(metadata)
     fields = list(schema.fields)
     highest = max((leaf.field.field_id or 0 for leaf in schema.leaves()), default=0)
     highest = max([highest, *(f.field_id or 0 for f in fields)], default=0)
-    for name, kind in ((CHANGE_TYPE, "string"), (COMMIT_VERSION, "long"), (COMMIT_TIMESTAMP, "long")):
-        highest += 1
-        notes = {} if mapped == "none" else {FIELD_ID: highest, PHYSICAL_NAME: name}
+    for number, (name, kind) in enumerate(zip(_NAMES, ("string", "long", "long"), strict=True), highest + 1):
+        notes = {} if mapped == "none" else {FIELD_ID: number, PHYSICAL_NAME: name}
         fields.append(StructField(name, PrimitiveType(kind), metadata=notes))
     configuration = dict(metadata.configuration)
     if mapped == "id":
         # writers keep physical names in both modes, and the column of change data files has no id
         configuration[MAPPING_MODE] = "name"
-    constant = (
-        (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if typed else (COMMIT_VERSION, COMMIT_TIMESTAMP)
+    metadata = replace(
+        metadata,
+        schema_string=replace(schema, fields=tuple(fields)).to_json(),
+        partition_columns=(*metadata.partition_columns, *(_NAMES if typed else _NAMES[1:])),
+        configuration=configuration,
     )
-    return replace(
-        snapshot,
-        metadata=replace(
-            metadata,
-            schema_string=replace(schema, fields=tuple(fields)).to_json(),
-            partition_columns=(*metadata.partition_columns, *constant),
-            configuration=configuration,
-        ),
-    )
+    return replace(snapshot, metadata=metadata)
 
 
-def _stamped(change: Change) -> Any:
-    values = {
-        **change.add.partition_values,
-        COMMIT_VERSION: str(change.version),
-        COMMIT_TIMESTAMP: str(change.timestamp),
-    }
-    if change.kind is not None:
-        values[CHANGE_TYPE] = change.kind
-    return replace(change.add, partition_values=values, data_change=True)
+def _stamped(change: Change) -> Add:
+    own = (change.kind, str(change.version), str(change.timestamp))
+    values = {name: value for name, value in zip(_NAMES, own, strict=True) if value is not None}
+    return replace(change.add, partition_values={**change.add.partition_values, **values}, data_change=True)
 
 
 def _feed_schema(metadata: Metadata) -> pa.Schema:
-    """What stock answers with: partition columns last, texts and bytes of the top level as views."""
+    """What stock returns: partition columns last, texts and bytes of the top level as views."""
     whole = arrow_schema(metadata.schema_string)
-    fields = []
-    for field in [
-        *(f for f in whole if f.name not in metadata.partition_columns),
-        *(whole.field(name) for name in metadata.partition_columns),
-    ]:
-        kind = field.type
-        if pa.types.is_string(kind):
-            field = field.with_type(pa.string_view())
-        elif pa.types.is_binary(kind):
-            field = field.with_type(pa.binary_view())
-        fields.append(field)
-    return pa.schema([*fields, *_OWN])
+    names = [n for n in whole.names if n not in metadata.partition_columns]
+    views = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}
+    found = (whole.field(name) for name in (*names, *metadata.partition_columns))
+    fields = [field.with_type(views.get(field.type, field.type)) for field in found]
+    return pa.schema([*fields, *_STOCK])
 
 
 def _query(
     tables: Sequence[RawTable], metadata: Metadata, columns: Sequence[str], predicate: str | None
 ) -> pa.RecordBatchReader:
     names = [f.name for f in parse_schema(metadata.schema_string).fields]
-    # as in stock, names may be written in any case; where case tells columns apart they are taken as written
+    # as in stock, names may be written in any case; if case distinguishes columns they are taken as written
     fold = all(n == n.lower() for n in names)
     builder = PyQueryBuilder({"datafusion.sql_parser.enable_ident_normalization": str(fold).lower()})
     parts = []
@@ -267,7 +230,6 @@ def _query(
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it literally."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -280,8 +242,7 @@ _CASTS: Final = (
 ENABLED = "delta.enableChangeDataFeed"
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """One commit of the range: when it was made, and its actions."""
 
     version: int
@@ -289,15 +250,14 @@ class Version:
     actions: Sequence[Action]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A file whose rows are changes of one version.
 
     Attributes:
         version: The version.
         timestamp: Its time in epoch milliseconds.
-        kind: ``insert`` or ``delete``; None for a change data file, which says so row by row.
-        add: The file as an add action; a deletion vector in it takes the other rows out.
+        kind: ``insert`` or ``delete``; None for a change data file, which has it row by row.
+        add: The file as an add action; its deletion vector excludes all other rows.
     """
 
     version: int
@@ -307,13 +267,7 @@ class Change:
 
 
 class ChangeLog:
-    """The commits of a table as changes of rows.
-
-    Args:
-        database: The catalog.
-        table: The table.
-        storage_options: Options for the table's store, for versions older than SQL's first.
-    """
+    """The commits of a table as changes of rows; those older than SQL's first come from its log."""
 
     def __init__(
         self, database: Database, table: Table, storage_options: Mapping[str, str] | None = None
@@ -323,20 +277,16 @@ class ChangeLog:
         self._log = FileTxnLogReader(table.location, storage_options)
 
     def versions(self, first: int, last: int) -> Iterator[Version]:
-        """The commits from a version to another, oldest first.
-
-        Raises:
-            VersionMissingError: Neither SQL nor the log has one of them.
-        """
+        """The commits of a range; VersionMissingError if neither SQL nor the log has one of them."""
         for version in range(first, min(last + 1, self._table.head.first_version)):
             yield self._logged(version)
         for row, data in commits.between(self._database, self._table, first, last):
             if data is None:
                 # what was published may be pruned here: its bytes are in the log
                 yield self._logged(row.version, row.timestamp)
-                continue
-            actions = decode_commit(data, source=f"{self._table.name} version {row.version}")
-            yield Version(row.version, _moment(actions, row.timestamp), actions)
+            else:
+                actions = decode_commit(data, source=f"{self._table.name} version {row.version}")
+                yield Version(row.version, _moment(actions, row.timestamp), actions)
 
     def _logged(self, version: int, timestamp: int = 0) -> Version:
         try:
@@ -364,11 +314,7 @@ class ChangeLog:
         )
 
     def metadata(self, version: int) -> Metadata:
-        """The metadata that hold at a version.
-
-        Raises:
-            VersionMissingError: Neither SQL nor the log has it.
-        """
+        """The metadata at a version; VersionMissingError if neither SQL nor the log has it."""
         try:
             return snapshots.open_table(self._database, self._table.name, version).snapshot.metadata
         except VersionMissingError as error:
@@ -378,27 +324,19 @@ class ChangeLog:
                 raise error from None
 
     def check_enabled(self, first: int) -> None:
-        """Refuse a range that begins where changes were not recorded.
-
-        Raises:
-            ProtocolError: The change data feed was off at the first version.
-        """
+        """Raise ProtocolError if the change data feed was off at the first version of a range."""
         if not is_on(self.metadata(first), ENABLED):
             raise _not_recorded(self._table.name, first)
 
     def changes(self, version: Version, vectors: Vectors) -> Iterator[Change]:
-        """The files that hold what one version changed.
-
-        Raises:
-            ProtocolError: The version switched the change data feed off.
-        """
+        """The files that hold what one version changed; ProtocolError if it switched the feed off."""
         for action in version.actions:
             if isinstance(action, Metadata) and not is_on(action, ENABLED):
                 raise _not_recorded(self._table.name, version.version)
         written = [a for a in version.actions if isinstance(a, Cdc)]
         if written:
-            # they are the whole truth: rows that were only copied stand in the data files too
-            yield from (_change(version, None, _of_cdc(c)) for c in written)
+            # nothing else counts: the data files also hold rows that were only copied
+            yield from (_change(version, None, _as_add(c)) for c in written)
             return
         removed = {
             canonical_path(a.path): a for a in version.actions if isinstance(a, Remove) and a.data_change
@@ -414,15 +352,13 @@ class ChangeLog:
         gone = list(removed.values())
         known = self._known(version.version, gone)
         for remove in gone:
-            yield _change(version, "delete", known.get(remove.key) or _of_remove(remove))
+            yield _change(version, "delete", known.get(remove.key) or _as_add(remove))
 
     def _known(self, version: int, removed: Sequence[Remove]) -> dict[tuple[str, str], Add]:
         """The adds of removes that do not describe their files, as the protocol lets them."""
         poor = {r.key for r in removed if r.partition_values is None or r.size is None}
         if not poor or version == 0:
             return {}
-        from deltalakedb.table.sources import SqlSource
-
         try:
             before = SqlSource(
                 self._database, snapshots.open_table(self._database, self._table.name, version - 1)
@@ -433,7 +369,7 @@ class ChangeLog:
 
 
 def _between(version: Version, before: DeletionVector | None, add: Add, vectors: Vectors) -> Iterator[Change]:
-    """A file that stayed and got another deletion vector: the rows that vanished or came back."""
+    """The rows that were deleted or came back in a file that got another deletion vector."""
     old = BitMap64() if before is None else vectors.rows(before)
     new = BitMap64() if add.deletion_vector is None else vectors.rows(add.deletion_vector)
     for kind, rows in (("delete", new - old), ("insert", old - new)):
@@ -447,34 +383,22 @@ def _change(version: Version, kind: str | None, add: Add) -> Change:
     return Change(version.version, version.timestamp, kind, add)
 
 
-def _of_cdc(cdc: Cdc) -> Add:
+def _as_add(file: Cdc | Remove) -> Add:
     return Add(
-        path=cdc.path,
-        partition_values=cdc.partition_values,
-        size=cdc.size,
+        path=file.path,
+        partition_values=file.partition_values or {},
+        size=file.size or 0,
         modification_time=0,
-        data_change=False,
-    )
-
-
-def _of_remove(remove: Remove) -> Add:
-    return Add(
-        path=remove.path,
-        partition_values=remove.partition_values or {},
-        size=remove.size or 0,
-        modification_time=0,
-        data_change=True,
-        stats=remove.stats,
-        deletion_vector=remove.deletion_vector,
+        data_change=isinstance(file, Remove),
+        stats=file.stats if isinstance(file, Remove) else None,
+        deletion_vector=file.deletion_vector if isinstance(file, Remove) else None,
     )
 
 
 def _moment(actions: Sequence[Action], fallback: int) -> int:
     """A commit's time as its writer gave it, which is what other readers of the feed show."""
-    for action in actions:
-        if isinstance(action, CommitInfo):
-            return action.in_commit_timestamp or action.timestamp or fallback
-    return fallback
+    info = next((a for a in actions if isinstance(a, CommitInfo)), CommitInfo())
+    return info.in_commit_timestamp or info.timestamp or fallback
 
 
 def _not_recorded(table: str, version: int) -> ProtocolError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, reduce, wraps
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,8 +16,9 @@ from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
+from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.schema import PrimitiveType, parse_schema
+from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.read.scan import arrow_schema, needs_delta_rs, scan
 from deltalakedb.table.unreadable import reading
@@ -27,12 +29,13 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.schema import Leaf
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 #: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
 _GUARANTEES_UPTO = 5_000
-_COLUMNS = ("path", "size", "stats", "partition_values")
+_COLUMNS = ("path", "size", "partition_values", "stats")
 #: a longest string this long may have been cut short by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
 
@@ -47,10 +50,7 @@ def dataset(
     read_options: ds.ParquetReadOptions | dict[str, Any] | None = None,
     large: bool = False,
 ) -> ds.Dataset:
-    """The rows as a pyarrow dataset over the candidate files.
-
-    Where rows need delta-rs, they are read through it and the dataset holds them in memory.
-    """
+    """The rows as a pyarrow dataset over the candidate files, or in memory if only delta-rs can read them."""
     metadata = source.snapshot.metadata
     if needs_delta_rs(source.snapshot):
         rows = scan(source, root, where=where, columns=None, predicate=None, large=large)
@@ -62,45 +62,37 @@ def dataset(
     if not isinstance(options, ds.ParquetReadOptions):
         options = ds.ParquetReadOptions(**options)
     file_format = ds.ParquetFileFormat(
-        read_options=options,
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
+        read_options=options, default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
-    paths, sizes, *rest = (c.to_pylist() for c in found.columns)
+    paths, sizes = found.column("path").to_pylist(), found.column("size").to_pylist()
     if filesystem is None:
         paths = [root.arrow_path(path) for path in paths]
         files = root.arrow(dict(zip(paths, sizes, strict=True)))
     else:
-        paths = [_below(root, path) for path in paths]
+        paths = [p.removeprefix(root.location).lstrip("/") for p in root.paths.resolve_all(paths)]
         files = _native(filesystem)
-    guarantee = _Guarantees(metadata, arrow, with_stats=found.num_rows <= _GUARANTEES_UPTO)
     fragments = [
-        file_format.make_fragment(
-            path,
-            filesystem=files,
-            partition_expression=guarantee.of(decode_json(values), stats),
-            file_size=size,
-        )
-        for path, size, stats, values in zip(paths, sizes, *rest, strict=True)
+        file_format.make_fragment(path, filesystem=files, partition_expression=expression, file_size=size)
+        for path, size, expression in zip(paths, sizes, _guarantees(found, metadata, arrow), strict=True)
     ]
-    made = ViewableDataset(fragments, _encoded(arrow, options), file_format, files)
+    encoded = options.dictionary_columns or ()
+    fields = [f.with_type(pa.dictionary(pa.int32(), f.type)) if f.name in encoded else f for f in arrow]
+    made = ViewableDataset(fragments, pa.schema(fields, metadata=arrow.metadata), file_format, files)
     if filesystem is None:
-        made.reading = partial(reading, root, lambda: _sized(found), version=source.snapshot.version)
+        logged = found.column("path").to_pylist()
+        made.reading = partial(
+            reading, root, lambda: zip(logged, sizes, strict=True), version=source.snapshot.version
+        )
     return made
-
-
-def _sized(found: pa.Table) -> Iterator[tuple[str, int]]:
-    return zip(found.column("path").to_pylist(), found.column("size").to_pylist(), strict=True)
 
 
 def guarantees(source: Source, root: Root, schema: pa.Schema, where: Expr | None) -> list[tuple[str, Any]]:
     """The candidate files below the root, each with what is certain about its rows."""
     found = source.scan(_COLUMNS, where)
-    root.paths.resolve_all(found.column("path").to_pylist())
-    guarantee = _Guarantees(source.snapshot.metadata, schema, with_stats=found.num_rows <= _GUARANTEES_UPTO)
-    return [
-        (decode_path(path), guarantee.of(decode_json(values), stats))
-        for path, _, stats, values in zip(*(c.to_pylist() for c in found.columns), strict=True)
-    ]
+    paths = found.column("path").to_pylist()
+    root.paths.resolve_all(paths)
+    expressions = _guarantees(found, source.snapshot.metadata, schema)
+    return list(zip(map(decode_path, paths), expressions, strict=True))
 
 
 def _native(filesystem: Any) -> pafs.FileSystem:
@@ -116,85 +108,65 @@ def _native(filesystem: Any) -> pafs.FileSystem:
     return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
 
 
-def _encoded(schema: pa.Schema, options: ds.ParquetReadOptions) -> pa.Schema:
-    """The schema with the columns that are read as dictionaries."""
-    wanted = options.dictionary_columns or ()
-    return pa.schema(
-        [f.with_type(pa.dictionary(pa.int32(), f.type)) if f.name in wanted else f for f in schema],
-        metadata=schema.metadata,
-    )
-
-
-def _below(root: Root, path: str) -> str:
-    return root.paths.resolve(path).removeprefix(root.location).lstrip("/")
-
-
-class _Guarantees:
-    """What is certain about the rows of a file, as a pyarrow expression."""
-
-    def __init__(self, metadata: Metadata, arrow: pa.Schema, *, with_stats: bool) -> None:
-        schema = parse_schema(metadata.schema_string)
-        self._partitions = []
-        for name in metadata.partition_columns:
-            if name not in arrow.names:
-                raise InvalidArgumentError(
-                    f"Column not found in schema: {name}",
-                    suggestion="a schema to read with must have every partition column",
-                )
-            field = schema.field(name)
-            kind = field.type if field and isinstance(field.type, PrimitiveType) else PrimitiveType("string")
-            physical = name if field is None else field.physical_name
-            self._partitions.append((name, physical, kind, arrow.field(name).type))
-        self._bounded = [
-            (leaf.path[0], leaf.physical_path, leaf.type, arrow.field(leaf.path[0]).type)
-            for leaf in (schema.leaves() if with_stats else ())
-            if len(leaf.path) == 1
-            and leaf.path[0] not in metadata.partition_columns
-            and leaf.path[0] in arrow.names
-            and str(leaf.type) not in ("binary", "variant", "float", "double")
-            and arrow_type(leaf.type) is not None
-        ]
-
-    def of(self, values: dict[str, str | None], stats_text: str | None) -> Any:
-        """The guarantee for one file."""
-        terms = []
-        for name, physical, kind, target in self._partitions:
-            value = parse_partition(values.get(physical, values.get(name)), kind)
-            column = ds.field(name)
-            terms.append(
-                column.is_null()
-                if value is None
-                else column == pa.scalar(value, arrow_type(kind)).cast(target)
+def _guarantees(found: pa.Table, metadata: Metadata, arrow: pa.Schema) -> Iterator[Any]:
+    """What is certain about the rows of each file, as a pyarrow expression."""
+    for name in metadata.partition_columns:
+        if name not in arrow.names:
+            raise InvalidArgumentError(
+                f"Column not found in schema: {name}",
+                suggestion="a schema to read with must have every partition column",
             )
-        stats = parse_stats(stats_text) if self._bounded else None
-        if stats is not None:
-            terms += self._bounds(stats)
-        out = terms[0] if terms else pc.scalar(True)
-        for term in terms[1:]:
-            out = out & term
-        return out
+    partitions = partition_columns(metadata)
+    leaves = parse_schema(metadata.schema_string).leaves()
+    bounded = [
+        leaf
+        for leaf in (leaves if found.num_rows <= _GUARANTEES_UPTO else ())
+        if len(leaf.path) == 1
+        and leaf.path[0] not in metadata.partition_columns
+        and leaf.path[0] in arrow.names
+        and str(leaf.type) not in ("binary", "variant", "float", "double")
+        and arrow_type(leaf.type) is not None
+    ]
+    for text, stats_text in zip(*(found.column(c).to_pylist() for c in _COLUMNS[2:]), strict=True):
+        values, terms = decode_json(text), []
+        for name, physical, kind in partitions:
+            value, column = parse_partition(values.get(physical, values.get(name)), kind), ds.field(name)
+            exact = None if value is None else pa.scalar(value, arrow_type(kind)).cast(arrow.field(name).type)
+            terms.append(column.is_null() if exact is None else column == exact)
+        if bounded and (stats := parse_stats(stats_text)) is not None:
+            terms += [term for leaf in bounded for term in _bounds(stats, leaf, arrow)]
+        yield reduce(and_, terms) if terms else pc.scalar(True)
 
-    def _bounds(self, stats: Any) -> Iterator[Any]:
-        for name, physical, kind, target in self._bounded:
-            low, high, nulls = stats.bounds(physical, kind)
-            column, plain = ds.field(name), arrow_type(kind)
-            if nulls is None:
-                continue
-            if nulls == stats.num_records:
-                yield column.is_null()
-                continue
-            if nulls == 0:
-                yield column.is_valid()
-            if low is None or high is None or (isinstance(high, str) and len(high) >= _MAY_BE_CUT):
-                continue
-            inside = (column >= pa.scalar(low, plain).cast(target)) & (
-                column <= pa.scalar(high, plain).cast(target)
-            )
-            yield inside if nulls == 0 else inside | column.is_null()
+
+def _bounds(stats: Any, leaf: Leaf, arrow: pa.Schema) -> Iterator[Any]:
+    (name,) = leaf.path
+    low, high, nulls = stats.bounds(leaf.physical_path, leaf.type)
+    column, plain, target = ds.field(name), arrow_type(leaf.type), arrow.field(name).type
+    if nulls is not None and nulls == stats.num_records:
+        yield column.is_null()
+    elif nulls is not None:
+        if nulls == 0:
+            yield column.is_valid()
+        if low is None or high is None or (isinstance(high, str) and len(high) >= _MAY_BE_CUT):
+            return
+        inside = (column >= pa.scalar(low, plain).cast(target)) & (
+            column <= pa.scalar(high, plain).cast(target)
+        )
+        yield inside if nulls == 0 else inside | column.is_null()
 
 
 _VIEW = "_view"
 _VIEWED = ("string", "binary")
+
+
+def _reported(name: str) -> Callable[..., Any]:
+    """A method of pyarrow's datasets that reports files which cannot be read."""
+
+    def method(self: ViewableDataset, *arguments: Any, **options: Any) -> Any:
+        with self.reading():
+            return getattr(ds.FileSystemDataset, name)(self, *arguments, **options)
+
+    return wraps(getattr(ds.FileSystemDataset, name))(method)
 
 
 class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
@@ -219,21 +191,7 @@ class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ha
         with self.reading():
             yield from super().to_batches(*arguments, **options)
 
-    def head(self, *arguments: Any, **options: Any) -> pa.Table:
-        """The first rows; arguments are those of ``Dataset.head``."""
-        with self.reading():
-            return super().head(*arguments, **options)
-
-    def take(self, *arguments: Any, **options: Any) -> pa.Table:
-        """Rows by their numbers; arguments are those of ``Dataset.take``."""
-        with self.reading():
-            return super().take(*arguments, **options)
-
-    def count_rows(self, *arguments: Any, **options: Any) -> int:
-        """The number of rows; arguments are those of ``Dataset.count_rows``."""
-        with self.reading():
-            found: int = super().count_rows(*arguments, **options)
-            return found
+    head, take, count_rows = map(_reported, ("head", "take", "count_rows"))
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:  # noqa: A002
         """A scan; arguments are those of ``Dataset.scanner``."""
@@ -267,9 +225,7 @@ class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ha
         needed = None
         if isinstance(columns, dict):
             needed = self._named([filter, *columns.values()])
-        elif columns is not None:
-            needed = list(dict.fromkeys([*columns, *self._named([filter])]))
-        if needed is not None and "FieldPath" in str(filter):
-            needed = [*self.schema.names, *(n for n in needed if n not in self.schema.names)]
+        elif columns is not None:  # field paths in a filter count from the schema's first column
+            needed = list(dict.fromkeys([*self._named([filter]), *columns]))
         rows = ds.Scanner.from_dataset(files, columns=needed, **options).to_reader()
         return ds.Scanner.from_batches(rows, columns=columns, filter=filter, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import deltalake
 import pyarrow as pa
@@ -12,16 +12,19 @@ from deltalake._internal import RawDeltaTable
 
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_places
-from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, dv_path, resolve_dv
+from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
-from deltalakedb.protocol.paths import is_absolute
+from deltalakedb.protocol.partition import parse as parse_partition
+from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.stats import float_paths, parse_stats
+from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
+from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import storage_error
-from deltalakedb.storage.store import open_store
+from deltalakedb.table.roots import located
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
 from deltalakedb.table.unreadable import reading
 
@@ -30,10 +33,10 @@ if TYPE_CHECKING:
 
     from pyroaring import BitMap64
 
-    from deltalakedb.protocol.actions import Add, DeletionVector, Protocol
+    from deltalakedb.protocol.actions import Add, DeletionVector, Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.roots import Root, WorkFolder
+    from deltalakedb.table.roots import Root, ScratchFolder
     from deltalakedb.table.sources import Source
 
 #: with one of these features a file may hold variants in pieces, and need not
@@ -48,22 +51,14 @@ def needs_delta_rs(snapshot: Snapshot) -> bool:
     protocol, metadata = snapshot.protocol, snapshot.metadata
     if set(protocol.reader_features or ()) & _NEEDS_DELTA_RS:
         return True
-    return _maps_columns(protocol) and mapping_mode(metadata) != "none"
+    return protocol.min_reader_version >= 2 and mapping_mode(metadata) != "none"
 
 
-def _maps_columns(protocol: Protocol) -> bool:
-    return protocol.min_reader_version >= 2
-
-
-def raw_table(
-    snapshot: Snapshot,
-    adds: Iterable[Add],
-    root: Root,
-) -> RawTable:
+def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
     """delta-rs's own table over some files of a snapshot.
 
-    It is loaded from a log, and all of it is in memory then, so the log is gone when this returns; fetched
-    files stay as long as anybody holds the answer. Never vacuum such a table.
+    It is loaded from a log into memory, so the log is gone when this returns; fetched files stay as long as
+    the returned object. Never vacuum such a table.
 
     Raises:
         UnsupportedFeatureError: delta-rs does not read such a table.
@@ -71,13 +66,12 @@ def raw_table(
     """
     adds = list(adds)
     refuse_shredded(snapshot, adds, root)
-    work = root.work_folder(reading=True)
+    work = root.scratch_folder(reading=True)
     protocol = without_features(snapshot.protocol, SCAN_DROPS)
     try:
         path = work.path / commit_path(snapshot.version)
-        lender = root.lender(work.path, reading=True)
         floats = float_paths(parse_schema(snapshot.metadata.schema_string))
-        files = lender.lend([cautious(add, floats) for add in adds])
+        files = work.lend([cautious(add, floats) for add in adds])
         try:
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
@@ -87,14 +81,14 @@ def raw_table(
     except BaseException:
         work.close()
         raise
-    if lender.copies:
+    if work.copies:
         return RawTable(raw, work)
     work.close()
     return RawTable(raw)
 
 
 def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
-    """The same over a remote table's published log, so that nothing is fetched; None where that cannot be."""
+    """The same over a remote table's published log, so that nothing is fetched; None if that cannot be."""
     if root.is_local or set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
         return None
     try:
@@ -106,7 +100,7 @@ def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
 class RawTable:
     """A raw table of delta-rs, and what it needs to be there while it is read."""
 
-    def __init__(self, raw: RawDeltaTable, work: WorkFolder | None = None) -> None:
+    def __init__(self, raw: RawDeltaTable, work: ScratchFolder | None = None) -> None:
         self.raw = raw
         if work is not None:
             weakref.finalize(self, work.close)
@@ -119,35 +113,19 @@ def _opened(
         return RawDeltaTable(
             place, version=version, storage_options=None if options is None else dict(options)
         )
+    except (DeltaSqlError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
     except BaseException as error:
-        raise readable_error(error, snapshot) from error
-
-
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in the table's own types: delta-rs answers with view types."""
-    if not schema.names:
-        return batch  # without columns only the number of rows is left
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def readable_error(error: BaseException, snapshot: Snapshot) -> DeltaSqlError:
-    """delta-rs's refusal to open a scratch table as a typed error."""
-    if isinstance(error, DeltaSqlError | KeyboardInterrupt | SystemExit | MemoryError):
-        raise error
-    features = ", ".join(snapshot.protocol.reader_features or ()) or "none"
-    return UnsupportedFeatureError(
-        f"delta-rs cannot read this table: {' '.join(str(error).split())[:300]}",
-        version=snapshot.version,
-        suggestion=f"the table's reader features are: {features}",
-    )
+        features = ", ".join(snapshot.protocol.reader_features or ()) or "none"
+        raise UnsupportedFeatureError(
+            f"delta-rs cannot read this table: {' '.join(str(error).split())[:300]}",
+            version=snapshot.version,
+            suggestion=f"the table's reader features are: {features}",
+        ) from error
 
 
 def known(columns: list[str], schema: pa.Schema) -> list[str]:
-    """Columns that the table has; InvalidArgumentError for one that it has not."""
+    """The columns, or InvalidArgumentError for one that the table does not have."""
     for column in columns:
         if column not in schema.names:
             raise InvalidArgumentError(
@@ -187,9 +165,16 @@ def scan(
 
 
 def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
-    """The batches in the table's own types; tables that are read stay until the last of them."""
+    """The batches in the table's own types, not delta-rs's views; tables being read stay until the last."""
     for batch in reader:
-        yield conform(batch, schema)
+        if not schema.names:
+            yield batch  # without columns only the number of rows is left
+            continue
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
     del held
 
 
@@ -202,10 +187,9 @@ def guarded(
 
 
 def check_files(source: Source, root: Root) -> None:
-    """Check where the files of a version are, for a reader that opens what the log names by itself.
+    """Raise OutsidePathError if a version has files outside of the root, and the settings do not allow that.
 
-    Raises:
-        OutsidePathError: One is outside of the table's root, and the settings do not allow that.
+    For readers that open what the log names by themselves.
     """
     if root.paths.outside:
         return
@@ -216,34 +200,68 @@ def check_files(source: Source, root: Root) -> None:
 
 
 def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
-    """Absolute paths of the candidate files."""
     return root.paths.resolve_all(source.scan(("path",), where).column("path").to_pylist())
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:
     """The distinct partition values of the candidate files, in the order they appear."""
-    metadata = source.snapshot.metadata
-    if not metadata.partition_columns:
+    if not (columns := partition_columns(source.snapshot.metadata)):
         return []
-    schema = parse_schema(metadata.schema_string)
-    keys = []
-    for name in metadata.partition_columns:
-        field = schema.field(name)
-        keys.append((name, name if field is None else field.physical_name))
     seen: dict[tuple[str | None, ...], dict[str, str | None]] = {}
     for text in source.scan(("partition_values",), where).column("partition_values").to_pylist():
         values = decode_json(text)
-        row = {name: values.get(physical, values.get(name)) for name, physical in keys}
+        row = {name: values.get(physical, values.get(name)) for name, physical, _ in columns}
         seen.setdefault(tuple(row.values()), row)
     return list(seen.values())
 
 
-def refuse_shredded(snapshot: Snapshot, adds: Sequence[Add], root: Root) -> None:
-    """Refuse files that really hold variants in pieces; others are read like any.
+_ADD_COLUMNS: Final = ("path", "size", "modification_time", "stats", "partition_values")
 
-    Raises:
-        UnsupportedFeatureError: A file does; the error names the feature.
-    """
+
+def add_actions(source: Source, *, flatten: bool) -> pa.Table:
+    """One row a live file, with statistics and partition values, as stock's ``get_add_actions`` has them."""
+    found, metadata = source.scan(_ADD_COLUMNS), source.snapshot.metadata
+    schema = parse_schema(metadata.schema_string)
+    stats = stats_columns(
+        found.column("stats"), stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+    )
+    columns: dict[str, Any] = {
+        "path": found.column("path"),
+        "size_bytes": found.column("size"),
+        "modification_time": found.column("modification_time"),
+        "num_records": stats.num_records,
+    }
+    groups: dict[str, tuple[Group, Group]] = {
+        "null_count": (stats.nulls, stats.no_nulls),
+        "min": (stats.lows, stats.no_lows),
+        "max": (stats.highs, stats.no_highs),
+        "partition": (_partitions(found, metadata), {}),
+    }
+    for name, (group, lacking) in groups.items():
+        if flatten:
+            columns.update({f"{name}.{'.'.join(path)}": array for path, array in group.items()})
+        elif group:
+            columns[name] = nested(group, lacking)
+    fixed = {"path", "size_bytes", "modification_time"}
+    fields = [pa.field(k, v.type, nullable=k not in fixed) for k, v in columns.items()]
+    made = pa.table(list(columns.values()), schema=pa.schema(fields))
+    # one chunk in every column: arro3 panics if it has to cut structs
+    return made.combine_chunks()
+
+
+def _partitions(found: pa.Table, metadata: Metadata) -> Group:
+    # many files share their values: each distinct text is read once
+    encoded = found.column("partition_values").combine_chunks().dictionary_encode()
+    values = [decode_json(v) for v in encoded.dictionary.to_pylist()]
+    out: Group = {}
+    for name, physical, kind in partition_columns(metadata):
+        parsed = [parse_partition(v.get(physical, v.get(name)), kind) for v in values]
+        out[(name,)] = pa.array(parsed, arrow_type(kind)).take(encoded.indices)
+    return out
+
+
+def refuse_shredded(snapshot: Snapshot, adds: Sequence[Add], root: Root) -> None:
+    """Raise UnsupportedFeatureError if a file really holds variants in pieces."""
     named = sorted(_SHREDDING.intersection(snapshot.protocol.reader_features or ()))
     if not named:
         return
@@ -279,27 +297,18 @@ VECTOR_SCHEMA = pa.schema(
 
 
 class Vectors:
-    """Reads the deletion vectors of one table.
-
-    Args:
-        root: The table's root.
-    """
+    """Reads the deletion vectors of the table at a root."""
 
     def __init__(self, root: Root) -> None:
-        self._root = root.location
+        self._root = root
         self._paths = root.paths
-        self._options = root.options
 
     def rows(self, vector: DeletionVector) -> BitMap64:
         """The indexes of the rows that a vector takes out."""
-        path, place = dv_path(vector), resolve_dv(self._paths, vector)
-        if path is None or place is None:
+        if (place := resolve_dv(self._paths, vector)) is None:
             return decode_inline(vector)
-        if vector.storage_type == "p":
-            folder, _, path = place.rpartition("/")
-        else:
-            folder = self._root
-        return decode_block(vector, open_store(folder, self._options).get_range(path, *block_range(vector)))
+        store, path = located(self._root, place)
+        return decode_block(vector, store.get_range(path, *block_range(vector)))
 
     def kept(self, adds: Iterable[Add]) -> Iterator[pa.RecordBatch]:
         """For each file with a vector, which of its rows stay."""
@@ -324,20 +333,13 @@ class Vectors:
             return stats.num_records
         import pyarrow.parquet as pq
 
-        path = self._paths.resolve(add.path)
-        folder, name = self._root, path.removeprefix(self._root).lstrip("/")
-        if is_absolute(add.path):
-            folder, _, name = path.rpartition("/")
-        with open_store(folder, self._options).open(name) as file:
+        store, path = located(self._root, self._paths.resolve(add.path))
+        with store.open(path) as file:
             return int(pq.read_metadata(file).num_rows)
 
 
 def stock_schema(schema_string: str) -> deltalake.Schema:
-    """A table's schema as delta-rs has it.
-
-    Raises:
-        ProtocolError: delta-rs does not know a type of it.
-    """
+    """A table's schema as delta-rs has it; ProtocolError if delta-rs does not know a type of it."""
     try:
         return deltalake.Schema.from_json(schema_string)
     except ValueError as error:

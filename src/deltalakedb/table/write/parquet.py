@@ -7,6 +7,7 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -14,41 +15,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltalakedb.exceptions import (
-    DeltaError,
-    InvalidArgumentError,
-    OperationError,
-    SchemaError,
-    UnsupportedOperationError,
-)
+from deltalakedb.exceptions import DeltaError, InvalidArgumentError, OperationError, SchemaError
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import ExactFloat, encode_json
 from deltalakedb.protocol.partition import partition_path, serialize
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.protocol.properties import number_or
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.roots import root_at
-from deltalakedb.table.write.plan import casts_for, eligible, parquet_options, plan_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    import deltalake
-
-    from deltalakedb.protocol.schema import PrimitiveType
-    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.roots import NewFile, NewFiles, Root
-    from deltalakedb.table.write.plan import Column, ParquetOptions, StatLeaf, WritePlan
+    from deltalakedb.table.write.plan import AppendPlan, Column, StatLeaf, WritePlan
 
-
-TARGET_FILE_SIZE: Final = "delta.targetFileSize"
-_DEFAULT_TARGET: Final = 100 * 1024 * 1024
+_MIB: Final = 1024 * 1024
 #: data that is cast and split at a time
-_PIECE_BYTES: Final = 32 * 1024 * 1024
+_PIECE_BYTES: Final = 32 * _MIB
+#: data in memory that becomes a row group, even if the rows are fewer than allowed
+GROUP_BYTES: Final = 64 * _MIB
+#: data in memory that waits for its row groups, over all partitions
+PENDING_BYTES: Final = 256 * _MIB
+#: a file this near to its target is full
+_NEARLY: Final = 0.9
+#: Parquet writers drop the bounds of longer values
+_LONGEST: Final = 4096
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: data with a schema to look at
+Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+#: a partition's values, in the order of the partition columns
+Key: TypeAlias = tuple[str | None, ...]
+_Pair: TypeAlias = tuple[Any, Any]
 
 
-def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+def arrow_source(data: Any) -> Rows:
     """Data as Arrow with a schema to look at; a stream is not read yet.
 
     Args:
@@ -77,58 +79,35 @@ def arrow_source(data: Any) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
 
 
 def write_files(
-    data: Any,
-    *,
-    root: Root | str,
-    snapshot: Snapshot,
-    target_file_size: int | None = None,
-    writer_properties: deltalake.WriterProperties | None = None,
-    fsync: bool = True,
-    also: Collection[str] = (),
-    flushes: Flushes | None = None,
+    data: Rows, plan: AppendPlan, root: Root, *, fsync: bool = True, flushes: Flushes | None = None
 ) -> list[Add]:
     """Write data for an append to a table and commit nothing.
 
-    Files have a hidden name until they are whole. Data streams: what waits in memory is bounded. Where
-    anything fails, every file written so far is removed again.
+    Files have a hidden name until they are whole. Data streams: what waits in memory is bounded. If anything
+    fails, every file written so far is removed again.
 
     Args:
-        data: The rows; see `arrow_source`.
-        root: The table's root, or its location where that is local or the settings know its options.
-        snapshot: The table to write for.
-        target_file_size: Bytes to aim at; by default the table's ``delta.targetFileSize``, or 100 MiB.
-        writer_properties: How Parquet is written.
+        data: The rows.
+        plan: What was planned for the table and the data's schema.
+        root: The table's root.
         fsync: Have files and folders on disk before returning.
-        also: Writer features that the caller takes care of in the commit.
-        flushes: Where the caller waits for files and folders to be on disk before it commits.
+        flushes: Waits for files and folders to be on disk, if the caller has it wait before the commit.
 
     Returns:
-        One add action for each file, none where there are no rows.
+        One add action for each file, none if there are no rows.
 
     Raises:
-        UnsupportedOperationError: The append is not `eligible`.
         SchemaError: The data breaks NOT NULL, or a value cannot be cast.
         StorageError: A file cannot be written.
     """
-    root = root_at(root) if isinstance(root, str) else root
-    source = arrow_source(data)
-    reason = eligible(snapshot, source.schema, {"writer_properties": writer_properties}, also=also)
-    options = parquet_options(writer_properties)
-    plan, casts = plan_for(snapshot.metadata), casts_for(snapshot.metadata, source.schema)
-    if reason is not None or isinstance(options, str) or isinstance(plan, str) or isinstance(casts, str):
-        raise not_direct(str(reason))
-    target = _target(target_file_size, snapshot.metadata.configuration)
-    files = FileSet(root.new_files(fsync=fsync, flushes=flushes), plan, options, target=target)
+    table, files = plan.table, _FileSet(root.new_files(fsync=fsync, flushes=flushes), plan)
     try:
-        for batch in _pieces(source):
-            rows = pa.RecordBatch.from_arrays(
-                _cast(batch, casts.data, plan.data_columns), schema=plan.file_schema
-            )
-            if not casts.partition:
+        for batch in _pieces(data):
+            rows = pa.RecordBatch.from_arrays(_cast(batch, table.data_columns), schema=table.file_schema)
+            if not table.partition_columns:
                 files.put((), rows)
                 continue
-            values = _cast(batch, casts.partition, plan.partition_columns)
-            for key, part in split(rows, values, plan.partition_columns, plan.partition_types):
+            for key, part in _split(rows, _cast(batch, table.partition_columns), table):
                 files.put(key, part)
         return files.finish()
     except BaseException:
@@ -136,33 +115,10 @@ def write_files(
         raise
 
 
-def not_direct(reason: str) -> UnsupportedOperationError:
-    """The error of an append that is not `eligible`."""
-    return UnsupportedOperationError(
-        f"this append cannot be written directly: {reason}",
-        suggestion="write it by deltalakedb.spark.write, or outside of Spark by write_deltalake",
-    )
-
-
-def _target(argument: int | None, settings: Mapping[str, str | None]) -> int:
-    if argument is not None:
-        if argument <= 0:
-            raise InvalidArgumentError("target_file_size must be greater than 0")
-        return argument
-    size = number_or(settings.get(TARGET_FILE_SIZE), 0)
-    return size if size > 0 else _DEFAULT_TARGET
-
-
-def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The data in batches that may be copied without a thought."""
-    batches = (
-        [source]
-        if isinstance(source, pa.RecordBatch)
-        else source.to_batches()
-        if isinstance(source, pa.Table)
-        else source
-    )
-    for batch in _read(batches):
+def _pieces(source: Rows) -> Iterator[pa.RecordBatch]:
+    """The data in batches that are small enough to be copied."""
+    batches = [source] if isinstance(source, pa.RecordBatch) else source
+    for batch in _read(source.to_batches() if isinstance(source, pa.Table) else batches):
         if (count := batch.num_rows) == 0:
             continue
         if (size := batch.nbytes) <= _PIECE_BYTES:
@@ -174,7 +130,7 @@ def _pieces(source: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterato
 
 
 def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The data's batches; what its maker raises comes out as what stock makes of it, and stays the cause."""
+    """The batches; an error of their maker becomes what stock makes of it, and stays the cause."""
     try:
         yield from batches
     except DeltaError:
@@ -186,16 +142,14 @@ def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ) from error
 
 
-def _cast(
-    batch: pa.RecordBatch, casts: Sequence[tuple[int, pa.DataType | None]], columns: Sequence[Column]
-) -> list[pa.Array]:
+def _cast(batch: pa.RecordBatch, columns: Sequence[Column]) -> list[pa.Array]:
     """The columns in their table types; finer time units are cut, every other cast is exact."""
     made = []
-    for (index, wanted), column in zip(casts, columns, strict=True):
-        values = batch.column(index)
-        if wanted is not None:
+    for column in columns:
+        values = batch.column(column.place)
+        if column.cast:
             try:
-                values = values.cast(wanted, safe=not _cuts(values.type))
+                values = values.cast(column.type, safe=not _cuts(values.type))
             except pa.ArrowInvalid as e:
                 raise SchemaError(f"a value of the column {column.name!r} does not fit: {e}") from e
         if values.null_count and not column.nullable:
@@ -214,231 +168,24 @@ def _cuts(kind: pa.DataType) -> bool:
     return any(_cuts(kind.field(place).type) for place in range(kind.num_fields))
 
 
-_MIB: Final = 1024 * 1024
-#: data in memory that becomes a row group, even where the rows are fewer than allowed
-GROUP_BYTES: Final = 64 * _MIB
-#: data in memory that waits for its row groups, over all partitions
-PENDING_BYTES: Final = 256 * _MIB
-#: files that grow at a time; a partition beyond that begins a second file later
-MOST_OPEN: Final = 64
-#: a file this near to its target is full
-_NEARLY: Final = 0.9
+# ---- partitions --------------------------------------------------------------------------------------------
 
 
-class _Pending:
-    """Rows of one partition that wait to become a row group."""
-
-    __slots__ = ("batches", "rows", "size")
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.size = 0
-
-
-class _OpenFile:
-    """A file that is being written."""
-
-    def __init__(
-        self,
-        path: str,
-        new: NewFile,
-        values: Mapping[str, str | None],
-        plan: WritePlan,
-        options: ParquetOptions,
-        odd: frozenset[int],
-    ) -> None:
-        self.path = path
-        self.file = new.file
-        self.values = values
-        self.long = LongStrings(plan.leaves)
-        self.floats: dict[int, FloatColumn] = {}
-        self.odd = odd
-        self.footers: list[pq.FileMetaData] = []
-        self._new = new
-        try:
-            self.writer = pq.ParquetWriter(
-                self.file,
-                plan.file_schema,
-                metadata_collector=self.footers,
-                **options.without(plan.parquet_columns, odd),
-            )
-        except BaseException:
-            new.discard()
-            raise
-
-    def finish(self) -> tuple[int, int]:
-        """Make the file whole and visible; its size and time."""
-        self.writer.close()
-        return self._new.finish()
-
-    def discard(self) -> None:
-        """Remove the file, in whatever state it is."""
-        with contextlib.suppress(Exception):
-            self.writer.close()
-        # a writer that could not close tries again when it is collected, and complains
-        self.writer.is_open = False
-        self._new.discard()
-
-
-class FileSet:
-    """The files of one write, by partition."""
-
-    def __init__(self, files: NewFiles, plan: WritePlan, options: ParquetOptions, *, target: int) -> None:
-        self._files = files
-        self._plan = plan
-        self._options = options
-        self._target = target
-        self._names = [column.name for column in plan.partition_columns]
-        self._pending: dict[Key, _Pending] = {}
-        self._waiting = 0
-        self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
-        self._numbers: dict[Key, int] = {}
-        #: by partition, the columns that are written without statistics and dictionary
-        self._odd: dict[Key, frozenset[int]] = {}
-        self._written: list[str] = []
-        self._adds: list[Add] = []
-        #: bytes in memory for a byte in a file, learned on the way
-        self._ratio = 1.0
-
-    def put(self, key: Key, rows: pa.RecordBatch) -> None:
-        """Take rows of a partition; row groups are written as they become full."""
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = self._pending[key] = _Pending()
-        size = rows.nbytes
-        pending.batches.append(rows)
-        pending.rows += rows.num_rows
-        pending.size += size
-        self._waiting += size
-        while pending.rows and (full := self._full(key, pending)):
-            self._flush(key, pending, full)
-        while self._waiting > PENDING_BYTES:
-            largest = max(self._pending, key=lambda k: self._pending[k].size)
-            self._flush(largest, self._pending[largest], self._pending[largest].rows)
-
-    def finish(self) -> list[Add]:
-        """Write what waits, close every file and answer what was written."""
-        for key, pending in self._pending.items():
-            if pending.rows:
-                self._flush(key, pending, pending.rows)
-            if key in self._open:
-                self._close(key)
-        self._files.settle()
-        return self._adds
-
-    def discard(self) -> None:
-        """Remove everything written so far."""
-        for opened in self._open.values():
-            opened.discard()
-        self._files.remove(self._written)
-
-    def _full(self, key: Key, pending: _Pending) -> int:
-        """How many of the rows that wait fill a row group or a file; 0 while they do not."""
-        opened = self._open.get(key)
-        left = self._target - (opened.file.tell() if opened is not None else 0)
-        limit = max(min(GROUP_BYTES, int(left * self._ratio)), 1)
-        if pending.size >= limit:
-            return min(self._options.rows, max(1, pending.rows * limit // pending.size))
-        return pending.rows - pending.rows % self._options.rows
-
-    def _flush(self, key: Key, pending: _Pending, count: int) -> None:
-        """Write the first rows that wait."""
-        table = pa.Table.from_batches(pending.batches)
-        self._waiting -= pending.size
-        if count < pending.rows:
-            table, rest = table.slice(0, count), table.slice(count)
-            pending.batches, pending.rows, pending.size = rest.to_batches(), rest.num_rows, rest.nbytes
-            self._waiting += pending.size
-        else:
-            pending.batches, pending.rows, pending.size = [], 0, 0
-        floats = float_columns(table, self._plan.floats)
-        odd = self._odd.get(key, frozenset()).union(column for column, f in floats.items() if f.odd)
-        self._odd[key] = odd
-        if key in self._open and not odd <= self._open[key].odd:
-            self._close(key)
-        opened = self._open.get(key) or self._begin(key, odd)
-        opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
-        with Translated("write", f"{self._files.location}/{opened.path}"):
-            before = opened.file.tell()
-            opened.long.look(table)
-            opened.writer.write_table(table, row_group_size=self._options.rows)
-            made = opened.file.tell()
-        self._ratio = min(max(table.nbytes / max(made - before, 1), 0.5), 64.0)
-        self._open.move_to_end(key)
-        if made >= self._target * _NEARLY:
-            self._close(key)
-
-    def _begin(self, key: Key, odd: frozenset[int]) -> _OpenFile:
-        while len(self._open) >= min(MOST_OPEN, self._files.most_open):
-            self._close(next(iter(self._open)))
-        values = dict(zip(self._names, key, strict=True))
-        number = self._numbers.get(key, 0)
-        self._numbers[key] = number + 1
-        name = f"part-{number:05d}-{uuid.uuid4()}-c000{self._options.suffix}"
-        path = f"{partition_path(values)}/{name}" if key else name
-        with Translated("write", f"{self._files.location}/{path}"):
-            opened = _OpenFile(path, self._files.begin(path), values, self._plan, self._options, odd)
-        self._open[key] = opened
-        return opened
-
-    def _close(self, key: Key) -> None:
-        opened = self._open[key]
-        with Translated("write", f"{self._files.location}/{opened.path}"):
-            size, modified = opened.finish()
-        self._written.append(opened.path)
-        del self._open[key]
-        self._adds.append(
-            Add(
-                path=encode_path(opened.path),
-                partition_values=opened.values,
-                size=size,
-                modification_time=modified,
-                data_change=True,
-                stats=file_stats(
-                    opened.footers[0],
-                    self._plan.leaves,
-                    opened.long.bounds,
-                    {column: opened.floats[column] for column in opened.odd},
-                    truncate=self._options.truncate,
-                ),
-            )
-        )
-
-
-#: a partition's values, in the order of the partition columns
-Key: TypeAlias = tuple[str | None, ...]
-
-
-def split(
-    rows: pa.RecordBatch,
-    values: Sequence[pa.Array],
-    columns: Sequence[Column],
-    types: Sequence[PrimitiveType],
+def _split(
+    rows: pa.RecordBatch, values: Sequence[pa.Array], table: WritePlan
 ) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """The rows of each partition; one partition may come more than once.
-
-    Args:
-        rows: The data columns.
-        values: The partition columns, in their table types.
-        columns: What the partition columns are.
-        types: Their Delta types.
-
-    Raises:
-        SchemaError: A value cannot be a partition value, or is null where null is refused.
-    """
+    """The rows of each partition, by the partition columns' values; one partition may come more than once."""
     if rows.num_rows == 1:
-        yield _key([column[0] for column in values], columns, types), rows
+        yield _key([column[0] for column in values], table), rows
         return
     codes = _codes(values)
     order = pc.array_sort_indices(codes)  # stable, so rows keep their order
-    runs = pc.run_end_encode(codes.take(order))
     start = 0
-    for end in runs.run_ends.to_pylist():
+    for end in pc.run_end_encode(codes.take(order)).run_ends.to_pylist():
         first = order[start].as_py()
-        key = _key([column[first] for column in values], columns, types)
         whole = start == 0 and end == rows.num_rows
-        yield key, rows if whole else rows.take(order.slice(start, end - start))
+        part = rows if whole else rows.take(order.slice(start, end - start))
+        yield _key([column[first] for column in values], table), part
         start = end
 
 
@@ -457,15 +204,15 @@ def _codes(values: Sequence[pa.Array]) -> pa.Array:
     return codes
 
 
-def _key(scalars: Sequence[pa.Scalar], columns: Sequence[Column], types: Sequence[PrimitiveType]) -> Key:
+def _key(scalars: Sequence[pa.Scalar], table: WritePlan) -> Key:
     key = []
-    for scalar, column, type_ in zip(scalars, columns, types, strict=True):
+    for scalar, column, type_ in zip(scalars, table.partition_columns, table.partition_types, strict=True):
         try:
             text = serialize(scalar.as_py(), type_)
         except (ValueError, OverflowError) as e:
             raise SchemaError(
                 f"a value of the partition column {column.name!r} cannot be written: {e}",
-                suggestion="dates and times must lie in the years 1 to 9999",
+                suggestion="dates and times must be in the years 1 to 9999",
             ) from e
         if text is None and not column.nullable:
             raise SchemaError(
@@ -476,34 +223,189 @@ def _key(scalars: Sequence[pa.Scalar], columns: Sequence[Column], types: Sequenc
     return tuple(key)
 
 
-#: Parquet writers drop the bounds of longer values
-_LONGEST: Final = 4096
-_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_Pair: TypeAlias = tuple[Any, Any]
+# ---- files -------------------------------------------------------------------------------------------------
 
 
-class LongStrings:
-    """The bounds of strings too long for a footer, gathered while a file is written."""
+@dataclass(slots=True)
+class _Partition:
+    """What is known of one partition: rows that wait to become a row group, and its files."""
 
-    def __init__(self, leaves: Sequence[StatLeaf]) -> None:
-        self._leaves = [leaf for leaf in leaves if leaf.kind == "string"]
-        self.bounds: dict[int, _Pair] = {}
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    files: int = 0
+    #: columns that are written without statistics and dictionary
+    odd: frozenset[int] = frozenset()
 
-    def look(self, table: pa.Table) -> None:
-        """Notice what is written."""
-        for leaf in self._leaves:
-            values = table.column(leaf.steps[0])
-            if values.nbytes <= _LONGEST:
-                continue
-            if len(leaf.steps) > 1:
-                values = pc.struct_field(values, leaf.steps[1:])
-            longest = pc.max(pc.binary_length(values)).as_py()
-            if longest is not None and longest > _LONGEST:
-                found = pc.min_max(values).as_py()
-                pair = found["min"].encode(), found["max"].encode()
-                self.bounds[leaf.column] = _wider(self.bounds.get(leaf.column), pair)
+
+class _OpenFile:
+    """A file that is being written."""
+
+    def __init__(
+        self, path: str, new: NewFile, values: Mapping[str, str | None], plan: AppendPlan, odd: frozenset[int]
+    ) -> None:
+        self.path = path
+        self.file = new.file
+        self.values = values
+        self.odd = odd
+        #: bounds of strings that are too long for a footer, and what columns of floating point hold
+        self.long: dict[int, _Pair] = {}
+        self.floats: dict[int, FloatColumn] = {}
+        self.footers: list[pq.FileMetaData] = []
+        self._new = new
+        try:
+            self.writer = pq.ParquetWriter(
+                self.file,
+                plan.table.file_schema,
+                metadata_collector=self.footers,
+                **plan.parquet.without(plan.table.parquet_columns, odd),
+            )
+        except BaseException:
+            new.discard()
+            raise
+
+    def finish(self) -> tuple[int, int]:
+        """Make the file whole and visible; return its size and time."""
+        self.writer.close()
+        return self._new.finish()
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):
+            self.writer.close()
+        # a writer that could not close tries again when it is collected, and complains
+        self.writer.is_open = False
+        self._new.discard()
+
+
+class _FileSet:
+    """The files of one write, by partition."""
+
+    def __init__(self, files: NewFiles, plan: AppendPlan) -> None:
+        self._files = files
+        self._plan = plan
+        self._names = [column.name for column in plan.table.partition_columns]
+        self._partitions: dict[Key, _Partition] = {}
+        self._waiting = 0
+        self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
+        self._written: list[str] = []
+        self._adds: list[Add] = []
+        #: bytes in memory for a byte in a file, learned on the way
+        self._ratio = 1.0
+
+    def put(self, key: Key, rows: pa.RecordBatch) -> None:
+        """Take rows of a partition; row groups are written as they become full."""
+        pending = self._partitions.get(key)
+        if pending is None:
+            pending = self._partitions[key] = _Partition()
+        size = rows.nbytes
+        pending.batches.append(rows)
+        pending.rows += rows.num_rows
+        pending.size += size
+        self._waiting += size
+        while pending.rows and (full := self._full(key, pending)):
+            self._flush(key, pending, full)
+        while self._waiting > PENDING_BYTES:
+            largest = max(self._partitions, key=lambda k: self._partitions[k].size)
+            self._flush(largest, self._partitions[largest], self._partitions[largest].rows)
+
+    def finish(self) -> list[Add]:
+        for key, pending in self._partitions.items():
+            if pending.rows:
+                self._flush(key, pending, pending.rows)
+            if key in self._open:
+                self._close(key)
+        self._files.settle()
+        return self._adds
+
+    def discard(self) -> None:
+        for opened in self._open.values():
+            opened.discard()
+        self._files.remove(self._written)
+
+    def _full(self, key: Key, pending: _Partition) -> int:
+        """How many of the rows that wait fill a row group or a file; 0 while they do not."""
+        opened, most = self._open.get(key), self._plan.parquet.rows
+        left = self._plan.target - (opened.file.tell() if opened is not None else 0)
+        limit = max(min(GROUP_BYTES, int(left * self._ratio)), 1)
+        if pending.size >= limit:
+            return min(most, max(1, pending.rows * limit // pending.size))
+        return pending.rows - pending.rows % most
+
+    def _flush(self, key: Key, pending: _Partition, count: int) -> None:
+        """Write the first rows that wait."""
+        whole = pa.Table.from_batches(pending.batches)
+        table, rest = whole.slice(0, count), whole.slice(count)
+        self._waiting -= pending.size
+        pending.rows = rest.num_rows
+        pending.batches, pending.size = (rest.to_batches(), rest.nbytes) if pending.rows else ([], 0)
+        self._waiting += pending.size
+        floats = float_columns(table, self._plan.table.floats)
+        pending.odd = pending.odd.union(column for column, f in floats.items() if f.odd)
+        if key in self._open and not pending.odd <= self._open[key].odd:
+            self._close(key)
+        opened = self._open.get(key) or self._begin(key, pending)
+        opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
+        with Translated("write", f"{self._files.location}/{opened.path}"):
+            before = opened.file.tell()
+            _widen_long(opened.long, table, self._plan.table.leaves)
+            opened.writer.write_table(table, row_group_size=self._plan.parquet.rows)
+            made = opened.file.tell()
+        self._ratio = min(max(table.nbytes / max(made - before, 1), 0.5), 64.0)
+        self._open.move_to_end(key)
+        if made >= self._plan.target * _NEARLY:
+            self._close(key)
+
+    def _begin(self, key: Key, partition: _Partition) -> _OpenFile:
+        # a partition whose file is closed here begins a second one later
+        while len(self._open) >= self._files.most_open:
+            self._close(next(iter(self._open)))
+        values = dict(zip(self._names, key, strict=True))
+        name = f"part-{partition.files:05d}-{uuid.uuid4()}-c000{self._plan.parquet.suffix}"
+        partition.files += 1
+        path = f"{partition_path(values)}/{name}" if key else name
+        with Translated("write", f"{self._files.location}/{path}"):
+            opened = _OpenFile(path, self._files.begin(path), values, self._plan, partition.odd)
+        self._open[key] = opened
+        return opened
+
+    def _close(self, key: Key) -> None:
+        opened = self._open[key]
+        with Translated("write", f"{self._files.location}/{opened.path}"):
+            size, modified = opened.finish()
+        self._written.append(opened.path)
+        del self._open[key]
+        floats = {column: opened.floats[column] for column in opened.odd}
+        self._adds.append(
+            Add(
+                path=encode_path(opened.path),
+                partition_values=opened.values,
+                size=size,
+                modification_time=modified,
+                data_change=True,
+                stats=_file_stats(opened.footers[0], self._plan, opened.long, floats),
+            )
+        )
+
+
+# ---- statistics --------------------------------------------------------------------------------------------
+
+
+def _values(table: pa.Table, leaf: StatLeaf) -> pa.ChunkedArray:
+    values = table.column(leaf.steps[0])
+    return values if len(leaf.steps) == 1 else pc.struct_field(values, leaf.steps[1:])
+
+
+def _widen_long(bounds: dict[int, _Pair], table: pa.Table, leaves: Sequence[StatLeaf]) -> None:
+    """Gather the bounds of strings that are too long for a footer."""
+    for leaf in leaves:
+        if leaf.kind != "string" or table.column(leaf.steps[0]).nbytes <= _LONGEST:
+            continue
+        values = _values(table, leaf)
+        longest = pc.max(pc.binary_length(values)).as_py()
+        if longest is not None and longest > _LONGEST:
+            found = pc.min_max(values).as_py()
+            pair = found["min"].encode(), found["max"].encode()
+            bounds[leaf.column] = _wider(bounds.get(leaf.column), pair)
 
 
 class FloatColumn(NamedTuple):
@@ -517,20 +419,15 @@ class FloatColumn(NamedTuple):
     odd: bool
 
     def __or__(self, other: FloatColumn) -> FloatColumn:
-        bounds = self.bounds or other.bounds
-        if self.bounds is not None and other.bounds is not None:
-            bounds = _wider(self.bounds, other.bounds)
-        nan = self.nan or other.nan
-        return FloatColumn(self.nulls + other.nulls, bounds, nan, self.odd or other.odd)
+        bounds = self.bounds if other.bounds is None else _wider(self.bounds, other.bounds)
+        return FloatColumn(self.nulls + other.nulls, bounds, self.nan or other.nan, self.odd or other.odd)
 
 
 def float_columns(table: pa.Table, leaves: Sequence[StatLeaf]) -> dict[int, FloatColumn]:
     """What the columns of floating point hold in some rows, by Parquet column."""
     found = {}
     for leaf in leaves:
-        values = table.column(leaf.steps[0])
-        if len(leaf.steps) > 1:
-            values = pc.struct_field(values, leaf.steps[1:])
+        values = _values(table, leaf)
         nan = bool(pc.any(pc.is_nan(values)).as_py())
         ends = pc.min_max(values).as_py()
         low, high = ends["min"], ends["max"]
@@ -543,28 +440,15 @@ def float_columns(table: pa.Table, leaves: Sequence[StatLeaf]) -> dict[int, Floa
     return found
 
 
-def file_stats(
-    footer: pq.FileMetaData,
-    leaves: Sequence[StatLeaf],
-    long: Mapping[int, _Pair],
-    floats: Mapping[int, FloatColumn],
-    *,
-    truncate: int,
+def _file_stats(
+    footer: pq.FileMetaData, plan: AppendPlan, long: Mapping[int, _Pair], floats: Mapping[int, FloatColumn]
 ) -> str:
-    """The ``stats`` of an add action.
-
-    Args:
-        footer: The file's metadata.
-        leaves: The columns to describe.
-        long: Bounds that the footer does not have, by Parquet column.
-        floats: Columns that the footer has no statistics of, by Parquet column.
-        truncate: Bytes to keep of a string.
-    """
+    """The ``stats`` of an add action, by a footer without ``long`` bounds and ``floats``."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    for leaf in leaves:
+    for leaf in plan.table.leaves:
         pair = long.get(leaf.column)
         missing = 0
         if (known := floats.get(leaf.column)) is not None:
@@ -576,7 +460,7 @@ def file_stats(
                 pair = _wider(pair, _plain(leaf, found.min_raw, found.max_raw))
         _put(nulls, leaf.path, missing)
         if pair is not None:
-            low, high = _written(leaf, pair, truncate)
+            low, high = _json_bounds(leaf, pair, plan.parquet.truncate)
             if low is not None:
                 _put(lowest, leaf.path, low)
             if high is not None and not (known is not None and known.nan):
@@ -603,20 +487,20 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     values[path[-1]] = value
 
 
-def _written(leaf: StatLeaf, pair: _Pair, truncate: int) -> _Pair:
-    """A pair of bounds as JSON values, None where there is no true one."""
+def _json_bounds(leaf: StatLeaf, pair: _Pair, truncate: int) -> _Pair:
+    """A pair of bounds as JSON values, None for one that cannot be written."""
     low, high = pair
-    kind = leaf.kind
-    if kind == "string":
-        return _cut(low, truncate), _cut_up(high, truncate)
-    if kind in ("float", "double"):
-        return low if math.isfinite(low) else None, high if math.isfinite(high) else None
-    if kind == "date":
-        return _day(low), _day(high)
-    if kind in ("timestamp", "timestamp_ntz"):
-        return _moment(low, kind), _moment(high, kind)
-    if kind == "decimal":
-        return _decimal(low, leaf.scale), _decimal(high, leaf.scale)
+    match leaf.kind:
+        case "string":
+            return _cut(low, truncate), _cut_up(high, truncate)
+        case "float" | "double":
+            return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+        case "date":
+            return _day(low), _day(high)
+        case "timestamp" | "timestamp_ntz":
+            return _moment(low, leaf.kind), _moment(high, leaf.kind)
+        case "decimal":
+            return _decimal(low, leaf.scale), _decimal(high, leaf.scale)
     return low, high
 
 
@@ -652,7 +536,7 @@ def _cut(value: bytes, length: int) -> str | None:
 
 
 def _cut_up(value: bytes, length: int) -> str:
-    """A text of so many bytes that is not less than the value, or the whole value where there is none."""
+    """A text of so many bytes that is not less than the value, or the whole value if there is none."""
     if len(value) <= length:
         return value.decode()
     text = value[:length].decode("utf-8", "ignore")

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb.exceptions import DeltaSqlError, UnsupportedOperationError
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
-from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS
-from deltalakedb.protocol.schema import (
-    ArrayType,
-    MapType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    parse_schema,
-)
+from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS, number_or
+from deltalakedb.protocol.schema import ArrayType, MapType, PrimitiveType, StructType, parse_schema
 from deltalakedb.protocol.stats import stats_leaves
 
 if TYPE_CHECKING:
@@ -32,9 +26,34 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
 
-
+TARGET_FILE_SIZE: Final = "delta.targetFileSize"
+_DEFAULT_TARGET: Final = 100 * 1024 * 1024
 _STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
+#: features that ask nothing of an append, or only what is checked below
+_KNOWN: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+    }
+)
+#: what a writer must compute or check by itself
+_RULES: Final = ("delta.constraints.", "delta.invariants")
+_MAPPING: Final = "delta.columnMapping."
+#: options that say nothing about data files, and those that are looked at here
+_SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
+_READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
+#: what a protocol is known by; it cannot be hashed itself
+_FIELDS: Final = ("min_reader_version", "min_writer_version", "reader_features", "writer_features")
+_PROTOCOL: Final = attrgetter(*_FIELDS)
 
 
 class StatLeaf(NamedTuple):
@@ -55,6 +74,9 @@ class Column(NamedTuple):
     name: str
     type: pa.DataType
     nullable: bool
+    #: its place in the data, and whether it must be cast
+    place: int = -1
+    cast: bool = False
 
 
 class WritePlan(NamedTuple):
@@ -73,52 +95,155 @@ class WritePlan(NamedTuple):
     parquet_columns: tuple[str, ...]
 
 
-class Casts(NamedTuple):
-    """Where each column of the plan lies in the data, and the type to cast it to where it differs."""
+class ParquetOptions(NamedTuple):
+    """How files are written."""
 
-    data: tuple[tuple[int, pa.DataType | None], ...]
-    partition: tuple[tuple[int, pa.DataType | None], ...]
+    #: keyword arguments of ``pyarrow.parquet.ParquetWriter``
+    writer: Mapping[str, Any]
+    #: how file names end
+    suffix: str
+    #: rows in a row group
+    rows: int
+    #: bytes of a string that statistics keep
+    truncate: int
+
+    def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
+        """The keyword arguments for a file of which some columns have neither statistics nor a dictionary.
+
+        Args:
+            columns: The file's leaf columns by Parquet's names.
+            odd: The numbers of those.
+        """
+        writer = dict(self.writer)
+        if odd:
+            rest = [name for number, name in enumerate(columns) if number not in odd]
+            writer["write_statistics"] = rest
+            writer["use_dictionary"] = rest if writer.get("use_dictionary", True) else False
+        return writer
 
 
-def plan_for(metadata: Metadata) -> WritePlan | str:
-    """The plan of a table, or why there is none."""
-    settings = metadata.configuration
-    return _plan(
-        metadata.schema_string,
-        metadata.partition_columns,
-        settings.get(INDEXED_COLUMNS),
-        settings.get(STATS_COLUMNS),
+class AppendPlan(NamedTuple):
+    """All that the direct writer needs to know."""
+
+    table: WritePlan
+    parquet: ParquetOptions
+    #: bytes of a file to aim at
+    target: int
+
+
+def plan_append(
+    snapshot: Snapshot,
+    arrow_schema: pa.Schema,
+    options: Mapping[str, Any] | None = None,
+    *,
+    also: Collection[str] = (),
+) -> AppendPlan:
+    """Plan an append that is written directly, if that is certain to give what delta-rs would.
+
+    Args:
+        snapshot: The table.
+        arrow_schema: The data's schema.
+        options: The arguments of ``write_deltalake``, by name; those that are None do not count.
+        also: Writer features that the caller takes care of in the commit, such as ``rowTracking``.
+
+    Raises:
+        UnsupportedOperationError: It is not certain; the error has the reason.
+    """
+    options, metadata = options or {}, snapshot.metadata
+    _check_options(options, metadata.partition_columns)
+    for key, value in metadata.configuration.items():
+        if key.startswith(_RULES):
+            raise _not_direct(f"the table has the rule {key}")
+        if key == MAPPING_MODE and value not in (None, "none"):
+            raise _not_direct("the table has column mapping")
+    if metadata.format.provider != "parquet":
+        raise _not_direct(f"the table's files are {metadata.format.provider}")
+    _check_protocol(_PROTOCOL(snapshot.protocol), frozenset(also))
+    return AppendPlan(
+        _plan_for_data(*_plan_key(metadata), arrow_schema),
+        parquet_options(options.get("writer_properties")),
+        options.get("target_file_size") or target_size(metadata),
     )
+
+
+def _not_direct(reason: str) -> UnsupportedOperationError:
+    return UnsupportedOperationError(
+        f"this append cannot be written directly: {reason}",
+        suggestion="write it by deltalakedb.spark.write, or outside of Spark by write_deltalake",
+    )
+
+
+def target_size(metadata: Metadata) -> int:
+    """The file size that a table's own properties ask for."""
+    size = number_or(metadata.configuration.get(TARGET_FILE_SIZE), 0)
+    return size if size > 0 else _DEFAULT_TARGET
+
+
+def _check_options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) -> None:
+    for name, value in options.items():
+        if value is not None and name not in _SILENT and name not in _READ:
+            raise _not_direct(f"the option {name} is set")
+    named = options.get("partition_by")
+    if named is not None and ((named,) if isinstance(named, str) else tuple(named)) != partitioned_by:
+        raise _not_direct("the option partition_by differs from the table")
+    size = options.get("target_file_size")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise _not_direct(f"the option target_file_size is {size!r}")
+
+
+@lru_cache(maxsize=128)
+def _check_protocol(values: tuple[Any, ...], also: frozenset[str]) -> None:
+    protocol = Protocol(**dict(zip(_FIELDS, values, strict=True)))
+    needed = writer_features(protocol) | reader_features(protocol)
+    if unknown := needed - _KNOWN - also:
+        raise _not_direct(f"the table needs {', '.join(sorted(unknown))}")
+    try:
+        check_writable(protocol, also=also | {"identityColumns"})
+    except DeltaSqlError as e:
+        raise _not_direct(e.message) from e
+
+
+# ---- the table ---------------------------------------------------------------------------------------------
+
+
+def plan_for(metadata: Metadata) -> WritePlan:
+    """The plan of a table; UnsupportedOperationError if its files cannot be written here."""
+    return _plan(*_plan_key(metadata))
+
+
+def _plan_key(metadata: Metadata) -> tuple[str, tuple[str, ...], str | None, str | None]:
+    indexed, named = (metadata.configuration.get(key) for key in (INDEXED_COLUMNS, STATS_COLUMNS))
+    return metadata.schema_string, metadata.partition_columns, indexed, named
 
 
 @lru_cache(maxsize=256)
 def _plan(
     schema_string: str, partitioned_by: tuple[str, ...], indexed: str | None, named: str | None
-) -> WritePlan | str:
+) -> WritePlan:
     schema = parse_schema(schema_string)
-    settings = {INDEXED_COLUMNS: indexed, STATS_COLUMNS: named}
+    _check_rules(schema, top=True)
     by_name = {f.name: f for f in schema.fields}
-    missing = [name for name in partitioned_by if name not in by_name]
-    if missing or len(by_name) != len(schema.fields):
-        return "its schema contradicts itself"
-    data_fields = [f for f in schema.fields if f.name not in partitioned_by]
+    if len(by_name) != len(schema.fields) or not by_name.keys() >= set(partitioned_by):
+        raise _not_direct("its schema contradicts itself")
+    data_fields = tuple(f for f in schema.fields if f.name not in partitioned_by)
     if not data_fields:
-        return "it has partition columns only"
-    columns = []
-    for f in schema.fields:
-        if (made := _arrow(f.type)) is None:
-            return f"the column {f.name!r} has a type that is not written here"
-        columns.append(Column(f.name, made, f.nullable))
-    column_of = {c.name: c for c in columns}
+        raise _not_direct("it has partition columns only")
+    column_of = {f.name: Column(f.name, _arrow(f.type, f.name), f.nullable) for f in schema.fields}
     partition_types = []
     for name in partitioned_by:
         kind = by_name[name].type
         # engines spell binary values differently, and a nested one has no text at all
         if not isinstance(kind, PrimitiveType) or kind.name == "binary":
-            return f"the partition column {name!r} has a type that is not written here"
+            raise _not_direct(f"the partition column {name!r} has a type that is not written here")
         partition_types.append(kind)
     data_columns = tuple(column_of[f.name] for f in data_fields)
-    leaves = tuple(_leaves(data_fields))
+    columns = list(_leaves(StructType(data_fields)))
+    leaves = [
+        StatLeaf(path, number, steps, "decimal" if kind.decimal else kind.name, (kind.decimal or (0, 0))[1])
+        for number, (_, path, steps, kind) in enumerate(columns)
+        if path is not None and kind.name != "binary"
+    ]
+    settings = {INDEXED_COLUMNS: indexed, STATS_COLUMNS: named}
     wanted = {leaf.path for leaf in stats_leaves(schema, partitioned_by, settings)}
     return WritePlan(
         schema,
@@ -128,107 +253,97 @@ def _plan(
         tuple(partition_types),
         tuple(leaf for leaf in leaves if leaf.path in wanted),
         tuple(leaf for leaf in leaves if leaf.kind in ("float", "double")),
-        tuple(name for f in data_fields for name in _parquet_columns(f.name, f.type)),
+        tuple(name for name, *_ in columns),
     )
 
 
-def _arrow(kind: DataType) -> pa.DataType | None:
-    if isinstance(kind, PrimitiveType):
-        return arrow_type(kind)
-    if isinstance(kind, StructType):
-        fields = [(f.name, _arrow(f.type)) for f in kind.fields]
-        if not fields or any(made is None for _, made in fields):
-            return None
-        return pa.struct([pa.field(name, made) for name, made in fields])
+def _check_rules(kind: DataType, *, top: bool = False) -> None:
+    """Refuse what asks more of a writer than values: generated or identity columns, inner NOT NULLs."""
     if isinstance(kind, ArrayType):
-        element = _arrow(kind.element_type)
-        return None if element is None else pa.list_(pa.field("element", element))
-    key, value = _arrow(kind.key_type), _arrow(kind.value_type)
-    return None if key is None or value is None else pa.map_(key, value)
-
-
-def _leaves(fields: list[StructField]) -> Iterator[StatLeaf]:
-    """The columns that statistics can be kept of, with their places in a file."""
-    column = 0
-    for place, f in enumerate(fields):
-        for leaf, number in _below(f, (f.name,), (place,), column):
-            if leaf.kind != "":
-                yield leaf
-            column = number + 1
-
-
-def _parquet_columns(path: str, kind: DataType) -> Iterator[str]:
-    if isinstance(kind, StructType):
-        for f in kind.fields:
-            yield from _parquet_columns(f"{path}.{f.name}", f.type)
-    elif isinstance(kind, ArrayType):
-        yield from _parquet_columns(f"{path}.list.element", kind.element_type)
+        if not kind.contains_null:
+            raise _not_direct("an array refuses nulls")
+        _check_rules(kind.element_type)
     elif isinstance(kind, MapType):
-        yield from _parquet_columns(f"{path}.key_value.key", kind.key_type)
-        yield from _parquet_columns(f"{path}.key_value.value", kind.value_type)
-    else:
-        yield path
+        if not kind.value_contains_null:
+            raise _not_direct("a map refuses null values")
+        _check_rules(kind.key_type)
+        _check_rules(kind.value_type)
+    for f in kind.fields if isinstance(kind, StructType) else ():
+        if not f.nullable and not top:
+            raise _not_direct(f"the nested field {f.name!r} refuses nulls")
+        for key in f.metadata:
+            if key.startswith("delta.") and not key.startswith(_MAPPING):
+                raise _not_direct(f"the column {f.name!r} has {key}")
+        _check_rules(f.type)
 
 
-def _below(
-    f: StructField, path: tuple[str, ...], steps: tuple[int, ...], column: int
-) -> Iterator[tuple[StatLeaf, int]]:
-    """The leaves of a field, each with the number of the last Parquet column that it fills."""
-    kind = f.type
-    if isinstance(kind, StructType):
-        for place, child in enumerate(kind.fields):
-            for leaf, last in _below(child, (*path, child.name), (*steps, place), column):
-                yield leaf, last
-                column = last + 1
-    elif isinstance(kind, PrimitiveType):
-        decimal = kind.decimal
-        name = "decimal" if decimal else "" if kind.name == "binary" else kind.name
-        yield StatLeaf(path, column, steps, name, decimal[1] if decimal else 0), column
-    else:
-        yield StatLeaf(path, column, steps, "", 0), column + _width(kind) - 1
-
-
-def _width(kind: DataType) -> int:
-    """How many Parquet columns a type fills."""
-    if isinstance(kind, StructType):
-        return sum(_width(f.type) for f in kind.fields)
+def _arrow(kind: DataType, column: str) -> pa.DataType:
     if isinstance(kind, ArrayType):
-        return _width(kind.element_type)
+        return pa.list_(pa.field("element", _arrow(kind.element_type, column)))
     if isinstance(kind, MapType):
-        return _width(kind.key_type) + _width(kind.value_type)
-    return 1
+        return pa.map_(_arrow(kind.key_type, column), _arrow(kind.value_type, column))
+    if isinstance(kind, StructType) and kind.fields:
+        return pa.struct([pa.field(f.name, _arrow(f.type, column)) for f in kind.fields])
+    if isinstance(kind, PrimitiveType) and (made := arrow_type(kind)) is not None:
+        return made
+    raise _not_direct(f"the column {column!r} has a type that is not written here")
+
+
+#: a leaf column of a file: Parquet's name; its path and steps, unless inside an array or a map; its type
+_Leaf = tuple[str, tuple[str, ...] | None, tuple[int, ...], PrimitiveType]
+
+
+def _leaves(
+    kind: DataType,
+    names: tuple[str, ...] = (),
+    path: tuple[str, ...] | None = (),
+    steps: tuple[int, ...] = (),
+) -> Iterator[_Leaf]:
+    if isinstance(kind, StructType):
+        for place, f in enumerate(kind.fields):
+            below = None if path is None else (*path, f.name)
+            yield from _leaves(f.type, (*names, f.name), below, (*steps, place))
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.element_type, (*names, "list", "element"), None)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.key_type, (*names, "key_value", "key"), None)
+        yield from _leaves(kind.value_type, (*names, "key_value", "value"), None)
+    else:
+        yield ".".join(names), path, steps, kind
+
+
+# ---- the data ----------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)
-def _casts(schema_string: str, partitioned_by: tuple[str, ...], source: pa.Schema) -> Casts | str:
-    plan = _plan(schema_string, partitioned_by, None, None)
-    if isinstance(plan, str):
-        return plan
+def _plan_for_data(
+    schema_string: str,
+    partitioned_by: tuple[str, ...],
+    indexed: str | None,
+    named: str | None,
+    source: pa.Schema,
+) -> WritePlan:
+    """The plan with the places of its columns in the data."""
+    plan = _plan(schema_string, partitioned_by, indexed, named)
     names = source.names
     if len(set(names)) != len(names):
-        return "the data names a column twice"
+        raise _not_direct("the data names a column twice")
     wanted = {f.name: f for f in plan.schema.fields}
     if set(names) != wanted.keys():
-        return "the data has other columns than the table"
-    made: dict[str, tuple[int, pa.DataType | None]] = {}
-    for column in (*plan.data_columns, *plan.partition_columns):
+        raise _not_direct("the data has other columns than the table")
+
+    def placed(column: Column) -> Column:
         index = names.index(column.name)
         kind = source.field(index).type
-        if not (pa.types.is_null(kind) or _fits(_decoded(kind), wanted[column.name].type)):
-            return f"the column {column.name!r} comes as {kind}"
-        made[column.name] = index, None if kind == column.type else column.type
-    return Casts(
-        tuple(made[c.name] for c in plan.data_columns), tuple(made[c.name] for c in plan.partition_columns)
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_null(kind) or _fits(plain, wanted[column.name].type)):
+            raise _not_direct(f"the column {column.name!r} comes as {kind}")
+        return column._replace(place=index, cast=kind != column.type)
+
+    data, partition = plan.data_columns, plan.partition_columns
+    return plan._replace(
+        data_columns=tuple(map(placed, data)), partition_columns=tuple(map(placed, partition))
     )
-
-
-def casts_for(metadata: Metadata, source: pa.Schema) -> Casts | str:
-    """How data of a schema becomes the table's, or why that is not certain to be what delta-rs would do."""
-    return _casts(metadata.schema_string, metadata.partition_columns, source)
-
-
-def _decoded(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _fits(source: pa.DataType, wanted: DataType) -> bool:
@@ -275,137 +390,7 @@ def _fits_primitive(source: pa.DataType, wanted: PrimitiveType) -> bool:
     return False
 
 
-#: features that ask nothing of an append, or only what is checked below
-_KNOWN: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "identityColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-    }
-)
-#: what a writer must compute or check by itself
-_RULES: Final = ("delta.constraints.", "delta.invariants")
-_MAPPING: Final = "delta.columnMapping."
-#: options that say nothing about data files, and those that are looked at here
-_SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
-_READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
-
-
-def eligible(
-    snapshot: Snapshot,
-    arrow_schema: pa.Schema,
-    options: Mapping[str, Any] | None = None,
-    *,
-    also: Collection[str] = (),
-) -> str | None:
-    """Why an append cannot be written directly, or None where it can.
-
-    Args:
-        snapshot: The table.
-        arrow_schema: The data's schema.
-        options: The arguments of ``write_deltalake``, by name; those that are None do not count.
-        also: Writer features that the caller takes care of in the commit, such as ``rowTracking``.
-
-    Example:
-        >>> eligible(snapshot, data.schema, {"schema_mode": "merge"})  # doctest: +SKIP
-        'the option schema_mode is set'
-    """
-    metadata, protocol = snapshot.metadata, snapshot.protocol
-    if options and (reason := _options(options, metadata.partition_columns)) is not None:
-        return reason
-    for key, value in metadata.configuration.items():
-        if key.startswith(_RULES):
-            return f"the table has the rule {key}"
-        if key == MAPPING_MODE and value not in (None, "none"):
-            return "the table has column mapping"
-    if metadata.format.provider != "parquet":
-        return f"the table's files are {metadata.format.provider}"
-    reason = _protocol(
-        protocol.min_reader_version,
-        protocol.min_writer_version,
-        protocol.reader_features,
-        protocol.writer_features,
-        frozenset(also),
-    ) or _schema(metadata.schema_string)
-    if reason is not None:
-        return reason
-    plan = plan_for(metadata)
-    if isinstance(plan, str):
-        return plan
-    casts = casts_for(metadata, arrow_schema)
-    return casts if isinstance(casts, str) else None
-
-
-def _options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) -> str | None:
-    for name, value in options.items():
-        if value is not None and name not in _SILENT and name not in _READ:
-            return f"the option {name} is set"
-    named = options.get("partition_by")
-    if named is not None and ((named,) if isinstance(named, str) else tuple(named)) != partitioned_by:
-        return "the option partition_by differs from the table"
-    size = options.get("target_file_size")
-    if size is not None and (not isinstance(size, int) or size < 1):
-        return f"the option target_file_size is {size!r}"
-    made = parquet_options(options.get("writer_properties"))
-    return f"the writer properties ask for {made}" if isinstance(made, str) else None
-
-
-@lru_cache(maxsize=128)
-def _protocol(
-    reader: int,
-    writer: int,
-    readers: tuple[str, ...] | None,
-    writers: tuple[str, ...] | None,
-    also: frozenset[str],
-) -> str | None:
-    protocol = Protocol(
-        min_reader_version=reader,
-        min_writer_version=writer,
-        reader_features=readers,
-        writer_features=writers,
-    )
-    needed = writer_features(protocol) | reader_features(protocol)
-    if unknown := needed - _KNOWN - also:
-        return f"the table needs {', '.join(sorted(unknown))}"
-    try:
-        check_writable(protocol, also=also | {"identityColumns"})
-    except DeltaSqlError as e:
-        return e.message
-    return None
-
-
-@lru_cache(maxsize=256)
-def _schema(schema_string: str) -> str | None:
-    return _rules(parse_schema(schema_string), top=True)
-
-
-def _rules(kind: DataType, *, top: bool = False) -> str | None:
-    """What a type asks of its writer beyond its values: generated or identity columns, inner NOT NULLs."""
-    if isinstance(kind, ArrayType):
-        return "an array refuses nulls" if not kind.contains_null else _rules(kind.element_type)
-    if isinstance(kind, MapType):
-        if not kind.value_contains_null:
-            return "a map refuses null values"
-        return _rules(kind.key_type) or _rules(kind.value_type)
-    if not isinstance(kind, StructType):
-        return None
-    for f in kind.fields:
-        if not f.nullable and not top:
-            return f"the nested field {f.name!r} refuses nulls"
-        for key in f.metadata:
-            if key.startswith("delta.") and not key.startswith(_MAPPING):
-                return f"the column {f.name!r} has {key}"
-        if (reason := _rules(f.type)) is not None:
-            return reason
-    return None
-
+# ---- Parquet -----------------------------------------------------------------------------------------------
 
 _COMPRESSION: Final = re.compile(r"([A-Z0-9_]+)(?:\((\d+)\))?")
 #: the name in the properties -> pyarrow's, the file name's part, and the levels that both sides know
@@ -417,37 +402,16 @@ _CODECS: Final[Mapping[str, tuple[str, str, range]]] = {
     "ZSTD": ("zstd", ".zstd", range(1, 23)),
     "LZ4_RAW": ("lz4", ".lz4raw", range(0)),
 }
+#: properties that are positive numbers -> pyarrow's names
+_NUMBERS: Final = {
+    "data_page_size_limit": "data_page_size",
+    "dictionary_page_size_limit": "dictionary_pagesize_limit",
+    "write_batch_size": "write_batch_size",
+    "max_row_group_size": None,
+    "statistics_truncate_length": None,
+}
 _ROWS: Final = 1024 * 1024
 _TRUNCATE: Final = 64
-
-
-class ParquetOptions(NamedTuple):
-    """How files are written."""
-
-    #: keyword arguments of ``pyarrow.parquet.ParquetWriter``
-    writer: Mapping[str, Any]
-    #: how file names end
-    suffix: str
-    #: rows in a row group
-    rows: int
-    #: bytes of a string that statistics keep
-    truncate: int
-
-    def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
-        """The keyword arguments for a file of which some columns have neither statistics nor a dictionary.
-
-        Args:
-            columns: The file's leaf columns by Parquet's names.
-            odd: The numbers of those.
-        """
-        writer = dict(self.writer)
-        if odd:
-            rest = [name for number, name in enumerate(columns) if number not in odd]
-            writer["write_statistics"] = rest
-            writer["use_dictionary"] = rest if writer.get("use_dictionary", True) else False
-        return writer
-
-
 _COMMON: Final[Mapping[str, Any]] = {
     # the table's schema says what the columns are; a second one in each file would only cost
     "store_schema": False,
@@ -457,55 +421,47 @@ _COMMON: Final[Mapping[str, Any]] = {
 _DEFAULT: Final = ParquetOptions({**_COMMON, "compression": "snappy"}, ".snappy.parquet", _ROWS, _TRUNCATE)
 
 
-def parquet_options(properties: WriterProperties | None) -> ParquetOptions | str:
-    """The options for the properties given, or what in them cannot be said to pyarrow."""
+def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
+    """The options for writer properties; UnsupportedOperationError if pyarrow has no such options."""
     if properties is None:
         return _DEFAULT
     # properties without a compression mean none: what delta-rs makes of them
     match = _COMPRESSION.fullmatch(properties.compression or "UNCOMPRESSED")
     codec = _CODECS.get(match[1]) if match else None
-    if match is None or codec is None:
-        return f"compression {properties.compression}"
-    name, part, levels = codec
-    writer: dict[str, Any] = {**_COMMON, "compression": name}
+    if match is None or codec is None or (match[2] is not None and int(match[2]) not in codec[2]):
+        raise _unwritable(f"compression {properties.compression}")
+    writer: dict[str, Any] = {**_COMMON, "compression": codec[0]}
     if match[2] is not None:
-        if int(match[2]) not in levels:
-            return f"compression {properties.compression}"
         writer["compression_level"] = int(match[2])
-    for theirs, ours in (
-        ("data_page_size_limit", "data_page_size"),
-        ("dictionary_page_size_limit", "dictionary_pagesize_limit"),
-        ("write_batch_size", "write_batch_size"),
-    ):
+    for theirs, ours in _NUMBERS.items():
         if (number := getattr(properties, theirs)) is not None:
             if number < 1:
-                return f"{theirs} {number}"
-            writer[ours] = number
-    if properties.data_page_row_count_limit is not None:
-        return "data_page_row_count_limit"
-    if properties.column_properties:
-        return "column_properties"
-    if (reason := _column(properties.default_column_properties, writer)) is not None:
-        return reason
+                raise _unwritable(f"{theirs} {number}")
+            if ours is not None:
+                writer[ours] = number
+    for name in ("data_page_row_count_limit", "column_properties"):
+        if getattr(properties, name) not in (None, {}):
+            raise _unwritable(name)
+    writer |= _column_options(properties.default_column_properties)
     rows, truncate = properties.max_row_group_size, properties.statistics_truncate_length
-    if rows is not None and rows < 1:
-        return f"max_row_group_size {rows}"
-    if truncate is not None and truncate < 1:
-        return f"statistics_truncate_length {truncate}"
-    return ParquetOptions(writer, f"{part}.parquet", rows or _ROWS, truncate or _TRUNCATE)
+    return ParquetOptions(writer, f"{codec[1]}.parquet", rows or _ROWS, truncate or _TRUNCATE)
 
 
-def _column(column: ColumnProperties | None, writer: dict[str, Any]) -> str | None:
+def _unwritable(what: str) -> UnsupportedOperationError:
+    return _not_direct(f"the writer properties ask for {what}")
+
+
+def _column_options(column: ColumnProperties | None) -> dict[str, Any]:
     if column is None:
-        return None
+        return {}
     bloom = column.bloom_filter_properties
     if bloom is not None and bloom.set_bloom_filter_enabled is not False:
-        return "bloom_filter_properties"
+        raise _unwritable("bloom_filter_properties")
     if column.encoding is not None:
-        return f"encoding {column.encoding}"
+        raise _unwritable(f"encoding {column.encoding}")
     if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
-        return f"statistics_enabled {column.statistics_enabled}"
-    writer["write_page_index"] = column.statistics_enabled == "PAGE"
+        raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
+    made = {"write_page_index": column.statistics_enabled == "PAGE"}
     if column.dictionary_enabled is not None:
-        writer["use_dictionary"] = column.dictionary_enabled
-    return None
+        made["use_dictionary"] = column.dictionary_enabled
+    return made

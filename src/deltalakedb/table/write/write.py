@@ -1,64 +1,373 @@
-"""``write_deltalake`` and ``DeltaTable.create``: written by delta-rs, committed in SQL, then published."""
+"""``write_deltalake`` and ``DeltaTable.create``: delta-rs or our own writer writes files, SQL commits them.
+
+New tables get what delta-rs cannot give them: named features, in-commit timestamps, row tracking, the fence.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import deltalake
 import pyarrow as pa
 from deltalake import Transaction
 
 from deltalakedb.address import is_deltasql, parse_address
+from deltalakedb.commit.request import NewTable
+from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     ConflictError,
+    InvalidArgumentError,
     SchemaError,
+    TableExistsError,
     TableMissingError,
+    UnsupportedFeatureError,
+    UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.features import COMMITTER_FEATURES
-from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table import memory
-from deltalakedb.table.commit_info import app_transactions
-from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.hooks import DEFAULT
-from deltalakedb.table.intent import AutoCommit, WriteIntent
-from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import undo
-from deltalakedb.table.scratch import rewrite
-from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.write.create import (
-    CreateOptions,
-    Mode,
-    create_with,
-    exists,
-    known_mode,
-    open_existing,
-    replace_or_append,
-    split_options,
-    without_hooks,
+from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
+    FENCE,
+    check_writable,
+    features_named,
+    reader_features,
+    with_features,
 )
+from deltalakedb.protocol.properties import (
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING,
+    check_properties,
+    enablement,
+    is_on,
+    mapping_mode,
+    unknown_names,
+    without_feature_names,
+)
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
+from deltalakedb.protocol.row_tracking import with_row_columns
+from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.handle import TableHandle, handle_of
+from deltalakedb.table.intent import DEFAULT, QUIET, AutoCommit, Hooks, WriteIntent, commit_info
+from deltalakedb.table.locations import is_local, normal_location, place_for
+from deltalakedb.table.roots import root_at, undo
+from deltalakedb.table.scratch import ErrorContext, Scratch, removes, rewrite, submit, translate_errors
+from deltalakedb.table.sources import SqlSource, remembered
 from deltalakedb.table.write.parquet import arrow_source, write_files
-from deltalakedb.table.write.plan import eligible
+from deltalakedb.table.write.plan import plan_append
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from deltalake import CommitProperties
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.rows import OpenTable
-    from deltalakedb.protocol.actions import Action, Add
-    from deltalakedb.table.hooks import Hooks
+    from deltalakedb.settings import Config
+    from deltalakedb.table.intent import CommitTarget
+    from deltalakedb.table.write.parquet import Rows
+
+Mode = Literal["error", "append", "overwrite", "ignore"]
+_MODES = ("error", "append", "overwrite", "ignore")
+_MAPPING = "columnMapping"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateOptions:
+    """What a caller of ``create`` or ``write_deltalake`` wants of us rather than of delta-rs."""
+
+    #: None leaves it to the settings
+    in_commit_timestamps: bool | None = None
+    row_tracking: bool = False
+    #: features that were asked for by name, or by a property that delta-rs does not act on
+    features: tuple[str, ...] = ()
+    hooks: Hooks = DEFAULT
+    #: what to do if delta-rs refuses the rest
+    hint: str | None = None
+    #: writer features that the engine which creates the table takes care of
+    handled_features: frozenset[str] = frozenset()
+
+
+_HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
+NO_OPTIONS: Final = CreateOptions()
+
+
+def split_options(options: dict[str, Any], *, table: str | None = None) -> CreateOptions:
+    """Take out of stock's options what delta-rs would refuse, or do on the scratch table.
+
+    Raises InvalidArgumentError or UnsupportedFeatureError for values and features that we cannot write.
+    """
+    hooks = Hooks.of(options.pop("post_commithook_properties", None))
+    given = options.get("configuration")
+    if not given or not isinstance(given, Mapping):
+        return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
+    check_properties(given, table=table)
+    features = features_named(given, also=COMMITTER_FEATURES, table=table)
+    rest = without_feature_names(given)
+    timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
+    options["configuration"] = rest or None
+    return CreateOptions(
+        None if timed is None else _is_true(timed),
+        _is_true(tracked),
+        features,
+        hooks,
+        _HINT if unknown_names(rest) else None,
+    )
+
+
+def _is_true(value: str | None) -> bool:
+    return str(value).strip().lower() == "true"
+
+
+def without_hooks(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "post_commithook_properties": QUIET}
+
+
+def _apply_options(
+    actions: Sequence[Action],
+    create_options: CreateOptions,
+    config: Config,
+    location: str,
+    before: Metadata | None = None,
+) -> tuple[Action, ...]:
+    """Add what the caller and the settings ask for to what delta-rs made; a replaced table had ``before``."""
+    if not any(isinstance(a, Protocol) for a in actions):
+        return tuple(actions)  # only rows are replaced
+    timed = create_options.in_commit_timestamps
+    # a table that is replaced keeps its in-commit timestamps
+    since = enablement(before) if before is not None and is_on(before, IN_COMMIT_TIMESTAMPS) else None
+    if timed is None:
+        setting = config.catalog.in_commit_timestamps
+        timed = since is not None or setting == "always" or (setting == "remote" and not is_local(location))
+    features = [
+        *create_options.features,
+        *_missing_mapping_feature(actions),
+        *(["inCommitTimestamp"] if timed else []),
+        *(["rowTracking"] if create_options.row_tracking else []),
+        *([FENCE] if config.catalog.fence and before is None else []),
+    ]
+    settings = {IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
+    if create_options.row_tracking:
+        settings[ROW_TRACKING] = "true"
+
+    def changed(action: Action) -> Action:
+        if isinstance(action, Protocol):
+            return with_features(action, features)
+        if not isinstance(action, Metadata):
+            return action
+        action = replace(action, configuration={**action.configuration, **settings})
+        return with_row_columns(action) if create_options.row_tracking else action
+
+    return tuple(map(changed, actions))
+
+
+def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
+    """The feature of mapped columns, which delta-rs forgets if a column or a property brings others."""
+    metadata = next((a for a in actions if isinstance(a, Metadata)), None)
+    protocol = next((a for a in actions if isinstance(a, Protocol)), None)
+    mode = "none" if metadata is None else mapping_mode(metadata)
+    if protocol is None or mode == "none" or _MAPPING in reader_features(protocol):
+        return []
+    if any(isinstance(a, Add) for a in actions):  # under names that readers would not find
+        raise UnsupportedFeatureError(
+            f"delta-rs does not map the columns of this data, though delta.columnMapping.mode is {mode!r}",
+            suggestion="create the table empty, by DeltaTable.create, and append to it",
+            features=(_MAPPING,),
+        )
+    return [_MAPPING]
+
+
+def known_mode(mode: str) -> str:
+    if not isinstance(mode, str):
+        raise ArgumentTypeError(f"a mode is a text, not {mode!r}")
+    if (known := mode.lower()) not in _MODES:
+        raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
+    return known
+
+
+def create_table(
+    table_uri: str,
+    schema: Any,
+    *,
+    mode: str = "error",
+    storage_options: dict[str, str] | None = None,
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
+    registered: dict[str, Any] = {"comment": comment, "tags": tags}
+    create_options = split_options(options)
+    stock: Any = deltalake.DeltaTable.create
+    create_or_replace(
+        table_uri,
+        mode,
+        lambda target, how: stock(target, schema, mode=how, **without_hooks(options)),
+        storage_options=storage_options,
+        create_options=create_options,
+        **registered,
+    )
+
+
+def create_or_replace(
+    table_uri: str,
+    mode: str,
+    operation: Callable[[str, str], object],
+    *,
+    in_place: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    create_options: CreateOptions = NO_OPTIONS,
+    **registered: Any,
+) -> None:
+    """Create a table by what delta-rs does in a folder and in a mode, replace one, or leave it alone.
+
+    The other arguments are those of `create_with`.
+    """
+    mode = known_mode(mode)
+    address = parse_address(table_uri)
+    table = open_existing(address, storage_options)
+    if table is None:
+        create_with(
+            Database.open(address),
+            address.table or "",
+            address.location,
+            lambda target: operation(target, mode),
+            in_place=in_place,
+            storage_options=storage_options,
+            create_options=create_options,
+            **registered,
+        )
+    elif mode in ("error", "append"):
+        raise exists(table)
+    elif mode == "overwrite":
+        table.check_location(address.location)
+        table.require_folder()
+        replace_or_append(
+            table, mode, lambda target: operation(target, mode), create_options, in_place=in_place
+        )
+
+
+def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
+    """The table at an address, or None if there is none."""
+    name = address.require_table()
+    try:
+        found = TableHandle.open(address.catalog.with_table(name), storage_options=storage_options)
+    except TableMissingError as error:  # or the whole catalog
+        if error.context.get("dropped"):
+            raise
+        return None
+    found.one_shot = True
+    return found
+
+
+def create_with(
+    database: Database,
+    name: str,
+    location: str | None,
+    operation: Callable[[str], object],
+    *,
+    in_place: bool = False,
+    names: Callable[[], Mapping[str, str]] | None = None,
+    comment: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    sink: CommitTarget | None = None,
+    free: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    create_options: CreateOptions = NO_OPTIONS,
+) -> None:
+    """Create a table by what delta-rs does in an empty folder, and commit it at once or to a target.
+
+    If the data files are in place already, ``names`` has their actual paths by those in delta-rs's actions. A
+    name that is taken may be ``free`` by the time of the commit.
+    """
+    database.ensure()
+    place = place_for(database, name, location)
+    registry.refuse_taken(database, name, place, free=free)
+    root = root_at(place, storage_options, database.engine.config)
+    if next(root.store.list(LOG_FOLDER), None) is not None:
+        raise TableExistsError(
+            f"there is a plain Delta table at {place} already",
+            table=name,
+            suggestion="import it with import_table(path, address), or choose another location",
+        )
+    failpoint("data.before")
+    config = database.engine.config
+    with Scratch(root, table=name) as scratch:
+        with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
+            operation(str(scratch.folder))
+        harvest = scratch.harvest()
+        if in_place:
+            harvest = harvest.in_place(names() if names is not None else {})
+        moved = root.take(scratch.folder, harvest.new_files, fsync=config.publish.fsync)
+        failpoint("data.after")
+        work = WriteIntent(
+            NewTable(name, place, comment=comment, tags=tags or {}),
+            _apply_options(harvest.actions, create_options, config, place),
+            None,
+            NOTHING,
+            moved,
+            harvest.new_names,
+            root=root,
+            hooks=create_options.hooks,
+            handled_features=create_options.handled_features,
+        )
+        (sink or AutoCommit(database)).submit(work)
+
+
+def replace_or_append(
+    table: TableHandle,
+    mode: str,
+    operation: Callable[[str], object],
+    create_options: CreateOptions = NO_OPTIONS,
+    *,
+    in_place: bool = False,
+) -> None:
+    """Run an operation that needs none of the table's files: an append, or a full overwrite.
+
+    A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
+    """
+    snapshot = table.source.snapshot
+    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
+    failpoint("data.before")
+    with Scratch(table.root, table=table.name) as scratch:
+        scratch.lay(snapshot)
+        with translate_errors(ErrorContext.at(table)):
+            operation(str(scratch.folder))
+        harvest = scratch.harvest()
+        if in_place:
+            harvest = harvest.in_place()
+        if mode == "append":
+            submit(table, scratch, harvest, NOTHING, hooks=create_options.hooks)
+            return
+        config, location = table.database.engine.config, table.row.location
+        actions = _apply_options(harvest.actions, create_options, config, location, snapshot.metadata)
+        whole = replace(harvest, steps=(actions,))
+        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=create_options.hooks)
+
+
+def exists(table: TableHandle) -> TableExistsError:
+    return TableExistsError(
+        f"the table {table.name!r} already exists at {table.row.location}",
+        table=table.name,
+        version=table.version,
+        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+    )
+
+
+# ---- writing ----------------------------------------------------------------------------------------------
+
+_stock: Any = deltalake.write_deltalake  # its overloads are split by mode
 
 
 def write_deltalake(
@@ -111,27 +420,18 @@ def write_deltalake(
         "target_file_size": target_file_size,
         "writer_properties": writer_properties,
         "commit_properties": commit_properties,
+        "post_commithook_properties": post_commithook_properties,
     }
-    hooks = {"post_commithook_properties": post_commithook_properties}
-    stock: Any = deltalake.write_deltalake  # its overloads are split by mode
     handle = handle_of(table_or_uri) if isinstance(table_or_uri, deltalake.DeltaTable) else None
     if handle is None and not is_deltasql(table_or_uri):
-        stock(
-            table_or_uri,
-            data,
-            mode=mode,
-            storage_options=storage_options,
-            predicate=predicate,
-            **hooks,
-            **options,
-        )
+        _stock(table_or_uri, data, mode=mode, storage_options=storage_options, predicate=predicate, **options)
         return
     mode = cast("Mode", known_mode(mode))
     if handle is not None:
         handle.use_options(storage_options)
         handle.refresh()
         if mode != "ignore":
-            write_to(handle, arrow_source(data), mode=mode, predicate=predicate, **options, **hooks)
+            write_to(handle, arrow_source(data), mode=mode, predicate=predicate, **options)
         return
     address = parse_address(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
@@ -139,38 +439,37 @@ def write_deltalake(
         return  # as in stock, the data is not looked at
     data = arrow_source(data)
     plain = mode == "append" and predicate is None
-    if plain and _append_remembered(address, data, options | hooks, storage_options):
+    if plain and _append_remembered(address, data, dict(options), storage_options):
         return
     table = open_existing(address, storage_options)
-    if table is not None:
-        if mode != "error":
-            table.check_location(address.location)
-            table.require_folder()
-        write_to(table, data, mode=mode, predicate=predicate, **options, **hooks)
-        if mode == "append" and isinstance(table.source, SqlSource):
-            _remember(table, table.source.opened)
-    else:
-        options |= hooks
+    if table is None:
         create_options = split_options(options, table=address.table)
         create_with(
             Database.open(address),
             address.table or "",
             address.location,
-            lambda target: stock(target, data, mode=mode, predicate=predicate, **without_hooks(options)),
+            lambda target: _stock(target, data, mode=mode, predicate=predicate, **without_hooks(options)),
             storage_options=storage_options,
             create_options=create_options,
         )
+        return
+    if mode != "error":
+        table.check_location(address.location)
+        table.require_folder()
+    write_to(table, data, mode=mode, predicate=predicate, **options)
+    if mode == "append" and isinstance(table.source, SqlSource):
+        _remember(table, table.source.opened)
 
 
 def _append_remembered(
-    address: Address, data: Any, options: dict[str, Any], storage_options: Mapping[str, str] | None
+    address: Address, data: Rows, options: dict[str, Any], storage_options: Mapping[str, str] | None
 ) -> bool:
     """Append to a table as this process last saw it; False if it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
     create_options = split_options(options)
     database = Database.open(address)
-    if (opened := memory.recall(database, address.table)) is None:
+    if (opened := remembered(database).tables.get(address.table)) is None:
         return False
     table = TableHandle(
         address.catalog.with_table(address.table),
@@ -182,30 +481,30 @@ def _append_remembered(
     )
     table.one_shot = True
     if address.location and normal_location(address.location) != opened.table.location:
-        memory.forget(database, address.table)  # the name may belong to another table by now
+        remembered(database).tables.pop(address.table, None)  # the name may belong to another table by now
         return False
     try:
         # an object store takes a request for it, which need not wait for the upload
         check = None if table.root.is_local else table.require_folder
         if check is None:
             table.require_folder()
-        rest = append(table, data, options, hooks=create_options.hooks, check=check)
+        done = append(table, data, options, hooks=create_options.hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
-        memory.forget(database, address.table)
+        remembered(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
             raise  # a new table in a new catalog is not what was meant
         return False
     _remember(table, opened)
-    return rest is None
+    return done
 
 
 def _remember(table: TableHandle, opened: OpenTable) -> None:
     """Remember a table that was just appended to, unless more than its files has changed."""
     done = table.appended
     if done is not None and done.unpublished is not None:
-        memory.move_on(table.database, table.name, opened, done.version, done.timestamp)
+        remembered(table.database).appended(opened, done)
     else:
-        memory.forget(table.database, table.name)
+        remembered(table.database).tables.pop(table.name, None)
 
 
 def write_to(
@@ -213,125 +512,93 @@ def write_to(
 ) -> None:
     """Write to an open table at the version it shows."""
     mode = known_mode(mode)
-    create_options = split_options(options, table=table.name)
+    hooks = split_options(options, table=table.name).hooks
     if mode == "ignore":
         return
     if mode == "error":
         raise exists(table)
+    if mode == "append" and predicate is None:
+        data = arrow_source(data)
+        if append(table, data, options, hooks=hooks):
+            return
+    # beside an append, a predicate is what every new row must meet
+    run = partial(_stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
     if predicate is not None and mode == "overwrite":
         where = table.where_or_all(predicate)
-
-        def replace_matching(target: str) -> None:
-            deltalake.write_deltalake(
-                target, data, mode="overwrite", predicate=predicate, **without_hooks(options)
-            )
-
-        rewrite(
-            table,
-            where,
-            lambda stage: replace_matching(str(stage.scratch.folder)),
-            hooks=create_options.hooks,
-        )
-        return
-    direct = mode == "append" and predicate is None
-    if direct and (data := append(table, data, options, hooks=create_options.hooks)) is None:
-        return
-    stock: Any = deltalake.write_deltalake  # its overloads are split by mode
-    # beside an append, a predicate is what every new row must meet
-    run = partial(stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
-    # stock leaves the properties of an existing table alone
-    replace_or_append(table, mode, run, CreateOptions(hooks=create_options.hooks))
+        rewrite(table, where, lambda stage: run(str(stage.folder)), hooks=hooks)
+    else:
+        # stock leaves the properties of an existing table alone
+        replace_or_append(table, mode, run, CreateOptions(hooks=hooks))
 
 
 def append(
     table: TableHandle,
-    data: Any,
+    data: Rows,
     options: dict[str, Any],
     *,
     hooks: Hooks = DEFAULT,
     check: Callable[[], None] | None = None,
-) -> Any | None:
+) -> bool:
     """Append directly if that is certain to give what delta-rs would.
 
     Args:
         table: The open table.
-        data: Arrow data of any kind.
+        data: The rows.
         options: The arguments of ``write_deltalake``.
         hooks: What is to follow the commit.
         check: Called while the files are written; if it raises, they are deleted and nothing is committed.
 
     Returns:
-        None if it was done, else the data, unread, for delta-rs to write.
+        Whether it was done; if not, the data is unread, for delta-rs to write.
     """
-    source = arrow_source(data)
     properties = options.get("commit_properties")
     if properties is not None and not _only_transactions(properties):
-        return source
-    snapshot = table.source.snapshot
-    if eligible(snapshot, source.schema, options, also=COMMITTER_FEATURES) is not None:
-        return source
-    root = table.root
+        return False
+    snapshot, root = table.source.snapshot, table.root
+    try:
+        plan = plan_append(snapshot, data.schema, options, also=COMMITTER_FEATURES)
+    except UnsupportedOperationError:
+        return False
     begun = time.monotonic()
     failpoint("data.before")
     with write_lock(root.location), ExitStack() as stack:
         checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
-        adds = write_files(
-            source,
-            root=root,
-            snapshot=snapshot,
-            target_file_size=options.get("target_file_size"),
-            writer_properties=options.get("writer_properties"),
-            fsync=table.database.engine.config.publish.fsync,
-            also=COMMITTER_FEATURES,
-            flushes=table.target.flushes,
-        )
+        fsync = table.database.engine.config.publish.fsync
+        adds = write_files(data, plan, root, fsync=fsync, flushes=table.target.flushes)
         failpoint("data.after")
-        info = _info(adds, snapshot.metadata.partition_columns, begun)
-        actions: list[Action] = [info, *app_transactions(properties), *adds]
+        actions = [*_info(adds, snapshot.metadata.partition_columns, begun, properties), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
             raise failure
         table.submit(
-            WriteIntent(
-                table.row,
-                actions,
-                snapshot,
-                NOTHING,
-                files,
-                new_names=True,
-                root=root,
-                hooks=hooks,
-            )
+            WriteIntent(table.row, actions, snapshot, NOTHING, files, new_names=True, root=root, hooks=hooks)
         )
-    return None
+    return True
 
 
 def _only_transactions(properties: CommitProperties) -> bool:
     """Whether a commit is to hold nothing but application transactions; delta-rs judges the rest."""
     retries = properties.max_commit_retries
     return (
-        not properties.custom_metadata
+        properties.custom_metadata in (None, {})
         and (retries is None or (isinstance(retries, int) and retries >= 0))
         and all(isinstance(t, Transaction) for t in properties.app_transactions or ())
     )
 
 
-def _info(adds: Sequence[Add], partition_columns: Sequence[str], begun: float) -> CommitInfo:
-    """The commitInfo of an append, with the keys that delta-rs gives it."""
+def _info(
+    adds: Sequence[Add], partition_columns: Sequence[str], begun: float, properties: CommitProperties | None
+) -> list[Action]:
+    """The commitInfo of an append, with the keys that delta-rs gives it, and application transactions."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
     by = {"partitionBy": encode_json(list(partition_columns))} if partition_columns else {}
-    return CommitInfo(
-        extra={
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", **by},
-            "operationMetrics": {
-                "num_added_files": len(adds),
-                "num_removed_files": 0,
-                "num_partitions": 0,  # always, as delta-rs has it
-                "num_added_rows": sum(counts),
-                "execution_time_ms": int((time.monotonic() - begun) * 1000),
-                "num_retries": 0,
-            },
-        }
-    )
+    metrics = {
+        "num_added_files": len(adds),
+        "num_removed_files": 0,
+        "num_partitions": 0,  # always, as delta-rs has it
+        "num_added_rows": sum(counts),
+        "execution_time_ms": int((time.monotonic() - begun) * 1000),
+        "num_retries": 0,
+    }
+    return commit_info("WRITE", {"mode": "Append", **by}, metrics, properties)

@@ -1,56 +1,70 @@
-"""Importing an existing Delta table, and catching up with commits that were made since."""
+"""Importing Delta tables, one or many, catching up with commits made since, and the status of imports."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from deltalakedb.address import parse_address, validate_table_name
 from deltalakedb.coordinator import guard
+from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
+    AddressError,
+    CatalogNotFoundError,
+    DeltaSqlError,
+    InvalidArgumentError,
     TableExistsError,
     TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
-    VerificationError,
 )
-from deltalakedb.metastore import outbox, registry
+from deltalakedb.metastore import imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
-from deltalakedb.storage.store import open_store
-from deltalakedb.transfer.importing.engines import EngineOptions
-from deltalakedb.transfer.importing.options import ImportOptions, import_target
-from deltalakedb.transfer.importing.report import ImportReport
-from deltalakedb.transfer.resources import peak_bytes
-from deltalakedb.transfer.verifying.verifier import verify_head
+from deltalakedb.settings import get_config
+from deltalakedb.storage.store import RealPlaces, local_path, open_store
+from deltalakedb.table.locations import SAFE_IN_URLS, normal_location
+from deltalakedb.transfer.importing.options import (
+    EngineOptions,
+    ImportOptions,
+    active_session,
+    import_target,
+    is_leased,
+    peak_bytes,
+)
+from deltalakedb.transfer.importing.plan import plan_with
+from deltalakedb.transfer.reports import ImportReport, ImportStatus, ManyReport, TableOutcome
+from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from deltalakedb.address import Address
+    from deltalakedb.metastore.imports import ImportRow, Receipt
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.transfer.importing.engines import EngineName
-    from deltalakedb.transfer.importing.options import History
-    from deltalakedb.transfer.importing.report import ImportProgress
-    from deltalakedb.transfer.verifying.report import Level
+    from deltalakedb.transfer.importing.options import ImportArguments
+    from deltalakedb.transfer.reports import ImportProgress
 
 
 def import_table(
     path: str,
     uri: str,
     *,
-    history: History = "auto",
-    verify: Level = "digest",
-    batch_size: int | None = None,
-    rate_limit: int | None = None,
     catch_up: bool = False,
-    engine: EngineName = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    remote: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
     progress: Callable[[ImportProgress], None] | None = None,
+    **options: Unpack[ImportArguments],
 ) -> ImportReport:
     """Import the Delta table at a path. Nothing of the table itself is changed.
 
@@ -60,20 +74,23 @@ def import_table(
     Args:
         path: The table's root.
         uri: The ``deltasql://`` address it will have.
-        history: ``"full"`` loads every version that the log still holds, ``"checkpoint"`` begins with the
-            newest checkpoint, ``"auto"`` is full up to 10,000 commits.
-        verify: How thoroughly the load is compared with the log before the table becomes visible:
-            ``"counts"``, ``"digest"``, ``"full"`` or ``"data"``.
-        batch_size: Rows of the checkpoint in one transaction; by default as the settings say.
-        rate_limit: File actions a second at most; by default as the settings say, 0 for no limit.
-        catch_up: If the table was imported before, bring in the commits that other writers made since.
-        engine: What loads it: ``"local"`` is this process, ``"spark"`` a cluster; ``"auto"`` takes Spark if
-            a session is given or active, above 500,000 live files, or if the memory would not suffice.
-        spark: A Spark session to use.
-        master: A master URL to start a session with, such as ``local[*]``.
-        remote: A Spark Connect server, such as ``sc://host:port``.
-        storage_options: Options for the object store.
+        catch_up: If the table was imported before, import the commits that other writers made since.
         progress: Called now and then with how far it is.
+        **options: Any of the following.
+
+            - history: ``"full"`` loads every version that the log still holds, ``"checkpoint"`` begins with
+              the newest checkpoint, ``"auto"`` (the default) is full up to 10,000 commits.
+            - verify: How thoroughly the load is compared with the log before the table becomes visible:
+              ``"counts"``, ``"digest"`` (the default), ``"full"`` or ``"data"``.
+            - batch_size: Rows of the checkpoint in one transaction; by default as the settings say.
+            - rate_limit: File actions a second at most; by default as the settings say, 0 for no limit.
+            - engine: What loads it: ``"local"`` is this process, ``"spark"`` a cluster; ``"auto"`` (the
+              default) takes Spark if a session is given or active, above 500,000 live files, or if the memory
+              would not suffice.
+            - spark: A Spark session to use.
+            - master: A master URL to start a session with, such as ``local[*]``.
+            - remote: A Spark Connect server, such as ``sc://host:port``.
+            - storage_options: Options for the object store.
 
     Returns:
         A report of what was loaded.
@@ -89,20 +106,10 @@ def import_table(
     Example:
         >>> import_table("/lake/orders", "deltasql://sqlite//lake/meta.db?table=sales.orders")
     """
-    options = ImportOptions(
-        history,
-        verify,
-        batch_size,
-        rate_limit,
-        EngineOptions(engine, spark, master, remote),
-        storage_options,
-        progress,
-    )
-    return import_with(path, uri, options, catch_up=catch_up)
+    return import_with(path, uri, ImportOptions(progress=progress, **options), catch_up=catch_up)
 
 
 def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) -> ImportReport:
-    """`import_table` with its options as one value."""
     address, location = import_target(path, uri)
     database, name = Database.open(address), address.table or ""
     known = None
@@ -123,13 +130,13 @@ def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) 
 
 
 def import_new(database: Database, address: Address, location: str, options: ImportOptions) -> ImportReport:
-    """Import a table that the catalog does not have, or go on with its interrupted import."""
+    """Import a table that the catalog does not have, or resume its interrupted import."""
     from deltalakedb.transfer.importing.pipeline import Import  # imports Arrow's functions
 
     # a source that is not there leaves no empty catalog behind
     reader = FileTxnLogReader(location, options.storage_for(location))
     reader.versions()
-    options.engine.check()
+    options.check_engine()
     database.ensure()
     return Import(database, address, location, reader, options).run()
 
@@ -144,18 +151,15 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
     if outside.is_ahead(database, table, storage):
         added = _adopt(database, table, storage)
         table = registry.find(database, table.name)
-        # other writers may have gone on since: that is for the next time, and no difference
+        # versions that other writers have added since are for the next time, and no difference
         checked = verify_head(
             database, table, options.verify, storage, engine=EngineOptions(), look_ahead=False
         )
-        if not checked.ok:
-            raise VerificationError(
-                f"after catching up the catalog is not what the log says: {checked.differences[0].detail}",
-                table=table.name,
-                version=table.head.version,
-                suggestion="`deltasql verify` shows all differences",
-                report=checked,
-            )
+        require_equal(
+            checked,
+            "after catching up the catalog is not what the log says",
+            "`deltasql verify` shows all differences",
+        )
     head = table.head
     return ImportReport(
         table.name,
@@ -176,9 +180,10 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
 def _adopt(database: Database, table: Table, storage: Mapping[str, str] | None) -> tuple[int, ...]:
     if waiting := outbox.lag(database, table.table_id).versions:
         raise UnsupportedOperationError(
-            f"{waiting} commits of the catalog wait to be published, and others wrote to the log",
+            f"{waiting} commits of the catalog wait to be published, and other writers committed to the log",
             table=table.name,
-            suggestion="publish with `deltasql mirror run`; if both sides went on, `deltasql mirror resolve`",
+            suggestion="publish with `deltasql mirror run`; if both sides have commits, "
+            "`deltasql mirror resolve`",
         )
     if table.state == "frozen":
         # it was frozen because the log is ahead: that is what is repaired here, and nothing else
@@ -188,3 +193,298 @@ def _adopt(database: Database, table: Table, storage: Mapping[str, str] | None) 
             error.suggestion = error.suggestion or "look at `deltasql mirror status`"
             raise
     return guard.adopt(database, table.name, storage, origin="import").versions
+
+
+# ---- status ----
+
+
+def import_status(uri: str) -> list[ImportStatus]:
+    """The imports of a catalog, or those under a table's name, newest first.
+
+    Args:
+        uri: A catalog's or a table's ``deltasql://`` address.
+
+    Example:
+        >>> [s.phase for s in import_status("deltasql://sqlite//lake/meta.db")]
+        ['finalized']
+    """
+    address = parse_address(uri)
+    database = Database.open(address)
+    return [_status(database, row) for row in imports.list_imports(database, address.table)]
+
+
+def _status(database: Database, row: ImportRow) -> ImportStatus:
+    done = imports.receipts(database, row.import_id)
+    actions, spent = sum(r.actions for r in done), _seconds(row, done)
+    left = None
+    if row.phase == "loading" and done:
+        left = round(spent / len(done) * max(0, row.batches_total - len(done)), 1)
+    looked_at = row.details.get("looked_at") if row.phase == "finalized" else None
+    lag = None
+    if looked_at is not None:
+        try:
+            lag = max(0, row.details["seen_version"] - registry.find(database, row.name).head.version)
+        except TableMissingError:
+            looked_at = None
+    return ImportStatus(
+        table=row.name,
+        location=row.location,
+        phase=row.phase,
+        first_version=row.first_version,
+        version=row.source_version,
+        batches_done=len(done),
+        batches_total=row.batches_total,
+        actions_done=actions,
+        actions_expected=row.files_expected,
+        rate=round(actions / spent, 1) if actions else None,
+        seconds_left=left,
+        memory_bytes=max((r.memory_bytes for r in done), default=0),
+        started_at=row.started_at,
+        updated_at=max([row.updated_at, *(r.written_at for r in done)]),
+        finished_at=row.finished_at,
+        error=row.error,
+        digest=row.digest,
+        import_id=row.import_id,
+        at_work=row.is_open and is_leased(database, row.location),
+        looked_at=looked_at,
+        lag=lag,
+    )
+
+
+def _seconds(row: ImportRow, done: Sequence[Receipt]) -> float:
+    """The time that batches took, with pauses for a rate limit and without interruptions."""
+    spent, before = 0, row.started_at
+    for receipt in done:
+        gap = receipt.written_at - before
+        own = max(receipt.milliseconds, 1)  # the clock does not show less
+        spent += own if gap < own or gap > own + imports.LEASE_MS else gap
+        before = receipt.written_at
+    return spent / 1000
+
+
+# ---- many tables ----
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table that was found and the name it gets, or why it cannot get one."""
+
+    path: str
+    name: str
+    error: DeltaSqlError | None = None
+
+
+def import_tables(
+    source: str | Mapping[str, str],
+    uri: str,
+    *,
+    namespace: str | None = None,
+    catch_up: bool = True,
+    parallel: int | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int, int, TableOutcome], None] | None = None,
+    **options: Unpack[ImportArguments],
+) -> ManyReport:
+    """Import many tables. One that fails leaves the others alone; run it again to import what is left.
+
+    Tables that are found get the names of their folders; tables that the catalog has keep their names. A
+    table whose folder is not a valid name, or the name of another table, fails with an error that says so.
+
+    Args:
+        source: A folder or a bucket's prefix below which tables are looked for, or a mapping of names to
+            paths.
+        uri: The catalog's ``deltasql://`` address.
+        namespace: Put before the names of tables that are found.
+        catch_up: Import the new commits of tables that were imported before; else they stay as they are.
+        parallel: Tables at a time; by default as the settings say.
+        dry_run: Only plan.
+        progress: Called with the number of tables done, of all tables, and the newest outcome.
+        **options: As in ``import_table``, for each table; the tables share a Spark session.
+
+    Example:
+        >>> import_tables("/lake", "deltasql://sqlite//lake/meta.db", namespace="raw").ok
+        True
+    """
+    began = time.perf_counter()
+    address = parse_address(uri)
+    if address.table is not None:
+        raise InvalidArgumentError(
+            f"{address.to_uri()} is a table's address, not a catalog's", suggestion="leave the table out"
+        )
+    workers = get_config().import_.parallel if parallel is None else parallel
+    if workers < 1:
+        raise InvalidArgumentError(f"parallel must be 1 or more, not {workers}")
+    stopped = threading.Event()
+
+    def stop_with_the_others(_: ImportProgress) -> None:
+        if stopped.is_set():
+            raise DeltaSqlError("stopped with the other tables", suggestion="run the same again to resume")
+
+    asked = ImportOptions(progress=stop_with_the_others, **options)
+    if asked.engine != "local" and not asked.names_spark:
+        asked = replace(asked, spark=active_session())  # threads do not see it
+    database = Database.open(address)
+    if isinstance(source, str):
+        storage = asked.storage_for(normal_location(source))
+        found = discover(source, namespace=namespace, storage_options=storage, known=_known(database))
+    else:
+        found = _listed(source)
+    if found:
+        asked.check_engine()  # no table can do without
+    if not dry_run:
+        database.ensure()
+
+    def work(table: Found) -> TableOutcome:
+        address_of_table = address.with_table(table.name).to_uri(redact=False)
+        if dry_run:
+            plan = plan_with(table.path, address_of_table, asked)
+            return TableOutcome(table.name, table.path, "planned", plan=plan)
+        if not catch_up:
+            with suppress(TableMissingError):
+                registry.refuse_elsewhere(registry.find(database, table.name), table.path)
+                return TableOutcome(table.name, table.path, "unchanged")
+        report = import_with(table.path, address_of_table, asked, catch_up=True)
+        return TableOutcome(table.name, table.path, report.action, report=report)
+
+    outcomes = []
+    with ThreadPoolExecutor(workers, thread_name_prefix="deltasql-import") as pool:
+        # settings are part of the context, and every thread begins with an empty one
+        waiting = [pool.submit(copy_context().run, _one, work, table) for table in found]
+        try:
+            for future in waiting:
+                outcomes.append(future.result())
+                if progress is not None:
+                    progress(len(outcomes), len(found), outcomes[-1])
+        except BaseException:  # Ctrl-C: running imports stop at their next batch, the others do not begin
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return ManyReport(tuple(outcomes), round(time.perf_counter() - began, 3))
+
+
+def _one(work: Callable[[Found], TableOutcome], found: Found) -> TableOutcome:
+    error = found.error
+    if error is None:
+        try:
+            return work(found)
+        except DeltaSqlError as raised:
+            error = raised
+        except Exception as raised:  # it does not stop the other tables
+            error = DeltaSqlError(f"{type(raised).__name__}: {raised}", table=found.name)
+    return TableOutcome(found.name, found.path, "failed", error=error)
+
+
+def _known(database: Database) -> list[Found]:
+    """The tables of a catalog, and those whose imports are not finished; none if there is no catalog."""
+    try:
+        begun = [Found(i.location, i.name) for i in imports.list_imports(database) if i.is_open]
+        return [*begun, *(Found(t.location, t.name) for t in registry.list_tables(database))]
+    except CatalogNotFoundError:
+        return []
+
+
+def _listed(source: Mapping[str, str]) -> list[Found]:
+    """The tables of a list, by name; two with the same location get an error."""
+    found: list[Found] = []
+    names: dict[str, str] = {}
+    real = RealPlaces()
+    for name, path in sorted(source.items()):
+        try:
+            location = normal_location(path)
+            other = names.setdefault(real.of(location), validate_table_name(name))
+        except DeltaSqlError as error:
+            found.append(Found(path, name, error))
+            continue
+        twice = InvalidArgumentError(
+            f"the list names {location} twice: {other} and {name}", table=name, suggestion="keep one of them"
+        )
+        found.append(Found(location, name, None if other == name else twice))
+    return found
+
+
+# ---- finding tables ----
+
+
+def discover(
+    root: str,
+    *,
+    namespace: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    known: Iterable[Found] = (),
+) -> list[Found]:
+    """Every Delta table below a folder or a bucket's prefix, by name; known tables keep their names.
+
+    A table's name is its path below the root, with dots for slashes; none is looked for inside another. Those
+    whose folders make no name, or the name of another one, come with an error.
+    """
+    if namespace is not None:
+        validate_table_name(namespace)
+    place = normal_location(root)
+    local = local_path(place)
+    below = _walk(local) if local is not None else _in_bucket(place, storage_options)
+    real = RealPlaces()
+    there = {real.of(k.path): k for k in known}
+    found, taken = [], {k.name: k.path for k in there.values()}
+    for part in sorted(below):
+        # an object's name is spelled in a URL as the catalog keeps it
+        spelled = part if local is not None else quote(part, safe=SAFE_IN_URLS)
+        path = f"{place}/{spelled}" if part else place
+        own = part.replace("/", ".") if part else place.rstrip("/").rpartition("/")[2]
+        name = f"{namespace}.{own}" if namespace else own
+        found.append(there.get(real.of(path)) or Found(path, name))
+    owners = Counter(one.name for one in found)
+    problems = ((one, _problem(one, owners, taken)) for one in found)
+    return [one if why is None else replace(one, error=_refused(one.path, why)) for one, why in problems]
+
+
+def _problem(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> str | None:
+    """Why a table cannot have the name that its folder makes."""
+    owner = taken.get(found.name)
+    if owner == found.path:
+        return None
+    try:
+        validate_table_name(found.name)
+    except AddressError as error:
+        return f"its folder makes no name: {error.message}"
+    if owner is not None:
+        return f"its folder makes the name {found.name}, which the table at {owner} has"
+    return f"its folder makes the name {found.name}, as another one does" if owners[found.name] > 1 else None
+
+
+def _refused(path: str, message: str) -> DeltaSqlError:
+    return InvalidArgumentError(
+        f"{path}: {message}",
+        suggestion="import it alone under another name, which it keeps: "
+        f"`deltasql import {shlex.quote(path)} NAME`",
+    )
+
+
+def _walk(root: Path) -> Iterator[str]:
+    if not root.is_dir():
+        raise InvalidArgumentError(f"there is no folder {root}", suggestion="check the path")
+    for folder, names, _ in os.walk(root):
+        if LOG_FOLDER in names and _is_log(Path(folder) / LOG_FOLDER):
+            inside = Path(folder).relative_to(root).as_posix()
+            yield "" if inside == "." else inside
+            names.clear()  # folders below a table belong to it
+        else:
+            names[:] = sorted(n for n in names if not n.startswith(("_", ".")))
+
+
+def _is_log(folder: Path) -> bool:
+    try:
+        return any(parse_name(entry.name) is not None for entry in os.scandir(folder))
+    except OSError:
+        return True  # reading it will say why it cannot be read
+
+
+def _in_bucket(root: str, storage_options: Mapping[str, str] | None) -> set[str]:
+    marker, found, is_there = f"{LOG_FOLDER}/", set(), False
+    for meta in open_store(root, storage_options).list(recursive=True):
+        is_there = True
+        before, mark, after = f"/{meta.path}".partition(f"/{marker}")
+        if mark and parse_name(after) is not None:
+            found.add(before.strip("/"))
+    if not is_there:
+        raise InvalidArgumentError(f"there is nothing below {root}", suggestion="check the URL")
+    return {p for p in found if not any(p != o and (not o or p.startswith(f"{o}/")) for o in found)}

@@ -1,39 +1,171 @@
-"""What a caller asks of an import."""
+"""The options of an import, the engines that load it (this process, or Spark), and what a transfer takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+import logging
+import resource
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
 
 from deltalakedb.address import parse_address
-from deltalakedb.exceptions import InvalidArgumentError
+from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
+from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.importing.engines import EngineOptions
-from deltalakedb.transfer.verifying.report import FILE_LEVELS, check_level
+from deltalakedb.transfer.reports import FILE_LEVELS, check_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from deltalakedb.address import Address
-    from deltalakedb.transfer.importing.report import ImportProgress
-    from deltalakedb.transfer.verifying.report import Level
+    from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.leases import Lease
+    from deltalakedb.protocol.digest import FileDigest
+    from deltalakedb.transfer.importing.loader import LoadTask
+    from deltalakedb.transfer.reports import ImportProgress, Level
+    from deltalakedb.transfer.verifying.data_rows import RowDigest
+
+logger = logging.getLogger(__name__)
 
 History: TypeAlias = Literal["auto", "checkpoint", "full"]
+EngineName: TypeAlias = Literal["auto", "local", "spark"]
+Tick: TypeAlias = "Callable[[], None]"
+ENGINES: Final = ("auto", "local", "spark")
+#: live files from which on ``auto`` takes Spark
+MANY_FILES: Final = 500_000
+_STATUS = Path("/proc/self/status")
+
+
+class EngineArguments(TypedDict, total=False):
+    """Keyword arguments that choose the engine and reach the source, as in ``import_table``."""
+
+    engine: EngineName
+    spark: Any
+    master: str | None
+    remote: str | None
+    storage_options: Mapping[str, str] | None
+
+
+class ImportArguments(EngineArguments, total=False):
+    """Keyword arguments that every way to import has, as in ``import_table``."""
+
+    history: History
+    verify: Level
+    batch_size: int | None
+    rate_limit: int | None
+
+
+class LoadEngine(Protocol):
+    """Loads every batch of a plan that has no receipt yet.
+
+    An engine writes each batch in one transaction with its receipt (`metastore.imports.write_receipt`), after
+    `metastore.imports.require` has found that the lease is held. The batches of the base may be written in
+    any order; the tail follows in the order of its versions.
+    """
+
+    name: str
+
+    def load(self, task: LoadTask) -> None:
+        """Load what is missing; raises TornCheckpointError if the plan's checkpoint cannot be read."""
+        ...
+
+    def log_digest(self, reader: FileTxnLogReader, version: int, *, tick: Tick) -> FileDigest | None:  # noqa: ARG002
+        """The digest of the files that live at a version by the log; None leaves that to the caller."""
+        return None
+
+    def row_digest(self, location: str, version: int) -> RowDigest | None:  # noqa: ARG002
+        """The digest of the rows that a plain table has at a version; None leaves that to the caller."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """The arguments of ``import_table``, checked.
+class Choice:
+    """The engine that was chosen, a note on why, and whether even a small table is worth a Spark job."""
+
+    name: Literal["local", "spark"] = "local"
+    note: str | None = None
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """The arguments that choose an engine, checked; ``import_table`` describes them."""
+
+    engine: EngineName = "auto"
+    spark: Any = None
+    master: str | None = None
+    remote: str | None = None
+    storage_options: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise InvalidArgumentError(
+                f"unknown engine {self.engine!r}", suggestion=f"use one of {', '.join(ENGINES)}"
+            )
+        named = [n for n in ("spark", "master", "remote") if getattr(self, n) is not None]
+        if len(named) > 1:
+            raise InvalidArgumentError(f"{' and '.join(named)} exclude each other", suggestion="give one")
+        if named and self.engine == "local":
+            raise InvalidArgumentError(
+                f"{named[0]} is of no use to the local engine", suggestion="use engine='spark' or 'auto'"
+            )
+
+    @property
+    def names_spark(self) -> bool:
+        return any(given is not None for given in (self.spark, self.master, self.remote))
+
+    def storage_for(self, location: str) -> dict[str, str] | None:
+        return get_config().storage_options_for(location, self.storage_options)
+
+    def check_engine(self) -> None:
+        """Check that a Spark that was asked for is available, before anything is created for it."""
+        asked = self.engine == "spark" or self.master is not None or self.remote is not None
+        if asked and self.spark is None and (self.remote is not None or active_session() is None):
+            _spark("sessions").check_setup(self.remote, self.master)
+
+    def choose(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
+        """The engine for a table of some size."""
+        if self.engine == "local":
+            return Choice("local")
+        if self.engine == "spark":
+            return Choice("spark", always=True)
+        if self.names_spark or active_session() is not None:
+            return Choice("spark")
+        bound = get_config().import_.memory_mb * 1024 * 1024
+        if num_files <= MANY_FILES and memory_bytes <= bound:
+            return Choice("local")
+        try:
+            _spark("sessions").check_setup()
+        except DeltaSqlError as error:
+            why = f"{num_files:,} files" if num_files > MANY_FILES else "the memory it is estimated to take"
+            return Choice("local", f"Spark would be used for {why}, and cannot be: {error.message}")
+        return Choice("spark", always=True)
+
+    def start(self, choice: Choice) -> LoadEngine:
+        """The engine itself; Spark is started if it is not running."""
+        if choice.note is not None:
+            logger.warning("%s", choice.note)
+        if choice.name == "local":
+            from deltalakedb.transfer.importing.loader import LocalEngine  # imports Arrow's functions
+
+            return LocalEngine()
+        session = self.spark if self.spark is not None else active_session()
+        if session is None or self.master is not None or self.remote is not None:
+            session = _spark("sessions").start(self.master, remote=self.remote)
+        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=choice.always)
+        return engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions(EngineOptions):
+    """The arguments of an import, checked; ``import_table`` describes them.
 
     Attributes:
-        history: Which versions.
-        verify: How thoroughly the load is compared with the log.
-        batch_size: Rows of the checkpoint in one transaction; None for the setting.
-        rate_limit: File actions a second at most, 0 for no limit; None for the setting.
-        engine: Who loads it.
-        storage_options: Options for the object store, as the caller gave them.
-        progress: Called now and then with how far it is.
         following: The table stays in the hands of other writers.
     """
 
@@ -41,24 +173,25 @@ class ImportOptions:
     verify: Level = "digest"
     batch_size: int | None = None
     rate_limit: int | None = None
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    storage_options: Mapping[str, str] | None = None
     progress: Callable[[ImportProgress], None] | None = None
     following: bool = False
 
     def __post_init__(self) -> None:
+        EngineOptions.__post_init__(self)
         check_level(self.verify, FILE_LEVELS)
         if self.rate < 0:
             raise InvalidArgumentError(f"rate_limit must be 0 or more, not {self.rate}")
+        if self.history not in ("auto", "checkpoint", "full"):
+            raise InvalidArgumentError(
+                f"unknown history {self.history!r}", suggestion="use auto, checkpoint or full"
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InvalidArgumentError(f"batch_size must be 1 or more, not {self.batch_size}")
 
     @property
     def rate(self) -> int:
         """The rate limit in force; 0 is none."""
         return get_config().import_.rate_limit if self.rate_limit is None else self.rate_limit
-
-    def storage_for(self, location: str) -> dict[str, str] | None:
-        """The options for the object store of a location."""
-        return get_config().storage_options_for(location, self.storage_options)
 
 
 def import_target(path: str, uri: str) -> tuple[Address, str]:
@@ -73,3 +206,44 @@ def import_target(path: str, uri: str) -> tuple[Address, str]:
             suggestion="leave location= out of the address",
         )
     return address, location
+
+
+def _spark(module: str) -> Any:
+    """A module of the Spark room, which is above this one: it is known by name only."""
+    return import_module(f"deltalakedb.spark.{module}")
+
+
+def active_session() -> Any:
+    """The Spark session of this thread, if Spark is in use at all."""
+    sql = sys.modules.get("pyspark.sql")
+    return None if sql is None else sql.SparkSession.getActiveSession()
+
+
+# ---- what a transfer takes ----
+
+
+def location_lease(database: Database, location: str) -> AbstractContextManager[Lease]:
+    """Hold the right to import, undo or export the table at a location; CatalogBusyError if it is taken."""
+    work = f"the import, export or rollback of {location}"
+    return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
+
+
+def is_leased(database: Database, location: str) -> bool:
+    """Whether a live process imports, undoes or exports the table at a location."""
+    holding = leases.holding(database, imports.lease_name(location))
+    return holding is not None and not holding.is_abandoned
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever held."""
+    if _STATUS.exists():  # getrusage counts what the parent held before it became this program
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def memory_bound() -> int:
+    """The memory that a verification may use, beyond what the process holds anyway."""
+    return get_config().import_.memory_mb * 1024 * 1024 // 2

@@ -27,11 +27,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, imports, registry
 from deltalakedb.metastore.rows import Head
-from deltalakedb.transfer.importing.engines import Choice, LoadTask, TornCheckpointError
-from deltalakedb.transfer.importing.loader import LocalEngine
-from deltalakedb.transfer.importing.plan import ImportPlan, base_checkpoint, make_plan, stamps_of
-from deltalakedb.transfer.importing.report import ImportProgress, ImportReport
-from deltalakedb.transfer.resources import location_lease, peak_bytes
+from deltalakedb.transfer.importing.loader import LoadTask, LocalEngine, TornCheckpointError
+from deltalakedb.transfer.importing.options import Choice, location_lease, peak_bytes
+from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
+from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
 from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded
 
@@ -43,9 +42,8 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.engines import LoadEngine
-    from deltalakedb.transfer.importing.options import ImportOptions
-    from deltalakedb.transfer.verifying.report import VerifyReport
+    from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine
+    from deltalakedb.transfer.reports import VerifyReport
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +52,7 @@ _ROUNDS = 3
 
 
 class Import:
-    """One import, from the phase it is in to its end.
-
-    Args:
-        database: The catalog.
-        address: The table's address.
-        location: Its root.
-        reader: Its log.
-        options: What the caller asked for.
-    """
+    """One import, from the phase it is in to its end."""
 
     def __init__(
         self,
@@ -74,29 +64,31 @@ class Import:
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._options, self._name = options, address.table or ""
-        self._choice = Choice("local")
+        self._choice = Choice()
         self._engine: LoadEngine = LocalEngine()
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
         self._resumed = False
+        self._row: ImportRow
+        self._plan: ImportPlan
+        self._lease: Lease
 
     def run(self) -> ImportReport:
-        """Run all remaining phases."""
         began = time.perf_counter()
         # a name or location that is taken is refused before anything is recorded
         registry.refuse_taken(self._database, self._name, self._location)
         interrupted = imports.find_open(self._database, self._name, self._location)
         if interrupted is not None and interrupted.deferred_indexes:
             self._database.leave_indexes()
-        with location_lease(self._database, self._location) as lease:
+        with location_lease(self._database, self._location) as self._lease:
             while True:
                 try:
-                    row, plan, report = self._load_and_verify(lease)
+                    report = self._load_and_verify()
                     break
                 except TornCheckpointError as torn:
                     if not self._skip(torn):
                         raise (torn.__cause__ or torn) from None
-            head = self._make_visible(row, plan, report, lease)
+            head = self._make_visible(report)
         failpoint("import.finalized")
         self._tune(self._database.dialect.after_load)
         telemetry.emit("import_progress_ratio", 1.0, table=self._name)
@@ -109,19 +101,19 @@ class Import:
             head.num_files,
             head.size_bytes,
             round(time.perf_counter() - began, 3),
-            import_id=row.import_id,
+            import_id=self._row.import_id,
             action="resumed" if self._resumed else "imported",
             digest=report.digest,
             verification=report,
             phases=dict(self._phases),
-            passed_over=plan.passed_over,
+            passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
             note="; ".join(filter(None, (self._choice.note, self._left_behind(head)))) or None,
         )
 
     def _left_behind(self, head: Head) -> str | None:
-        """A note if other writers went on writing to the log."""
+        """A note if other writers have added versions to the log."""
         with suppress(DeltaSqlError):  # the table is there, whatever happened to its log since
             newest = self._reader.latest_version()
             if newest > head.version and not self._options.following:
@@ -130,27 +122,27 @@ class Import:
 
     # ---- phases ----
 
-    def _load_and_verify(self, lease: Lease) -> tuple[ImportRow, ImportPlan, VerifyReport]:
+    def _load_and_verify(self) -> VerifyReport:
         with self._timed("plan"):
-            row, plan = self._begin(lease)
+            self._begin()
         try:
             with self._database.engine.kept_open():
                 with self._timed("load"):
-                    row, plan = self._load(row, plan, lease)
+                    self._load()
                 failpoint("import.loaded")
-                row, report = self._index_and_verify(row, plan, lease)
+                report = self._index_and_verify()
         except (LogError, ProtocolError) as error:
             # the source is invalid, so what was loaded from it is useless
-            self._undo(row, lease, error.message)
+            self._undo(self._row, error.message)
             raise
         except Exception as error:
-            self._record_error(row, error)
+            self._record_error(error)
             raise
         if not report.ok:
             found = report.differences[0]
             where = f" ({found.path})" if found.path else ""
             message = f"{report.num_differences} differences, the first: {found.detail}{where}"
-            self._undo(row, lease, message)
+            self._undo(self._row, message)
             raise VerificationError(
                 f"what was loaded is not what the log says: {message}",
                 table=self._name,
@@ -159,144 +151,187 @@ class Import:
                 report=report,
             )
         if self._options.verify == "data":
-            report = self._compare_rows(row, report)
+            report = self._compare_rows(report)
         failpoint("import.verified")
-        return row, plan, report
+        return report
 
-    def _begin(self, lease: Lease) -> tuple[ImportRow, ImportPlan]:
-        """The import that was interrupted, or a new one."""
+    def _begin(self) -> None:
+        """Resume the import that was interrupted, or begin a new one."""
         found = imports.find_open(self._database, self._name, self._location)
-        if found is not None and self._can_resume(found, lease):
-            self._resumed = True
-            plan = ImportPlan.from_dict(found.plan)
-            if self._options.history not in ("auto", plan.history):
-                raise InvalidArgumentError(
-                    f"the import was begun with history={plan.history!r}, not {self._options.history!r}",
-                    table=self._name,
-                    suggestion=f"go on without it, or drop what is loaded: `deltasql rollback {self._name}`",
-                )
-            self._choose_engine(plan)
-            return found, plan
-        plan = make_plan(self._reader, self._address, self._location, self._options, self._skipped)
-        plan = self._choose_engine(plan)
-        row = imports.begin(
-            self._database,
-            lease,
-            name=self._name,
-            location=self._location,
-            engine=self._engine.name,
-            plan=plan.to_dict(),
-            first_version=plan.first_version,
-            source_version=plan.version,
-            batches_total=plan.num_batches,
-            files_expected=plan.num_files,
-        )
-        failpoint("import.planned")
-        return row, plan
-
-    def _can_resume(self, row: ImportRow, lease: Lease) -> bool:
-        """Whether the interrupted import can go on; otherwise what it loaded is dropped."""
-        why = _outdated(self._database, row, ImportPlan.from_dict(row.plan), self._reader)
-        if why is not None:
+        if found is not None and (why := self._outdated(found)) is not None:
             logger.warning("%s: the import starts again: %s", self._name, why)
-            self._undo(row, lease, why)
-        return why is None
+            self._undo(found, why)
+            found = None
+        if found is None:
+            plan = self._plan = self._choose_engine(self._make_plan())
+            self._row = imports.begin(
+                self._database,
+                self._lease,
+                name=self._name,
+                location=self._location,
+                engine=self._engine.name,
+                plan=plan.to_dict(),
+                first_version=plan.first_version,
+                source_version=plan.version,
+                batches_total=plan.num_batches,
+                files_expected=plan.num_files,
+            )
+            failpoint("import.planned")
+            return
+        self._resumed, self._row, plan = True, found, ImportPlan.from_dict(found.plan)
+        if self._options.history not in ("auto", plan.history):
+            raise InvalidArgumentError(
+                f"the import was begun with history={plan.history!r}, not {self._options.history!r}",
+                table=self._name,
+                suggestion=f"resume without it, or drop what is loaded: `deltasql rollback {self._name}`",
+            )
+        self._plan = self._choose_engine(plan)
+
+    def _outdated(self, row: ImportRow) -> str | None:
+        """Return why the batches that an import has loaded cannot be reused; None if they can.
+
+        A batch is a range of a checkpoint's rows or of commits. If the log was replaced, or the checkpoint
+        was rewritten in another order, the same range has different content.
+        """
+        done, plan = imports.receipts(self._database, row.import_id), ImportPlan.from_dict(row.plan)
+        if not done:
+            return None
+        listing, first = list_log(self._reader.store), plan.first_version
+        if plan.base == "checkpoint":
+            try:
+                stamps = stamps_of(base_checkpoint(listing, plan))
+            except LogMissingError:
+                return f"the checkpoint of version {first} is gone"
+            if stamps != plan.stamps:
+                return f"the checkpoint of version {first} was rewritten"
+        newest = max((r.ends for r in done if r.kind == "tail"), default=first)
+        if newest > listing.latest:
+            return f"the log ends before version {newest}, which is loaded"
+        for version in sorted({first, newest} & listing.commits.keys()):
+            known = commits.by_id(self._database, row.table_id, version)
+            if known is None or known.sha256 is None:
+                continue  # what came from a checkpoint alone has none
+            if commit_digest(self._reader.store, commit_path(version)).sha256 != known.sha256:
+                return f"version {version} of the log was rewritten"
+        return None
+
+    def _make_plan(self) -> ImportPlan:
+        return make_plan(self._reader, self._address, self._location, self._options, self._skipped)
 
     def _choose_engine(self, plan: ImportPlan) -> ImportPlan:
         """Choose the engine by the size of the load; an engine that is already running is kept."""
         if self._engine.name == "local":
-            engine = self._options.engine
-            self._choice = engine.decide(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
-            self._engine = engine.make(self._choice)
+            options = self._options
+            self._choice = options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
+            self._engine = options.start(self._choice)
         return replace(plan, engine=self._engine.name, note=self._choice.note)
 
-    def _load(self, row: ImportRow, plan: ImportPlan, lease: Lease) -> tuple[ImportRow, ImportPlan]:
-        database = self._database
+    def _load(self) -> None:
+        database, reader, lease = self._database, self._reader, self._lease
         self._tune(database.dialect.before_load)
-        if plan.base == "checkpoint":
-            row = imports.defer_indexes(database, row, lease)
+        if self._plan.base == "checkpoint":
+            self._row = imports.defer_indexes(database, self._row, lease)
         for left in reversed(range(_ROUNDS)):
-            rate = self._options.rate
-            self._engine.load(LoadTask(database, row, plan, self._reader, lease, self._report_progress, rate))
-            newest = self._reader.latest_version()
+            plan, progress, rate = self._plan, self._report_progress, self._options.rate
+            self._engine.load(LoadTask(database, self._row, plan, reader, lease, progress, rate))
+            newest = reader.latest_version()
             if newest <= plan.version or not left:
                 break
-            # the source moved on meanwhile
-            plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
+            # the source has new versions
+            plan = self._plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
             with database.write() as session:
                 imports.require(session, lease)
-                total = plan.num_batches + 1
-                row = imports.extend(session, row, plan.to_dict(), source_version=newest, batches_total=total)
+                document, total = plan.to_dict(), plan.num_batches + 1
+                self._row = imports.extend(
+                    session, self._row, document, source_version=newest, batches_total=total
+                )
         with database.write() as session:
             imports.require(session, lease)
-            row = imports.set_phase(session, row, "verifying")
-        return row, plan
+            self._row = imports.set_phase(session, self._row, "verifying")
 
-    def _index_and_verify(
-        self, row: ImportRow, plan: ImportPlan, lease: Lease
-    ) -> tuple[ImportRow, VerifyReport]:
+    def _index_and_verify(self) -> VerifyReport:
         """Build the indexes for planning while what is loaded is compared with the log."""
-        if not row.deferred_indexes:
-            return row, self._verify(row, plan)
+        if not self._row.deferred_indexes:
+            return self._verify()
 
         def build() -> ImportRow:
             with self._timed("index"):
-                return imports.restore_indexes(self._database, row, lease)
+                return imports.restore_indexes(self._database, self._row, self._lease)
 
         with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
             built = pool.submit(copy_context().run, build)
-            report = self._verify(row, plan)
-            return built.result(), report
+            report = self._verify()
+            self._row = built.result()
+            return report
 
-    def _verify(self, row: ImportRow, plan: ImportPlan) -> VerifyReport:
+    def _verify(self) -> VerifyReport:
+        plan = self._plan
         total, done = max(1, plan.base_rows), 0
-        self._report_progress(ImportProgress("verifying", 0, total))
 
-        def tick() -> None:
+        def tick(rows: int = WINDOW) -> None:
             nonlocal done
-            done = min(total, done + WINDOW)
+            done = min(total, done + rows)
             self._report_progress(ImportProgress("verifying", done, total))
 
-        subject = Subject(
-            self._database,
-            row.table_id,
-            self._name,
-            self._reader,
-            plan.first_version,
-            plan.version,
-            engine=self._engine,
-            tick=tick,
-        )
+        tick(0)
+        versions = plan.first_version, plan.version
+        subject = Subject(self._database, self._row, self._reader, *versions, engine=self._engine, tick=tick)
         with self._timed("verify"):
             report = verify_loaded(subject, self._options.verify)
-        self._report_progress(ImportProgress("verifying", total, total))
+        tick(total)
         return report
 
-    def _compare_rows(self, row: ImportRow, report: VerifyReport) -> VerifyReport:
+    def _compare_rows(self, report: VerifyReport) -> VerifyReport:
         """Compare the rows of data; if they differ, what is loaded stays for the next run."""
-        from deltalakedb.transfer.verifying.data_rows import check_loaded_rows  # imports deltalake's reader
+        from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
 
-        storage = self._options.storage_for(self._location)
+        place = self._location, self._options.storage_for(self._location)
         try:
             with self._timed("rows"):
-                return check_loaded_rows(report, self._database, row, storage, self._engine)
+                checked = check_rows(report, self._database, self._row.table_id, place, place, self._engine)
+                if checked.ok:
+                    return checked
+                raise VerificationError(
+                    checked.differences[-1].detail,
+                    table=self._name,
+                    version=report.version,
+                    suggestion="nothing was made visible, and what is loaded stays: if data files are gone, "
+                    "bring them back and import again, or import with a lower level of verification; "
+                    f"`deltasql rollback {self._name}` drops what was loaded",
+                    report=checked,
+                )
         except Exception as error:
-            self._record_error(row, error)
+            self._record_error(error)
             raise
 
-    def _make_visible(self, row: ImportRow, plan: ImportPlan, report: VerifyReport, lease: Lease) -> Head:
-        """Make the table visible, in one transaction."""
-        database = self._database
+    def _make_visible(self, report: VerifyReport) -> Head:
+        """Make the table visible, in one transaction, with the head that the receipts add up to."""
+        row, plan = self._row, self._plan
         with self._timed("finalize"):
-            head, next_file_seq = self._counted_head(row, plan, report)
+            done = imports.receipts(self._database, row.import_id)
+            head = Head(
+                plan.version,
+                self._reader.timestamp_of(plan.version),
+                plan.first_version,
+                sum(r.num_files for r in done),
+                sum(r.size_bytes for r in done),
+                sum(r.num_records for r in done),
+                sum(r.files_without_count for r in done),
+            )
+        if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
+            raise VerificationError(
+                f"the receipts count {head.num_files} files, the catalog holds {report.num_files}",
+                table=self._name,
+                suggestion=f"roll the import back with `deltasql rollback {self._name}` and start again",
+            )
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
-        with database.write() as session:
-            imports.require(session, lease)
+        with self._database.write() as session:
+            imports.require(session, self._lease)
             imports.show_table(
                 session,
                 row,
                 head,
-                next_file_seq=next_file_seq,
+                next_file_seq=max((r.next_file_seq for r in done), default=0),
                 shape=uuid.uuid4().hex,
                 following=self._options.following,
             )
@@ -304,8 +339,7 @@ class Import:
             audit.record(
                 session,
                 "import",
-                table_id=row.table_id,
-                table=row.name,
+                row,
                 version=head.version,
                 txn=row.import_id,
                 first_version=head.first_version,
@@ -315,30 +349,6 @@ class Import:
             failpoint("import.before_finalize")
         return head
 
-    def _counted_head(self, row: ImportRow, plan: ImportPlan, report: VerifyReport) -> tuple[Head, int]:
-        """The head that the receipts add up to, and the first sequence number that is free.
-
-        Raises:
-            VerificationError: The receipts count other files than those that were verified.
-        """
-        done = imports.receipts(self._database, row.import_id)
-        head = Head(
-            plan.version,
-            self._reader.timestamp_of(plan.version),
-            plan.first_version,
-            sum(r.num_files for r in done),
-            sum(r.size_bytes for r in done),
-            sum(r.num_records for r in done),
-            sum(r.files_without_count for r in done),
-        )
-        if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
-            raise VerificationError(
-                f"the receipts count {head.num_files} files, the catalog holds {report.num_files}",
-                table=row.name,
-                suggestion=f"roll the import back with `deltasql rollback {row.name}` and start again",
-            )
-        return head, max((r.next_file_seq for r in done), default=0)
-
     # ---- helpers ----
 
     def _tune(self, statements: Sequence[str]) -> None:
@@ -347,7 +357,9 @@ class Import:
             try:
                 with self._database.read() as session:
                     session.run(statement)
-            except CatalogError as error:  # for example while others write; it can be repeated at any time
+            except (
+                CatalogError
+            ) as error:  # for example while another process writes; it can be repeated at any time
                 logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
     def _skip(self, torn: TornCheckpointError) -> bool:
@@ -356,22 +368,22 @@ class Import:
             return False
         self._skipped.add(torn.version)
         try:
-            make_plan(self._reader, self._address, self._location, self._options, self._skipped)
+            self._make_plan()
         except LogError:
             return False
         return True
 
-    def _undo(self, row: ImportRow, lease: Lease, message: str) -> None:
-        imports.undo_rows(self._database, row, lease)
-        row = imports.restore_indexes(self._database, row, lease)
+    def _undo(self, row: ImportRow, message: str) -> None:
+        imports.undo_rows(self._database, row, self._lease)
+        row = imports.restore_indexes(self._database, row, self._lease)
         with self._database.write() as session:
             imports.set_phase(session, row, "failed", error=message)
 
-    def _record_error(self, row: ImportRow, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         """Record why the import stopped, if the database can be reached."""
         message = error.message if isinstance(error, DeltaSqlError) else str(error)
         with suppress(Exception), self._database.write() as session:  # the first error is the one to raise
-            imports.set_phase(session, row, row.phase, error=message)
+            imports.set_phase(session, self._row, self._row.phase, error=message)
 
     def _report_progress(self, progress: ImportProgress) -> None:
         share = progress.done / max(1, progress.total)
@@ -387,32 +399,3 @@ class Import:
             yield
         finally:
             self._phases[phase] = round(self._phases.get(phase, 0.0) + time.perf_counter() - began, 3)
-
-
-def _outdated(database: Database, row: ImportRow, plan: ImportPlan, reader: FileTxnLogReader) -> str | None:
-    """Return why the batches that an import has loaded cannot be reused; None if they can.
-
-    A batch is a range of a checkpoint's rows or of commits. If the log was replaced, or the checkpoint was
-    rewritten in another order, the same range has different content.
-    """
-    done = imports.receipts(database, row.import_id)
-    if not done:
-        return None
-    listing = list_log(reader.store)
-    if plan.base == "checkpoint":
-        try:
-            stamps = stamps_of(base_checkpoint(listing, plan))
-        except LogMissingError:
-            return f"the checkpoint of version {plan.first_version} is gone"
-        if stamps != plan.stamps:
-            return f"the checkpoint of version {plan.first_version} was rewritten"
-    newest = max((r.ends for r in done if r.kind == "tail"), default=plan.first_version)
-    if newest > listing.latest:
-        return f"the log ends before version {newest}, which is loaded"
-    for version in sorted({plan.first_version, newest} & listing.commits.keys()):
-        known = commits.by_id(database, row.table_id, version)
-        if known is None or known.sha256 is None:
-            continue  # what came from a checkpoint alone has none
-        if commit_digest(reader.store, commit_path(version)).sha256 != known.sha256:
-            return f"version {version} of the log was rewritten"
-    return None

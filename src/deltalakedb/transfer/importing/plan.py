@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
 from deltalakedb.delta_log.commit_file import is_large
-from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
-    InvalidArgumentError,
     LogCorruptError,
     LogMissingError,
     ProtocolError,
@@ -25,21 +24,20 @@ from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.importing.engines import EngineOptions
-from deltalakedb.transfer.importing.options import ImportOptions, import_target
-from deltalakedb.transfer.resources import memory_bound
+from deltalakedb.transfer.importing.options import ImportOptions, import_target, memory_bound
+from deltalakedb.transfer.reports import ImportPlan
 from deltalakedb.transfer.verifying.log_replay import LogReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
+    from typing import Unpack
 
     from deltalakedb.address import Address
+    from deltalakedb.delta_log.listing import Checkpoint, LogListing
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.importing.engines import EngineName
-    from deltalakedb.transfer.importing.options import History
-
-Base: TypeAlias = Literal["none", "checkpoint", "state"]
+    from deltalakedb.transfer.importing.options import ImportArguments
+    from deltalakedb.transfer.reports import Base
 
 #: a tail batch ends with the commit that passes one of these
 COMMITS_PER_BATCH = 500
@@ -58,7 +56,7 @@ _JSON_PER_ACTION = 500
 class _Cost(NamedTuple):
     """What a file costs on an engine, measured with a million of them."""
 
-    #: to load it, index it and check it
+    #: to load, index and check it
     microseconds: int
     #: of its columns and indexes, and what a byte of its path and statistics becomes
     bytes: int
@@ -73,123 +71,34 @@ _COST = {
     "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
-#: fields that are lists in plain data
-_LISTS = ("checkpoint", "passed_over", "stamps")
 
 
-@dataclass(frozen=True, slots=True)
-class ImportPlan:
-    """What an import will do. Made from the log alone, and the same again for the same log.
-
-    Attributes:
-        table: The name that the table will have.
-        location: The table's root.
-        version: The source's newest version.
-        first_version: The oldest version that SQL will hold.
-        num_versions: How many versions it will hold.
-        history: ``full`` or ``checkpoint``, as it was decided.
-        base: Where the first version comes from: a ``checkpoint``, the replayed ``state``, or ``none``,
-            if it is version 0 and its commit is all there is.
-        checkpoint: The checkpoint's files.
-        base_rows: Rows of the checkpoint, those of other actions too.
-        batch_size: Rows of the checkpoint in one batch.
-        num_batches: Batches, the tail's among them.
-        tail_bytes: Bytes of the commits that will be replayed.
-        num_files: Live files; an estimate unless ``exact``.
-        size_bytes: Their bytes; None if they were not counted.
-        exact: Whether the two before were counted.
-        seconds: An estimate of the time it takes.
-        memory_bytes: An estimate of the memory it takes.
-        database_bytes: An estimate of how much larger the database will be.
-        passed_over: Checkpoints that cannot be read and were skipped for an older one.
-        engine: Who loads it: ``local``, or ``spark``.
-        note: A remark on that choice, or on an earlier import.
-        stamps: Size and time of each of the checkpoint's files, by which one that was written again shows.
-    """
-
-    table: str
-    location: str
-    version: int
-    first_version: int
-    num_versions: int
-    history: str
-    base: Base
-    checkpoint: tuple[str, ...]
-    base_rows: int
-    batch_size: int
-    num_batches: int
-    tail_bytes: int
-    num_files: int
-    size_bytes: int | None
-    exact: bool
-    seconds: float
-    memory_bytes: int
-    database_bytes: int
-    passed_over: tuple[int, ...] = ()
-    engine: str = "local"
-    note: str | None = None
-    stamps: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data."""
-        return {**asdict(self), **{name: list(getattr(self, name)) for name in _LISTS}}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan from what ``to_dict`` returned."""
-        return cls(**{**data, **{name: tuple(data[name]) for name in _LISTS}})
-
-
-def plan_import(
-    path: str,
-    uri: str,
-    *,
-    history: History = "auto",
-    batch_size: int | None = None,
-    engine: EngineName = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    remote: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> ImportPlan:
+def plan_import(path: str, uri: str, **options: Unpack[ImportArguments]) -> ImportPlan:
     """Read a table's log and report what an import would do. Nothing is changed, no catalog is created.
 
     Args:
         path: The table's root.
         uri: The ``deltasql://`` address it would have.
-        history: As in ``import_table``.
-        batch_size: As in ``import_table``.
-        engine: As in ``import_table``; nothing is started.
-        spark: As in ``import_table``.
-        master: As in ``import_table``.
-        remote: As in ``import_table``.
-        storage_options: Options for the object store.
+        **options: As in ``import_table``; no engine is started.
 
     Raises:
-        TableExistsError: The name or the location belongs to another table. Of the table itself, imported
-            before, the plan's note tells.
+        TableExistsError: The name or the location belongs to another table. If the table itself was imported
+            before, the plan has a note.
 
     Example:
         >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
         12
     """
-    options = ImportOptions(
-        history=history,
-        batch_size=batch_size,
-        engine=EngineOptions(engine, spark, master, remote),
-        storage_options=storage_options,
-    )
-    return plan_with(path, uri, options)
+    return plan_with(path, uri, ImportOptions(**options))
 
 
 def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
-    """`plan_import` with its options as one value."""
     address, location = import_target(path, uri)
-    options.engine.check()
+    options.check_engine()
     reader = FileTxnLogReader(location, options.storage_for(location))
     made = make_plan(reader, address, location, options)
     before = _before(Database.open(address), made.table, location)
-    choice = options.engine.decide(num_files=made.num_files, memory_bytes=made.memory_bytes)
+    choice = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
     notes = "; ".join(note for note in (before, choice.note) if note)
     made = replace(made, engine=choice.name, note=notes or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
@@ -221,23 +130,13 @@ def make_plan(
     options: ImportOptions,
     skipped: Collection[int] = (),
 ) -> ImportPlan:
-    """The plan for a log as it is now.
-
-    Args:
-        reader: The log.
-        address: Where the table goes; its engine decides the estimates.
-        location: The table's root.
-        options: What the caller asked for.
-        skipped: Versions whose checkpoints turned out to be unreadable.
-    """
-    _check_options(options)
+    """The plan for a log as it is now; checkpoints of skipped versions turned out to be unreadable."""
     newest = reader.snapshot()  # raises for a gap, a missing log and an unknown feature
-    _check_importable(newest, address.table)
-    listing = list_log(reader.store)
-    history: History = options.history
+    check_readable(newest.protocol, table=address.table)
+    _check_schema(newest, address.table)
+    listing, history = list_log(reader.store), options.history
     if history == "auto":
-        limit = get_config().import_.history_limit
-        history = "full" if len(listing.commits) <= limit else "checkpoint"
+        history = "full" if len(listing.commits) <= get_config().import_.history_limit else "checkpoint"
     first, checkpoint, torn = _choose_base(reader.store, listing, newest.version, history, skipped)
     if first == 0 and checkpoint is None and 0 in listing.commits:
         base: Base = "none"
@@ -281,28 +180,13 @@ def make_plan(
     )
 
 
-def _check_options(options: ImportOptions) -> None:
-    if options.history not in ("auto", "checkpoint", "full"):
-        raise InvalidArgumentError(
-            f"unknown history {options.history!r}", suggestion="use auto, checkpoint or full"
-        )
-    if options.batch_size is not None and options.batch_size < 1:
-        raise InvalidArgumentError(f"batch_size must be 1 or more, not {options.batch_size}")
-
-
-def _check_importable(snapshot: Snapshot, table: str | None) -> None:
-    check_readable(snapshot.protocol, table=table)
-    _check_partitions(snapshot, table)
-    _check_mapping(snapshot, table)
-
-
 def _choose_base(
     store: Store, listing: LogListing, newest: int, history: str, skipped: Collection[int]
 ) -> tuple[int, Checkpoint | None, set[int]]:
     """The first version, its checkpoint if it begins with one, and torn checkpoints that were skipped."""
     torn = set(skipped)
     while True:
-        usable = _without(listing, torn)
+        usable = replace(listing, checkpoints={v: c for v, c in listing.checkpoints.items() if v not in torn})
         first = _first(usable, newest, history)
         if first == 0 and 0 in usable.commits:
             return first, None, torn
@@ -320,28 +204,23 @@ def _batch_size(asked: int | None, per_row: int) -> int:
     return size if per_row == _MEMORY_PER_ROW else max(1, min(size, third // per_row))
 
 
-def _check_partitions(snapshot: Snapshot, table: str | None) -> None:
-    """Refuse a table whose schema lacks partition columns."""
-    names = {field.name for field in parse_schema(snapshot.metadata.schema_string).fields}
-    if lost := [name for name in snapshot.metadata.partition_columns if name not in names]:
+def _check_schema(snapshot: Snapshot, table: str | None) -> None:
+    """Refuse a table whose schema lacks partition columns, or whose column mapping readers disagree on."""
+    fields = parse_schema(snapshot.metadata.schema_string).fields
+    if lost := set(snapshot.metadata.partition_columns) - {field.name for field in fields}:
         raise LogCorruptError(
-            f"the schema lacks the partition columns {', '.join(lost)}",
+            f"the schema lacks the partition columns {', '.join(sorted(lost))}",
             table=table,
             version=snapshot.version,
             suggestion="have the writer of the table correct its metadata",
         )
-
-
-def _check_mapping(snapshot: Snapshot, table: str | None) -> None:
-    """Refuse a table whose columns some readers find by their names and others by their physical names."""
     mode = mapping_mode(snapshot.metadata)
     if mode != "none" and "columnMapping" in reader_features(snapshot.protocol):
         return
-    fields = parse_schema(snapshot.metadata.schema_string).fields
     if mapped := [f.name for f in fields if f.physical_name != f.name]:
         raise ProtocolError(
-            f"the column {mapped[0]!r} has another name in data files by the schema, and not by the protocol "
-            f"and the mode of column mapping ({mode!r}): readers do not agree which one holds",
+            f"the schema gives the column {mapped[0]!r} another name in data files, but the protocol and the "
+            f"mode of column mapping ({mode!r}) do not: readers do not agree on the name",
             table=table,
             version=snapshot.version,
             suggestion="have the writer of the table correct its protocol, or write it again without mapping",
@@ -359,7 +238,7 @@ def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
                 version=version,
                 suggestion="import again: the log has changed",
             )
-        if is_large(meta):  # one that is read line by line is a batch of its own
+        if is_large(meta):  # one that is read line by line is a batch by itself
             if begin < version:
                 yield range(begin, version)
             yield range(version, version + 1)
@@ -379,9 +258,9 @@ def base_checkpoint(listing: LogListing, plan: ImportPlan) -> Checkpoint:
         if tuple(m.path for m in checkpoint.files) == plan.checkpoint:
             return checkpoint
     raise LogMissingError(
-        f"the checkpoint of version {plan.first_version} is not there any more",
+        f"the checkpoint of version {plan.first_version} no longer exists",
         table=plan.table,
-        suggestion="roll the import back and begin again: the log was cleaned up meanwhile",
+        suggestion="roll the import back and start again: the log was cleaned up meanwhile",
     )
 
 
@@ -390,21 +269,12 @@ def stamps_of(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(f"{meta.size}@{meta.modified_ms}" for meta in checkpoint.files)
 
 
-def _without(listing: LogListing, passed: Collection[int]) -> LogListing:
-    kept = {v: c for v, c in listing.checkpoints.items() if v not in passed}
-    return LogListing(listing.commits, kept, listing.compacted, listing.checksums)
-
-
 def _first(listing: LogListing, newest: int, history: str) -> int:
     """The version to begin with: every later one has its own commit file."""
-    if history == "checkpoint":
-        for plan in listing.plans(newest):
-            if plan.checkpoint is not None and all(
-                v in listing.commits for v in range(plan.base + 1, newest + 1)
-            ):
-                return plan.base
-            break
-    listing.plan(newest)  # raises for a gap
+    plan = listing.plan(newest)  # raises for a gap
+    after_base = set(range(plan.base + 1, newest + 1))
+    if history == "checkpoint" and plan.checkpoint is not None and listing.commits.keys() >= after_base:
+        return plan.base
     first = newest
     while listing.has(first - 1) and first in listing.commits:
         first -= 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.checkpoint import Part
     from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
-    from deltalakedb.protocol.actions import Action
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.paths import TablePaths
 
 T = TypeVar("T")
@@ -37,11 +37,8 @@ _JSON_PER_ACTION = 500
 class LogReplay:
     """The files that live at a version, by the log alone. Checkpoints that turn out to be torn are skipped.
 
-    Args:
-        reader: The log.
-        version: The version.
-        memory_bytes: How much the actions after the checkpoint may take. If they would take more, the log is
-            read in several passes, each over some of the buckets.
+    If the actions after the checkpoint would take more memory than given, the log is read in several passes,
+    each over some of the buckets.
     """
 
     def __init__(self, reader: FileTxnLogReader, version: int, *, memory_bytes: int) -> None:
@@ -52,7 +49,6 @@ class LogReplay:
         self._torn: set[int] = set()
 
     def digest(self, *, tick: Callable[[], None] = lambda: None) -> FileDigest:
-        """The digest of all live files."""
         return self._retried(lambda plan: self._digest(plan, tick))
 
     def base(self) -> tuple[Plan, Replay] | None:
@@ -61,11 +57,7 @@ class LogReplay:
         return None if plan.checkpoint is None or self._passes(plan) > 1 else (plan, self._tail(plan, None))
 
     def counts_within(self, paths: TablePaths) -> tuple[int, int]:
-        """How many files there are and their bytes; the path of each is checked.
-
-        Raises:
-            OutsidePathError: One is outside of the table's root, and the settings do not allow that.
-        """
+        """How many files there are and their bytes; OutsidePathError if one may not be where it is."""
 
         def counted(plan: Plan) -> tuple[int, int]:
             count = size = 0
@@ -82,10 +74,10 @@ class LogReplay:
         return self._retried(lambda plan: list(self._adds(plan, wanted)))
 
     def passes(self) -> int:
-        """How often the log has to be read to stay within the memory."""
         return self._passes(self._plan())
 
     def _passes(self, plan: Plan) -> int:
+        """How often the log has to be read to stay within the memory."""
         actions = sum(meta.size for meta in plan.files) // _JSON_PER_ACTION
         return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
 
@@ -101,20 +93,16 @@ class LogReplay:
                 self._torn.add(plan.base)
 
     def _plan(self) -> Plan:
-        torn: Plan | None = None
         for plan in self._listing.plans(self._version):
             if plan.base not in self._torn:
                 return plan
-            torn = plan
         raise LogCorruptError(
-            f"no checkpoint can be read, among them that of version {torn.base if torn else -1}",
+            f"no checkpoint can be read, among them that of version {min(self._torn)}",
             version=self._version,
             suggestion="restore the checkpoint or the commits before it from a copy",
         )
 
     def _digest(self, plan: Plan, tick: Callable[[], None]) -> FileDigest:
-        from deltalakedb.transfer.importing.encoding.vectors import hashed_files  # imports Arrow's functions
-
         made, passes = FileDigest(), self._passes(plan)
         for number in range(passes):
             wanted = frozenset(range(number, BUCKETS, passes)) if passes > 1 else None
@@ -122,12 +110,7 @@ class LogReplay:
             changed = tail.files.keys() | tail.tombstones.keys()
             for part in self._checkpoint(plan):
                 tick()
-                if isinstance(part, Piece) and (fast := hashed_files(part.batch, changed)) is not None:
-                    fast.add_to(made, wanted)
-                    continue
-                actions = part.actions() if isinstance(part, Piece) else part
-                adds = (a for a in actions if isinstance(a, Add) and a.key not in changed)
-                made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
+                add_part(made, part, changed, wanted)
             made.add_rows(digest_row(add) for add in tail.files.values())
         return made
 
@@ -164,15 +147,21 @@ def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:
     return wanted is None or bucket_of(path_hash(action.path)) in wanted
 
 
+def add_part(
+    made: FileDigest, part: Part, changed: Collection[FileKey], wanted: frozenset[int] | None = None
+) -> None:
+    """Add the files of a checkpoint's part to a digest, unless later commits changed them."""
+    from deltalakedb.transfer.importing.encoding import add_usual_files  # imports Arrow's functions
+
+    if isinstance(part, Piece) and add_usual_files(made, part.batch, changed, wanted):
+        return
+    actions = part.actions() if isinstance(part, Piece) else part
+    adds = (a for a in actions if isinstance(a, Add) and a.key not in changed)
+    made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
+
+
 def digest_row(add: Add) -> tuple[int, str, str, int, int, str, str]:
     """A file as a row of `FileDigest.add_rows`."""
     values = encode_json(dict(add.partition_values))
-    return (
-        path_hash(add.path),
-        add.path,
-        add.dv_id,
-        add.size,
-        add.modification_time,
-        values,
-        add.stats or "",
-    )
+    hashed, stats = path_hash(add.path), add.stats or ""
+    return hashed, add.path, add.dv_id, add.size, add.modification_time, values, stats

@@ -5,39 +5,85 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from math import ceil
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.address import parse_address
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.commit_file import iter_actions
+from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
-from deltalakedb.exceptions import LogError, VersionMissingError
+from deltalakedb.exceptions import LogError, VerificationError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.files import digests
-from deltalakedb.mirror.drift import (
-    Difference,
-    broken_checkpoints,
-    commit_differences,
-    versions_ahead,
+from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
+from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_differences, versions_ahead
+from deltalakedb.protocol.actions import (
+    Add,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    kind_of,
+    meaning,
+    meaning_of,
 )
-from deltalakedb.settings import get_config
-from deltalakedb.transfer.resources import memory_bound
-from deltalakedb.transfer.verifying.every_version import compare_every_version
+from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.digest import BUCKETS, bucket_of
+from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.transfer.importing.options import EngineOptions, memory_bound
+from deltalakedb.transfer.reports import VerifyReport, check_level
 from deltalakedb.transfer.verifying.log_replay import LogReplay
-from deltalakedb.transfer.verifying.report import Differences, VerifyReport, changed_fields, check_level
-from deltalakedb.transfer.verifying.small_state import catalog_states, small_state, state_differences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Unpack
 
+    from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror.drift import Kind
+    from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.digest import FileDigest
-    from deltalakedb.transfer.importing.engines import EngineName, EngineOptions, LoadEngine
-    from deltalakedb.transfer.verifying.report import Level
+    from deltalakedb.protocol.txn_log import TxnLogReader
+    from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
+    from deltalakedb.transfer.reports import Level
 
 #: what a file takes in memory while it is compared field by field, on both sides
 _MEMORY_PER_FILE = 6_000
-#: levels that compare the bytes of every commit file
-_BYTES = ("commits", "full", "data")
+#: an interval in memory, and its add in JSON
+_MEMORY_PER_INTERVAL = 4_000
+_JSON_PER_ACTION = 500
+#: of an interval's row
+_COLUMNS = (
+    *("file_id", "path_hash", "add_version", "remove_version", "tombstone", "path", "dv_id"),
+    *("size", "modification_time", "data_change", "num_records", *SIDE_COLUMNS),
+)
+_ONLY_IN_LOG = "the log has a file that the catalog does not"
+_ONLY_IN_CATALOG = "the catalog has a file that the log does not"
+#: by kind of action, and application or domain
+SmallState: TypeAlias = dict[tuple[str, str], Any]
+#: differences that a report lists
+_LISTED = 100
+
+
+@dataclass(slots=True)
+class Differences:
+    """Collects differences: all are counted, the first are listed."""
+
+    count: int = 0
+    listed: list[Difference] = field(default_factory=list)
+
+    def add(self, kind: Kind, version: int, detail: str, path: str | None = None) -> None:
+        self.extend([Difference(kind, version, detail, path)])
+
+    def extend(self, found: Iterable[Difference]) -> None:
+        for one in found:
+            self.count += 1
+            if len(self.listed) < _LISTED:
+                self.listed.append(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +91,15 @@ class Subject:
     """What is compared: a table's rows, which need not be visible yet, and a log.
 
     Attributes:
-        database: The catalog.
-        table_id: The table.
-        name: Its name.
-        reader: The log.
         first_version: The oldest version that the catalog holds.
         version: The newest version that is compared; -1 if nothing is published.
         first_commit: The oldest version whose commit file the log must have.
-        checkpoints_of: The table whose checkpoints are compared too, one by one.
-        engine: Who replays the log; None for this process.
-        tick: Called now and then.
-        memory_bytes: How much memory the comparison may use.
+        checkpoints_of: The visible table whose checkpoints are compared too, one by one.
+        engine: Replays the log; None for this process.
     """
 
     database: Database
-    table_id: int
-    name: str
+    table: Table | ImportRow
     reader: FileTxnLogReader
     first_version: int
     version: int
@@ -71,16 +110,7 @@ class Subject:
     memory_bytes: int = field(default_factory=lambda: memory_bound())
 
 
-def verify_table(
-    uri: str,
-    level: Level = "digest",
-    *,
-    engine: EngineName = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    remote: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> VerifyReport:
+def verify_table(uri: str, level: Level = "digest", **options: Unpack[EngineArguments]) -> VerifyReport:
     """Compare a table's log with the catalog, at the newest version that is published. Nothing is changed.
 
     Args:
@@ -89,30 +119,24 @@ def verify_table(
             (every live file), ``full`` (every field at every version that both sides hold, and the bytes of
             every commit) or ``data`` (``full``, and the rows, read through the catalog and by stock
             ``deltalake`` or Spark).
-        engine: Who reads the log, as in ``import_table``. Spark makes the digest of the log and reads the
-            plain table's rows; this process compares what differs, and does the rest of level ``full``.
-        spark: As in ``import_table``.
-        master: As in ``import_table``.
-        remote: As in ``import_table``.
-        storage_options: Options for the object store.
+        **options: ``engine``, ``spark``, ``master``, ``remote`` and ``storage_options``, as in
+            ``import_table``. Spark makes the digest of the log and reads the plain table's rows; this process
+            compares what differs, and does the rest of level ``full``.
 
     Returns:
-        A report; ``ok`` says whether they agree.
+        A report; ``ok`` is True if they agree.
 
     Example:
         >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
         True
     """
-    from deltalakedb.transfer.importing.engines import EngineOptions  # its engines compare too
-
     check_level(level)
-    options = EngineOptions(engine, spark, master, remote)
+    asked = EngineOptions(**options)
     address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
     table = registry.find(database, name)
-    storage = get_config().storage_options_for(table.location, storage_options)
-    return verify_head(database, table, level, storage, engine=options)
+    return verify_head(database, table, level, asked.storage_for(table.location), engine=asked)
 
 
 def verify_head(
@@ -132,7 +156,7 @@ def verify_head(
         table: The table.
         level: As in ``verify_table``.
         storage_options: The options for the table's location.
-        engine: Who reads the log; by default this process.
+        engine: Reads the log; by default this process does.
         look_ahead: Report versions of the log beyond the head. In a copy that follows another table they are
             a delay, not a difference.
         checkpoints: At level ``full``, also replay every checkpoint by itself. Readers and imports skip a
@@ -142,23 +166,30 @@ def verify_head(
     found: list[Difference] = []
     if look_ahead and table.state != registry.FOLLOWING:
         found += versions_ahead(database, table, reader.store)
+    who = None if engine is None else engine.start(engine.choose(num_files=table.head.num_files))
+    versions = table.head.first_version, table.published_version
     subject = Subject(
-        database,
-        table.table_id,
-        table.name,
-        reader,
-        table.head.first_version,
-        table.published_version,
-        checkpoints_of=table if checkpoints else None,
-        engine=None if engine is None else engine.make(engine.decide(num_files=table.head.num_files)),
+        database, table, reader, *versions, checkpoints_of=table if checkpoints else None, engine=who
     )
     report = verify_loaded(subject, level, *found)
     if level == "data" and table.published_version >= 0:
         from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
 
-        uri = database.address.with_table(table.name).to_uri(redact=False)
-        report = check_rows(report, uri, table.location, storage_options, storage_options, subject.engine)
+        place = table.location, storage_options
+        report = check_rows(report, database, table.table_id, place, place, subject.engine)
     return report
+
+
+def require_equal(report: VerifyReport, what: str, suggestion: str) -> None:
+    """Raise VerificationError, with the first difference, if log and catalog do not agree."""
+    if not report.ok:
+        raise VerificationError(
+            f"{what}: {report.differences[0].detail}",
+            table=report.table,
+            version=report.version,
+            suggestion=suggestion,
+            report=report,
+        )
 
 
 def verify_loaded(subject: Subject, level: Level, *found: Difference) -> VerifyReport:
@@ -170,25 +201,22 @@ def verify_loaded(subject: Subject, level: Level, *found: Difference) -> VerifyR
     began = time.perf_counter()
     differences = Differences()
     differences.extend(found)
-    compared, broken = 0, False
-    if level in _BYTES:
-        compared, different = commit_differences(
-            subject.database,
-            subject.table_id,
-            subject.reader.store,
-            published=subject.version,
-            oldest=subject.first_commit,
-        )
+    compared = 0
+    different: list[Difference] = []
+    if level in ("commits", "full", "data"):
+        database, table_id, store = subject.database, subject.table.table_id, subject.reader.store
+        versions = {"published": subject.version, "oldest": subject.first_commit}
+        compared, different = commit_differences(database, table_id, store, **versions)
         differences.extend(different)
-        broken = bool(different)
-    if level == "commits" or broken or subject.version < 0:
-        report = replace(_unread(subject, level), versions_checked=compared)
+    report = VerifyReport(subject.table.name, level, subject.version, subject.version, 0, 0, 0, 0)
+    if level == "commits" or different or subject.version < 0:
+        report = replace(_totals(subject, report), versions_checked=compared)
     else:
         try:
-            report = _replayed(subject, level, differences)
+            report = _replayed(subject, report, differences)
         except (LogError, VersionMissingError) as error:
-            differences.add(Difference("log", subject.version, error.message))
-            report = _unread(subject, level)
+            differences.add("log", subject.version, error.message)
+            report = _totals(subject, report)
     return replace(
         report,
         commits_checked=compared,
@@ -198,79 +226,67 @@ def verify_loaded(subject: Subject, level: Level, *found: Difference) -> VerifyR
     )
 
 
-def _unread(subject: Subject, level: Level) -> VerifyReport:
-    """A report on a log whose files were not counted."""
-    version = subject.version
-    count, size, *_ = files.totals_at(subject.database, subject.table_id, version)
-    return VerifyReport(subject.name, level, version, version, count, 0, size, 0)
+def _totals(subject: Subject, report: VerifyReport) -> VerifyReport:
+    count, size, *_ = files.totals_at(subject.database, subject.table.table_id, subject.version)
+    return replace(report, num_files=count, size_bytes=size)
 
 
-def _replayed(subject: Subject, level: Level, differences: Differences) -> VerifyReport:
+def _replayed(subject: Subject, report: VerifyReport, differences: Differences) -> VerifyReport:
     log = LogReplay(subject.reader, subject.version, memory_bytes=subject.memory_bytes)
-    full = level in ("full", "data")
+    full = report.level in ("full", "data")
     if full and (table := subject.checkpoints_of) is not None:
         found = broken_checkpoints(subject.database, table, subject.reader.store)
         differences.extend(difference for difference, _ in found)
-    differences.extend(_newest_state(subject))
-    report = (
-        _counted(subject, log, differences)
-        if level == "counts"
-        else _digested(subject, level, log, differences)
-    )
+    theirs = _small_state(subject.reader, subject.version)
+    for version, ours in _catalog_states(subject, subject.version, subject.version):
+        differences.extend(_state_differences(version, ours, theirs))
+    report = (_counted if report.level == "counts" else _digested)(subject, report, log, differences)
     if full:
         differences.extend(_damaged_copies(subject))
-        since = compare_every_version(subject, differences)
+        since = _compare_every_version(subject, differences)
         return replace(report, first_version=since, versions_checked=subject.version - since + 1)
     return report
 
 
-def _newest_state(subject: Subject) -> Iterator[Difference]:
-    version = subject.version
-    theirs = small_state(subject.reader, version)
-    for _, ours in catalog_states(subject.database, subject.table_id, version, version):
-        yield from state_differences(version, ours, theirs)
-
-
 def _damaged_copies(subject: Subject) -> Iterator[Difference]:
     """Commits whose bytes in the catalog do not have the digest that the catalog keeps."""
-    for row in commits.of_table(subject.database, subject.table_id):
+    for row in commits.of_table(subject.database, subject.table.table_id):
         if row.sha256 is None or row.version > subject.version:
             continue
-        kept = commits.kept_bytes(subject.database, subject.table_id, row.version)
+        kept = commits.kept_bytes(subject.database, subject.table.table_id, row.version)
         if kept is not None and commits.digest(kept) != row.sha256:
             yield Difference("commit", row.version, "the catalog's copy does not have its own digest")
 
 
-def _counted(subject: Subject, log: LogReplay, differences: Differences) -> VerifyReport:
-    version = subject.version
-    count, size, *_ = files.totals_at(subject.database, subject.table_id, version)
-    theirs = log.digest(tick=subject.tick)
-    if count != theirs.num_files:
-        detail = f"the catalog has {count} live files, the log {theirs.num_files}"
-        differences.add(Difference("counts", version, detail))
-    if size != theirs.size_bytes:
-        detail = f"the catalog's files have {size} bytes, the log's {theirs.size_bytes}"
-        differences.add(Difference("counts", version, detail))
-    return VerifyReport(
-        subject.name, "counts", version, version, count, theirs.num_files, size, theirs.size_bytes
-    )
+def _counted(
+    subject: Subject, report: VerifyReport, log: LogReplay, differences: Differences
+) -> VerifyReport:
+    report, theirs = _totals(subject, report), log.digest(tick=subject.tick)
+    if report.num_files != theirs.num_files:
+        detail = f"the catalog has {report.num_files} live files, the log {theirs.num_files}"
+        differences.add("counts", report.version, detail)
+    if report.size_bytes != theirs.size_bytes:
+        detail = f"the catalog's files have {report.size_bytes} bytes, the log's {theirs.size_bytes}"
+        differences.add("counts", report.version, detail)
+    return replace(report, log_num_files=theirs.num_files, log_size_bytes=theirs.size_bytes)
 
 
-def _digested(subject: Subject, level: Level, log: LogReplay, differences: Differences) -> VerifyReport:
+def _digested(
+    subject: Subject, report: VerifyReport, log: LogReplay, differences: Differences
+) -> VerifyReport:
     ours, theirs = _digests(subject, log)
-    version = subject.version
     buckets = ours.differing(theirs)
     before = differences.count
-    respelled = _compare_files(subject, log, buckets, differences) if buckets else 0
-    return VerifyReport(
-        subject.name,
-        level,
-        version,
-        version,
-        ours.num_files,
-        theirs.num_files,
-        ours.size_bytes,
-        theirs.size_bytes,
+    per_bucket = max(1, ours.num_files // BUCKETS) * _MEMORY_PER_FILE
+    size = max(1, subject.memory_bytes // per_bucket)
+    groups = [buckets[start : start + size] for start in range(0, len(buckets), size)]
+    respelled = sum(_compare_files(subject, log, group, differences) for group in groups)
+    return replace(
+        report,
+        num_files=ours.num_files,
+        log_num_files=theirs.num_files,
+        size_bytes=ours.size_bytes,
+        log_size_bytes=theirs.size_bytes,
         digest=ours.hex(),
         log_digest=theirs.hex(),
         buckets=tuple(buckets) if differences.count > before else (),
@@ -280,11 +296,10 @@ def _digested(subject: Subject, level: Level, log: LogReplay, differences: Diffe
 
 def _digests(subject: Subject, log: LogReplay) -> tuple[FileDigest, FileDigest]:
     """The digests of the catalog's files and of the log's."""
-    version = subject.version
+    version, theirs = subject.version, None
     with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
         # the database works on its own side while the log is read here
-        asked = pool.submit(digests.table_digest, subject.database, subject.table_id, version)
-        theirs = None
+        asked = pool.submit(digests.table_digest, subject.database, subject.table.table_id, version)
         if subject.engine is not None:
             theirs = subject.engine.log_digest(subject.reader, version, tick=subject.tick)
         if theirs is None:
@@ -294,30 +309,234 @@ def _digests(subject: Subject, log: LogReplay) -> tuple[FileDigest, FileDigest]:
 
 def _compare_files(subject: Subject, log: LogReplay, buckets: list[int], differences: Differences) -> int:
     """Compare the files of some buckets one by one; returns how many are only spelled differently."""
-    version = subject.version
-    total = files.totals_at(subject.database, subject.table_id, version)[0]
-    per_bucket = max(1, total // 4096) * _MEMORY_PER_FILE
-    group = max(1, subject.memory_bytes // per_bucket)
-    respelled = 0
-    for start in range(0, len(buckets), group):
-        some = buckets[start : start + group]
-        theirs = {add.key: add for add in log.in_buckets(some)}
-        for add in digests.files_in(subject.database, subject.table_id, version, some):
-            other = theirs.pop(add.key, None)
-            if other is None:
-                detail = "the catalog has a file that the log does not"
-                differences.add(Difference("extra_file", version, detail, add.path))
-            elif changed := list(changed_fields(add, other)):
-                detail = f"it differs in {', '.join(changed)}"
-                differences.add(Difference("changed_file", version, detail, add.path))
-            elif (add.stats, add.path, dict(add.partition_values)) != (
-                other.stats,
-                other.path,
-                dict(other.partition_values),
-            ):
-                respelled += 1
-        for add in theirs.values():
-            detail = "the log has a file that the catalog does not"
-            differences.add(Difference("missing_file", version, detail, add.path))
-        subject.tick()
+    version, respelled = subject.version, 0
+    theirs = {add.key: add for add in log.in_buckets(buckets)}
+    for add in digests.files_in(subject.database, subject.table.table_id, version, buckets):
+        other = theirs.pop(add.key, None)
+        if other is None:
+            differences.add("extra_file", version, _ONLY_IN_CATALOG, add.path)
+        elif changed := list(_changed_fields(add, other)):
+            differences.add("changed_file", version, f"it differs in {', '.join(changed)}", add.path)
+        elif any(getattr(add, n) != getattr(other, n) for n in ("stats", "path", "partition_values")):
+            respelled += 1
+    for add in theirs.values():
+        differences.add("missing_file", version, _ONLY_IN_LOG, add.path)
+    subject.tick()
     return respelled
+
+
+# ---- metadata, protocol, txns and domains ----
+
+
+def _small_state(reader: TxnLogReader, version: int) -> SmallState:
+    """The state of a version by a log."""
+    found = reader.snapshot(version)
+    state = _apply({}, (found.metadata, found.protocol))
+    return _apply(_apply(state, reader.txns(version).values()), reader.domains(version).values())
+
+
+def _apply(state: SmallState, actions: Iterable[Action]) -> SmallState:
+    for action in actions:
+        match action:
+            case Metadata() | Protocol():
+                state[kind_of(action), ""] = meaning(action)
+            case Txn():
+                state["txn", action.app_id] = meaning(action)
+            case DomainMetadata(removed=True):
+                state.pop(("domainMetadata", action.domain), None)
+            case DomainMetadata():
+                state["domainMetadata", action.domain] = meaning(action)
+    return state
+
+
+def _catalog_states(subject: Subject, first: int, last: int) -> Iterator[tuple[int, SmallState]]:
+    """The state of each of some versions by the catalog; the table need not be visible yet."""
+    begun: dict[int, SmallState] = {}
+    ended: dict[int, list[tuple[str, str]]] = {}
+    for kind, name, since, until, raw in digests.small_rows(subject.database, subject.table.table_id):
+        if until is None or until > first:
+            data = decode_json(raw)
+            removed = kind == "domainMetadata" and data.get("removed")
+            begun.setdefault(max(since, first), {})[kind, name] = None if removed else meaning_of(kind, data)
+            if until is not None:
+                ended.setdefault(until, []).append((kind, name))
+    state: SmallState = {}
+    for version in range(first, last + 1):
+        for key in ended.get(version, ()):
+            state.pop(key, None)
+        state |= begun.get(version, {})
+        yield version, {key: value for key, value in state.items() if value is not None}
+
+
+def _state_differences(version: int, ours: SmallState, theirs: SmallState) -> Iterator[Difference]:
+    """What differs between the states of a version by the catalog and by the log."""
+    if ours == theirs:
+        return
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key):
+            what = {"metaData": "the metadata", "protocol": "the protocol"}.get(key[0], " ".join(key))
+            lacking = "log" if key in ours else "catalog"
+            how = "differs" if key in ours and key in theirs else f"is not in the {lacking}"
+            yield Difference("state", version, f"{what} {how}")
+
+
+# ---- every version ----
+
+
+@dataclass(slots=True)
+class _Interval:
+    """A file from the version that added it to the one that ended it; without an add, a tombstone only."""
+
+    since: int
+    until: int | None
+    add: Add | None
+    remove: dict[str, Any] | None
+
+
+def _changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
+    """The fields in which two adds of one file differ in meaning.
+
+    ``dataChange`` is left out: a checkpoint does not have what the commit said.
+    """
+    for name in ("size", "modification_time", "deletion_vector", "base_row_id", "default_row_commit_version"):
+        if getattr(ours, name) != getattr(theirs, name):
+            yield name
+    if _not_null(ours.partition_values) != _not_null(theirs.partition_values):
+        yield "partition_values"
+    # checkpoints need not have the rest: without statistics, tags or unknown fields they are as good
+    for name in ("tags", "clustering_provider", "extra", "stats"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if one and other and one != other and (name != "stats" or parse_stats(one) != parse_stats(other)):
+            yield name
+
+
+def _not_null(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _compare_every_version(subject: Subject, differences: Differences) -> int:
+    """Compare every version that both sides hold; returns the oldest of them."""
+    check = _Comparison(subject, differences)
+    check.states()
+    passes = check.passes()
+    for number in range(passes):
+        check.files(frozenset(range(number, BUCKETS, passes)))
+    return check.since
+
+
+class _Comparison:
+    def __init__(self, subject: Subject, differences: Differences) -> None:
+        self._subject, self._differences, self._reader = subject, differences, subject.reader
+        self._listing = listing = list_log(subject.reader.store)
+        self._first, self._until = subject.first_version, subject.version
+        #: the oldest version after which the log has every commit
+        self.since = self._until
+        while self.since > self._first and self.since in listing.commits and listing.has(self.since - 1):
+            self.since -= 1
+        self._from_nothing = self.since == 0 and 0 in listing.commits
+
+    def passes(self) -> int:
+        """How often the log is read to stay within the memory."""
+        files = sum(m.size for v, m in self._listing.commits.items() if v >= self.since) // _JSON_PER_ACTION
+        memory = files * _MEMORY_PER_INTERVAL
+        if not self._from_nothing and (found := self._listing.checkpoints.get(self.since)):
+            scan = CheckpointScan(self._reader.store, found[0])
+            memory += scan.rows * max(_MEMORY_PER_INTERVAL, scan.widest)
+        return min(BUCKETS, max(1, ceil(memory / max(1, self._subject.memory_bytes))))
+
+    def states(self) -> None:
+        """Metadata, protocol, txns and domains at every version."""
+        theirs = {} if self._from_nothing else _small_state(self._reader, self.since)
+        for version, ours in _catalog_states(self._subject, self.since, self._until):
+            if version > self.since or self._from_nothing:
+                _apply(theirs, self._commit(version))
+            self._differences.extend(_state_differences(version, ours, theirs))
+
+    def files(self, buckets: frozenset[int]) -> None:
+        """The intervals of all files of some buckets."""
+        theirs = self._log_intervals(buckets)
+        ours: dict[FileKey, list[_Interval]] = {}
+        for rows in digests.interval_rows(self._subject.database, self._subject.table.table_id):
+            for row in rows:
+                if bucket_of(row[1]) in buckets and (clipped := self._clipped(row)) is not None:
+                    ours.setdefault((canonical_path(row[5]), row[6]), []).append(clipped)
+            self._subject.tick()
+        for key in ours.keys() | theirs.keys():
+            for mine, other in zip_longest(ours.get(key, ()), theirs.get(key, ())):
+                if (found := self._difference(mine, other)) is not None:
+                    self._differences.add(found[0], (mine or other).since, found[1], key[0])
+
+    def _clipped(self, row: tuple[Any, ...]) -> _Interval | None:
+        """A row as the compared versions see it; None for one that ended before them."""
+        values = dict(zip(_COLUMNS, row, strict=True))
+        since, until = values["add_version"], values["remove_version"]
+        action = values["remove_action"]
+        remove = None if action is None else decode_json(action)
+        if since > self._until:
+            return None
+        if until is not None and until > self._until:
+            until, remove = None, None
+        if until is not None and until <= self.since and self.since > self._first:
+            return None
+        # an empty interval that was removed, not replaced, is a tombstone of a file that never lived here
+        buried = since == until and values["tombstone"]
+        values["data_change"] = bool(values["data_change"])
+        return _Interval(max(since, self.since), until, None if buried else add_from_row(values), remove)
+
+    def _log_intervals(self, buckets: frozenset[int]) -> dict[FileKey, list[_Interval]]:
+        found: dict[FileKey, list[_Interval]] = {}
+        live: dict[FileKey, _Interval] = {}
+
+        def apply(version: int, actions: Iterable[Action], *, base: bool) -> None:
+            files = [
+                a for a in actions if isinstance(a, Add | Remove) and bucket_of(path_hash(a.path)) in buckets
+            ]
+            for remove in (a for a in files if isinstance(a, Remove)):
+                if (ended := live.pop(remove.key, None)) is not None:
+                    ended.until, ended.remove = version, remove.to_dict()
+                elif not base or self.since == self._first:
+                    buried = _Interval(version, version, None, remove.to_dict())
+                    found.setdefault(remove.key, []).append(buried)
+            for add in (a for a in files if isinstance(a, Add)):
+                key = add.key
+                if (replaced := live.pop(key, None)) is not None:
+                    replaced.until = version
+                live[key] = _Interval(version, None, add, None)
+                found.setdefault(key, []).append(live[key])
+
+        if not self._from_nothing:
+            for batch in self._base_actions():
+                apply(self.since, batch, base=True)
+        for version in range(self.since + (not self._from_nothing), self._until + 1):
+            apply(version, self._commit(version), base=False)
+        return found
+
+    def _base_actions(self) -> Iterator[list[Action]]:
+        checkpoints = self._listing.checkpoints.get(self.since, ())
+        if not checkpoints:
+            yield [*self._reader.tombstones(self.since), *self._reader.files(self.since)]
+            return
+        for part in CheckpointScan(self._reader.store, checkpoints[0]).parts():
+            yield part.actions() if isinstance(part, Piece) else part
+            self._subject.tick()
+
+    def _commit(self, version: int) -> Iterator[Action]:
+        meta = self._listing.commits[version]
+        return iter_actions(self._reader.store, meta.path, size=meta.size)
+
+    def _difference(self, mine: _Interval | None, other: _Interval | None) -> tuple[Kind, str] | None:
+        if mine is None or other is None:
+            return ("missing_file", _ONLY_IN_LOG) if mine is None else ("extra_file", _ONLY_IN_CATALOG)
+        if (mine.since, mine.until) != (other.since, other.until):
+            lives = f"it lives from {mine.since} to {mine.until}"
+            return "changed_file", f"{lives}, in the log from {other.since} to {other.until}"
+        if (mine.add is None) != (other.add is None) or mine.remove != other.remove:
+            return "changed_file", "its remove action differs"
+        if mine.add is None or other.add is None:
+            return None
+        changed = list(_changed_fields(mine.add, other.add))
+        # commits say whether data changed; a checkpoint does not, and may be written again
+        from_commit = mine.since > self.since or self._from_nothing
+        if from_commit and mine.add.data_change != other.add.data_change:
+            changed.append("data_change")
+        return ("changed_file", f"it differs in {', '.join(changed)}") if changed else None

@@ -92,7 +92,7 @@ CREATE TABLE dl_commits (
   origin {text} NOT NULL,
   actor {text},
   sha256 {text},
-  size_bytes {bigint}{pk_commits}
+  size_bytes {bigint}{key: table_id, version}
 );
 
 -- name: find a commit by its transaction
@@ -108,7 +108,7 @@ CREATE INDEX dl_commits_time ON dl_commits (table_id, timestamp);
 CREATE TABLE dl_commit_bytes (
   table_id {bigint} NOT NULL,
   version {bigint} NOT NULL,
-  bytes {blob} NOT NULL{pk_commits}
+  bytes {blob} NOT NULL{key: table_id, version}
 );
 
 -- name: publishing state of commits
@@ -122,7 +122,7 @@ CREATE TABLE dl_outbox (
   next_try_at {bigint},
   published_at {bigint},
   error {text},
-  reads {text}{pk_commits}
+  reads {text}{key: table_id, version}
 );
 
 -- name: find what is not yet published
@@ -134,7 +134,7 @@ CREATE TABLE dl_metadata (
   table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{pk_interval}
+  raw {text} NOT NULL{key: table_id, add_version}
 );
 
 -- name: protocol as intervals; raw is the action's JSON
@@ -142,7 +142,7 @@ CREATE TABLE dl_protocol (
   table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{pk_interval}
+  raw {text} NOT NULL{key: table_id, add_version}
 );
 
 -- name: application transactions as intervals
@@ -152,7 +152,7 @@ CREATE TABLE dl_txns (
   app_version {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{pk_txns}
+  raw {text} NOT NULL{key: table_id, app_id, add_version}
 );
 
 -- name: metadata domains as intervals
@@ -162,7 +162,7 @@ CREATE TABLE dl_domains (
   removed {bool} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{pk_domains}
+  raw {text} NOT NULL{key: table_id, domain, add_version}
 );
 
 -- name: which column of a table lies in which slot
@@ -176,7 +176,7 @@ CREATE TABLE dl_slots (
   encoding {text} NOT NULL,
   encoding_arg {text},
   since_version {bigint} NOT NULL,
-  dropped_version {bigint}{pk_slots}
+  dropped_version {bigint}{key: table_id, kind, slot, since_version}
 );
 
 -- name: width levels present in each indexed slot
@@ -187,7 +187,7 @@ CREATE TABLE dl_levels (
   level {bigint} NOT NULL,
   n {bigint} NOT NULL,
   lo {bigint} NOT NULL,
-  hi {bigint} NOT NULL{pk_levels}
+  hi {bigint} NOT NULL{key: table_id, slot, level}
 );
 
 -- name: files as intervals, with what planning needs
@@ -356,7 +356,7 @@ CREATE TABLE dl_import_batches (
   next_file_seq {bigint} NOT NULL,
   written_at {bigint} NOT NULL,
   milliseconds {bigint} NOT NULL,
-  memory_bytes {bigint} NOT NULL{pk_batches}
+  memory_bytes {bigint} NOT NULL{key: import_id, batch}
 );
 
 -- name: files that vacuums delete or have deleted

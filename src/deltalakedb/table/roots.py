@@ -1,0 +1,610 @@
+"""A table's root, on a disk or in an object store: the one seam between operations and their data files.
+
+Scratch tables see the files of a local root by links or absolute paths, and those of a remote one as copies.
+New files are renamed into place on a disk, and uploaded to a store. Both kinds have the same methods.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import quote
+
+from deltalakedb.delta_log.names import LOG_FOLDER
+from deltalakedb.exceptions import FetchLimitError, StorageError, StorageMissingError
+from deltalakedb.protocol.actions import DeletionVector
+from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
+from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
+from deltalakedb.settings import Config, get_config
+from deltalakedb.storage.durable import flush_folder
+from deltalakedb.storage.store import Store, open_store
+from deltalakedb.table.locations import is_local
+from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    import pyarrow.fs as pafs
+
+    from deltalakedb.protocol.actions import Add
+    from deltalakedb.storage.durable import Flushes
+    from deltalakedb.storage.remote import RemoteStore, Upload
+
+logger = logging.getLogger(__name__)
+
+#: the folder of linked or fetched files inside a scratch folder; no partition folder or file has the name
+LENT: Final = "__deltasql_root__"
+_BUFFER: Final = 128 * 1024
+#: bytes of a remote table's files that a scan holds on disk at a time
+_GROUP_BYTES: Final = 128 << 20
+_FETCHED: Final = "deltasql-fetched-"
+_LOCK: Final = ".held"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRoot:
+    """A folder on a local or mounted disk."""
+
+    location: str
+    #: whether the table's log may name files elsewhere
+    outside: bool = False
+    #: the table's name, for messages
+    table: str | None = None
+
+    is_local = True
+    options = None
+
+    @property
+    def paths(self) -> TablePaths:
+        return TablePaths(self.location, self.outside, self.table)
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.location)
+
+    def scratch_folder(self, *, reading: bool = False) -> LinkFolder | PathFolder:
+        """A folder for a scratch table; one for reading is nowhere near the table."""
+        return PathFolder(self.paths) if reading else LinkFolder(self.paths)
+
+    def show(self, folder: Path) -> None:
+        """Let a folder have the root's files."""
+        root = Path(self.location)
+        for entry in root.iterdir() if root.is_dir() else ():
+            if entry.name not in (LOG_FOLDER, WORK_FOLDER):
+                (folder / entry.name).symlink_to(entry)
+
+    def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
+        """Files in groups that a scan reads one after the other: here one, since links cost nothing."""
+        yield list(adds)
+
+    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
+        """Move new files of a scratch folder under the root, all or none."""
+        moved: list[Path] = []
+        try:
+            for name in names:
+                target = Path(self.location) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if fsync:
+                    _fsync(folder / name)
+                (folder / name).rename(target)
+                moved.append(target)
+            for parent in dict.fromkeys(path.parent for path in moved) if fsync else ():
+                _fsync(parent)
+        except OSError as error:
+            undo(moved)
+            raise StorageError(
+                f"new files could not be moved under {self.location}: {os.strerror(error.errno or 0)}",
+                suggestion="check space and rights; nothing was committed",
+            ) from error
+        return moved
+
+    def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> LocalFiles:
+        return LocalFiles(self.location, fsync=fsync, flushes=flushes)
+
+    def placed(self, paths: Iterable[str]) -> list[Path]:
+        """New files by their paths in the log, so that they can be undone."""
+        return [Path(self.location, decode_path(path)) for path in paths]
+
+    def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:  # noqa: ARG002 - a disk knows them
+        """The file system for pyarrow, for paths of `arrow_path`."""
+        import pyarrow.fs as pafs
+
+        return pafs.LocalFileSystem()
+
+    def arrow_path(self, path: str) -> str:
+        return self.paths.resolve(path)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteRoot:
+    """A prefix of an object store."""
+
+    location: str
+    #: None leaves everything to the environment
+    options: Mapping[str, str] | None
+    #: the folder for fetched files; None for the system's temporary folder
+    folder: str | None
+    #: bytes to fetch for one operation
+    limit: int
+    #: transfers at a time
+    parallel: int
+    outside: bool = False
+    table: str | None = None
+
+    is_local = False
+
+    @property
+    def paths(self) -> TablePaths:
+        return TablePaths(self.location, self.outside, self.table)
+
+    def __repr__(self) -> str:
+        return f"RemoteRoot({self.store.location!r})"
+
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.location, self.options)
+
+    def scratch_folder(self, *, reading: bool = False) -> FetchFolder:  # noqa: ARG002 - both fetch
+        try:
+            return FetchFolder(self)
+        except OSError as error:
+            raise StorageError(
+                f"no folder for fetched files can be made in {self.folder or tempfile.gettempdir()}: "
+                f"{os.strerror(error.errno or 0)}",
+                suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
+            ) from error
+
+    def show(self, folder: Path) -> None:
+        found = [m for m in self.store.list(recursive=True) if m.name.endswith(".parquet")]
+        found = [m for m in found if not m.path.startswith(f"{LOG_FOLDER}/")]
+        self.check_limit([m.size for m in found])
+        for meta in found:
+            (folder / meta.path).parent.mkdir(parents=True, exist_ok=True)
+        self.at_once([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
+
+    def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
+        """Some files at a time, so that a scan of any size needs little space; at least one group."""
+        group: list[Add] = []
+        size = 0
+        for add in adds:
+            if group and size + add.size > _GROUP_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(add)
+            size += add.size
+        yield group
+
+    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
+        try:
+            self.at_once([partial(self.store.put_file, name, folder / name, new=False) for name in names])
+        except BaseException:
+            _delete_objects(self.store, names)
+            raise
+        return [PlacedObject(self.store, name) for name in names]
+
+    def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> RemoteFiles:  # noqa: ARG002
+        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.parallel)
+
+    def placed(self, paths: Iterable[str]) -> list[PlacedObject]:
+        return [PlacedObject(self.store, decode_path(path)) for path in paths]
+
+    def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:
+        from deltalakedb.storage.arrow_files import arrow_files
+
+        return arrow_files(self.store, self.options, sizes)
+
+    def arrow_path(self, path: str) -> str:
+        """A path below the root, or the URL of a file outside of it."""
+        place = self.paths.resolve(path)
+        return relative_to(self.location, path) or place
+
+    def check_limit(self, sizes: Sequence[int]) -> None:
+        """Raise FetchLimitError if files are larger than the settings allow to fetch."""
+        if (size := sum(sizes)) > self.limit:
+            raise FetchLimitError(
+                f"this operation would have to fetch {len(sizes)} files of {size:,} bytes from "
+                f"{self.location}, and the setting remote.fetch_limit_bytes allows {self.limit:,}",
+                suggestion="narrow the predicate to fewer files, raise remote.fetch_limit_bytes "
+                "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
+            )
+
+    def at_once(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run transfers, several at a time; if one fails, wait for those that have begun."""
+        if not transfers:
+            return []
+        with ThreadPoolExecutor(min(self.parallel, len(transfers))) as pool:
+            pending = [pool.submit(transfer) for transfer in transfers]
+            try:
+                return [found.result() for found in pending]
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+
+class PlacedObject(NamedTuple):
+    """A new object under a remote root."""
+
+    store: Store
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+Root = LocalRoot | RemoteRoot
+#: a new file under a root, which can be deleted while no commit names it
+PlacedFile = Path | PlacedObject
+
+
+def root_at(
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+    *,
+    table: str | None = None,
+    outside: bool | None = None,
+) -> Root:
+    """The root at a location, which is spelled as in the catalog.
+
+    Storage options, and whether the log may name files outside, come from the settings by default.
+    """
+    config = config or get_config()
+    if outside is None:
+        outside = config.catalog.allow_outside_paths
+    if is_local(location):
+        return LocalRoot(location, outside, table)
+    remote, options = config.remote, config.storage_options_for(location, storage_options)
+    return RemoteRoot(
+        location, options, remote.folder, remote.fetch_limit_bytes, remote.parallel, outside, table
+    )
+
+
+def located(root: Root, place: str) -> tuple[Store, str]:
+    """The store that holds a resolved path or URL, and its path there; it may be outside of the root."""
+    if (inside := relative_to(root.location, place.replace("%", "%25"))) is not None:
+        return root.store, inside
+    folder, _, name = place.rpartition("/")
+    return open_store(folder or "/", root.options), name
+
+
+def undo(files: Iterable[PlacedFile]) -> None:
+    """Delete files of a commit that certainly did not happen."""
+    objects: dict[int, tuple[Store, list[str]]] = {}
+    for file in files:
+        if isinstance(file, PlacedObject):
+            objects.setdefault(id(file.store), (file.store, []))[1].append(file.path)
+            continue
+        with suppress(OSError):
+            file.unlink()
+    for store, paths in objects.values():
+        _delete_objects(store, paths)
+
+
+def _delete_objects(store: Store, paths: Sequence[str]) -> None:
+    try:
+        store.delete_all(paths)
+    except StorageError as error:
+        # no version names them, and a full vacuum finds them by listing
+        logger.warning(
+            "%d files of a failed write are left in %s: %s", len(paths), store.location, error.message
+        )
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---- folders of scratch tables -----------------------------------------------------------------------------
+
+
+class LinkFolder:
+    """A folder under a local root, so that new files move by a rename; it has links to the table's files.
+
+    delta-rs rewrites only what is below its folder.
+    """
+
+    #: whether the files have to stay for as long as the scratch table is read
+    copies: Final = False
+
+    def __init__(self, paths: TablePaths) -> None:
+        root = Path(paths.root)
+        self.path = root / WORK_FOLDER / work_name()
+        self._paths = paths
+        self._new_root = None if root.exists() else root
+        self._links: dict[str, str] = {}
+        make_folder(self.path)
+
+    def lend(self, adds: Sequence[Add]) -> list[Add]:
+        """The adds with paths by which the scratch table finds the real files."""
+        return [self._linked(add) for add in adds]
+
+    def close(self) -> None:
+        """Delete the folder, and those above it that hold nothing else; links are not followed."""
+        remove_folder(self.path)
+        if self._new_root is not None:
+            with suppress(OSError):  # not empty: the table was made
+                self._new_root.rmdir()
+
+    def _linked(self, add: Add) -> Add:
+        root, real = self._paths.root, Path(self._paths.resolve(add.path))
+        if is_absolute(add.path):
+            path = f"{self._link(str(real.parent))}/{quote(real.name)}"
+        else:
+            path = f"{self._link(root)}/{add.path}"
+        vector = add.deletion_vector
+        if vector is not None:
+            resolve_dv(self._paths, vector)
+        if vector is not None and vector.storage_type == "u":
+            prefix = f"{self._link(root)}/{vector.path_or_inline_dv[:-20]}".rstrip("/")
+            vector = replace(vector, path_or_inline_dv=prefix + vector.path_or_inline_dv[-20:])
+        return replace(add, path=path, deletion_vector=vector)
+
+    def _link(self, target: str) -> str:
+        if (name := self._links.get(target)) is None:
+            name = LENT if target == self._paths.root else f"{LENT}{len(self._links)}"
+            (self.path / name).symlink_to(target, target_is_directory=True)
+            self._links[target] = name
+        return name
+
+
+class PathFolder:
+    """A folder in the system's temporary folder, for reading a local table by absolute paths."""
+
+    copies: Final = False
+
+    def __init__(self, paths: TablePaths) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="deltasql-"))
+        self._paths = paths
+
+    def lend(self, adds: Sequence[Add]) -> list[Add]:
+        return [with_absolute_path(add, self._paths) for add in adds]
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def with_absolute_path(add: Add, paths: TablePaths) -> Add:
+    """The add with URLs for its file and its deletion vector's."""
+    vector = add.deletion_vector
+    place = None if vector is None else resolve_dv(paths, vector)
+    if vector is not None and place is not None and vector.storage_type == "u":
+        vector = replace(vector, storage_type="p", path_or_inline_dv=_url(place))
+    return replace(add, path=_url(paths.resolve(add.path)), deletion_vector=vector)
+
+
+def _url(place: str) -> str:
+    return encode_path(place) if is_url(place) else f"file://{encode_path(place)}"
+
+
+class FetchFolder:
+    """A folder with copies of a remote table's files; deletion vectors are inside its log.
+
+    The next process deletes the folder of one that was killed.
+    """
+
+    copies: Final = True
+
+    def __init__(self, root: RemoteRoot) -> None:
+        self._root = root
+        above = Path(root.folder or tempfile.gettempdir())
+        above.mkdir(parents=True, exist_ok=True)
+        _sweep(above)
+        self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
+        # locked before it has its name: a process that sees the name and gets the lock knows that it was left
+        unnamed = self.path / f"{_LOCK}-new"
+        self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(self.path / _LOCK)
+
+    def lend(self, adds: Sequence[Add]) -> list[Add]:
+        self._root.check_limit([add.size for add in adds])
+        if adds:
+            (self.path / LENT).mkdir(exist_ok=True)
+        return self._root.at_once([partial(self._copied, n, add) for n, add in enumerate(adds)])
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+
+    def _copied(self, number: int, add: Add) -> Add:
+        # short names of our own: a key may be longer than a file name can be, or be outside of the root
+        name = f"{LENT}/{number}.parquet"
+        store, path = located(self._root, self._root.paths.resolve(add.path))
+        try:
+            store.fetch(path, self.path / name)
+            vector = self._inline(add.deletion_vector)
+        except StorageMissingError as error:
+            raise StorageMissingError(
+                f"a data file of the table is missing: {error.message}",
+                suggestion="the file was deleted: restore it, or read a version that does not need it",
+            ) from error
+        return replace(add, path=name, deletion_vector=vector)
+
+    def _inline(self, vector: DeletionVector | None) -> DeletionVector | None:
+        """The vector with its rows inside, so that its file is not needed."""
+        if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
+            return vector
+        store, path = located(self._root, url)
+        block = store.get_range(path, *block_range(vector))
+        decode_block(vector, block)
+        data = block[4:-4]
+        return DeletionVector(
+            storage_type="i",
+            path_or_inline_dv=z85_encode(data + bytes(-len(data) % 4)),
+            size_in_bytes=vector.size_in_bytes,
+            cardinality=vector.cardinality,
+        )
+
+
+def _sweep(above: Path) -> None:
+    for folder in above.glob(f"{_FETCHED}*"):
+        with suppress(OSError):  # not ours, or swept by another process
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+#: a folder for a scratch table; ``close`` deletes it
+ScratchFolder = LinkFolder | PathFolder | FetchFolder
+
+
+# ---- new files ---------------------------------------------------------------------------------------------
+
+
+class LocalFile:
+    """A file with a hidden name until it is finished; the caller translates errors of the disk."""
+
+    def __init__(self, final: str, *, fsync: bool, flushes: Flushes | None) -> None:
+        folder, _, name = final.rpartition("/")
+        self._final = final
+        self._hidden = f"{folder}/.{name}.tmp"
+        self._fsync = fsync
+        self._flushes = flushes
+        self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
+
+    def finish(self) -> tuple[int, int]:
+        """Make the file whole and visible; return its size and its time in epoch milliseconds."""
+        self.file.flush()
+        handle = self.file.fileno()
+        stat = os.fstat(handle)
+        # No reader looks for the file before its commit, which waits until it is on disk. So it gets its
+        # name before it is flushed: the disk's journal then takes both in one go.
+        os.rename(self._hidden, self._final)  # noqa: PTH104
+        if self._fsync and self._flushes is None:
+            os.fsync(handle)
+        elif self._fsync and self._flushes is not None:
+            self._flushes.file(os.dup(handle), self._final)
+        self.file.close()
+        return stat.st_size, stat.st_mtime_ns // 1_000_000
+
+    def discard(self) -> None:
+        """Remove the file, in whatever state it is."""
+        with suppress(Exception):
+            self.file.close()
+        undo([Path(self._hidden), Path(self._final)])
+
+
+class LocalFiles:
+    """New files below a local root, which are on disk when they are settled, or when the flushes end."""
+
+    #: files that may grow at a time
+    most_open: Final = 64
+
+    def __init__(self, root: str, *, fsync: bool, flushes: Flushes | None = None) -> None:
+        self.location = root
+        self._root = "" if root == "/" else root
+        self._fsync = fsync
+        self._flushes = flushes
+        self._folders: dict[str, None] = {}
+
+    def begin(self, path: str) -> LocalFile:
+        final = f"{self._root}/{path}"
+        folder = final.rpartition("/")[0]
+        if folder not in self._folders:
+            self._make_folder(folder or "/")
+        return LocalFile(final, fsync=self._fsync, flushes=self._flushes)
+
+    def settle(self) -> None:
+        """Have everything on disk, or in the store."""
+        for folder in self._folders if self._fsync else ():
+            flush_folder(folder) if self._flushes is None else self._flushes.folder(folder)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove finished files."""
+        undo(Path(f"{self._root}/{path}") for path in paths)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder and those above it, and remember whose entries must be on disk at the end."""
+        made = folder
+        while not os.path.isdir(made):  # noqa: PTH112
+            above = os.path.dirname(made)  # noqa: PTH120
+            self._folders.setdefault(above)
+            made = above
+        if made != folder:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+        self._folders.setdefault(folder)
+
+
+class RemoteFile:
+    """An object that appears when it is finished."""
+
+    def __init__(self, files: RemoteFiles, upload: Upload) -> None:
+        self._files = files
+        self.file: Any = upload
+
+    def finish(self) -> tuple[int, int]:
+        self._files.complete(self.file)
+        return self.file.tell(), time.time_ns() // 1_000_000
+
+    def discard(self) -> None:
+        with suppress(StorageError):
+            self.file.discard()
+
+
+class RemoteFiles:
+    """New objects below a remote root, sent while they grow; the last parts are sent in the background."""
+
+    #: each holds some parts in memory that are on their way
+    most_open: Final = 16
+
+    def __init__(self, store: RemoteStore, *, parallel: int) -> None:
+        self.location = store.location
+        self._store = store
+        self._parallel = parallel
+        self._pool = ThreadPoolExecutor(parallel, "deltasql-upload")
+        self._pending: deque[Future[None]] = deque()
+
+    def begin(self, path: str) -> RemoteFile:
+        return RemoteFile(self, self._store.begin(path))
+
+    def complete(self, upload: Upload) -> None:
+        """Make an object appear soon; an error shows at the latest when all are settled."""
+        while len(self._pending) >= self._parallel:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(_complete, upload))
+
+    def settle(self) -> None:
+        while self._pending:
+            self._pending.popleft().result()
+        self._pool.shutdown()
+
+    def remove(self, paths: Sequence[str]) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._pending.clear()
+        _delete_objects(self._store, paths)
+
+
+def _complete(upload: Upload) -> None:
+    try:
+        upload.finish()
+    except BaseException:
+        with suppress(StorageError):
+            upload.discard()
+        raise
+
+
+#: a file that is not visible before it is finished
+NewFile = LocalFile | RemoteFile
+#: the new files of one write: ``begin`` each, then ``settle`` or ``remove`` them all
+NewFiles = LocalFiles | RemoteFiles

@@ -1,0 +1,478 @@
+"""Exporting: a table of the catalog becomes a plain Delta table, as a copy elsewhere or in place."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from deltalakedb.address import parse_address
+from deltalakedb.coordinator.fence import refuse_fenced
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
+from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path
+from deltalakedb.delta_log.optional_files import write_last_checkpoint
+from deltalakedb.delta_log.reader import FileTxnLogReader
+from deltalakedb.exceptions import (
+    InvalidArgumentError,
+    LogCorruptError,
+    LogError,
+    StorageError,
+    StorageMissingError,
+    StorageUnavailableError,
+    TableFrozenError,
+)
+from deltalakedb.failpoints import failpoint
+from deltalakedb.metastore import commits, outbox, registry
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
+from deltalakedb.mirror import outside, reconciler
+from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.mirror.folder import require_folder
+from deltalakedb.protocol.actions import Cdc, DeletionVector
+from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.dv import dv_path
+from deltalakedb.protocol.paths import relative_to
+from deltalakedb.settings import get_config
+from deltalakedb.storage.store import local_path, open_store, real_location
+from deltalakedb.table.locations import normal_location
+from deltalakedb.transfer.importing.options import EngineOptions, location_lease
+from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, check_level
+from deltalakedb.transfer.rollback import forget, refuse_unpublished
+from deltalakedb.transfer.verifying.verifier import Subject, require_equal, verify_head, verify_loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from deltalakedb.metastore.commits import CommitRow
+    from deltalakedb.metastore.rows import Table
+    from deltalakedb.protocol.actions import Action
+    from deltalakedb.storage.store import Store
+    from deltalakedb.transfer.reports import Level, VerifyReport
+
+logger = logging.getLogger(__name__)
+
+#: copies that run or wait for their outcome to be read
+_WAITING = 32
+
+ExportHistory: TypeAlias = Literal["full", "newest"]
+DataMode: TypeAlias = Literal["copy", "link", "none"]
+
+
+def export_table(
+    uri: str,
+    path: str | None = None,
+    *,
+    history: ExportHistory = "full",
+    data: DataMode = "copy",
+    verify: Level = "digest",
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExportReport:
+    """Write a SQL-backed table as a plain Delta table: elsewhere as a copy, or in place, leaving the catalog.
+
+    Args:
+        uri: The table's ``deltasql://`` address.
+        path: The root of the copy. Without one the table stays where it is and the catalog forgets it, after
+            everything is published and compared. The table's own location is refused here.
+        history: ``"full"`` writes every version that SQL holds and whose commits are available,
+            ``"newest"`` only the newest one.
+        data: ``"copy"`` copies data files, ``"link"`` makes hard links if the file system can, ``"none"``
+            writes the log alone.
+        verify: How thoroughly the plain table is compared with the catalog.
+        dry_run: Report what would happen, and do nothing.
+        storage_options: Options for the object store.
+        progress: Called now and then with files done and files there are.
+
+    Raises:
+        InvalidArgumentError: The path is the table's own location, is inside another table, or holds anything
+            but what an earlier attempt of this export left.
+        TableExistsError: The path belongs to another table of the catalog, or one is inside the other.
+        VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
+
+    Example:
+        >>> export_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "/archive/orders").version
+        12
+    """
+    began = time.perf_counter()
+    check_level(verify, FILE_LEVELS)
+    for name, value, allowed in (
+        ("history", history, ("full", "newest")),
+        ("data", data, ("copy", "link", "none")),
+    ):
+        if value not in allowed:
+            raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
+    address = parse_address(uri)
+    table_name = address.require_table()
+    database = Database.open(address)
+    table = registry.find(database, table_name)
+    storage = get_config().storage_options_for(table.location, storage_options)
+    if path is None:
+        report = _in_place(database, table, verify, storage, dry_run=dry_run)
+        return replace(report, seconds=round(time.perf_counter() - began, 3))
+    target = normal_location(path)
+    if real_location(target) == real_location(table.location):
+        raise InvalidArgumentError(
+            f"{path} is the table's own place",
+            table=table.name,
+            suggestion="use --in-place (in Python: give no path) to leave it there and let the catalog "
+            "forget it; for a copy choose another place",
+        )
+    registry.refuse_taken(database, table.name, target, free=True)
+    options = get_config().storage_options_for(target, storage_options)
+    source, goal = open_store(table.location, storage), open_store(target, options)
+    copy = _Copy.find(database, table, source, goal, newest_only=history == "newest")
+    copy.refuse_place()
+    version = table.head.version
+    gone = copy.first - table.head.first_version if history == "full" else 0
+    report = ExportReport(table.name, target, False, version, copy.first, versions_gone=gone, dry_run=dry_run)
+    copied: dict[str, Any]
+    if dry_run:
+        copied = {} if data == "none" else copy.count_files()
+        return replace(report, **copied, seconds=round(time.perf_counter() - began, 3))
+    with location_lease(database, target):
+        copied = {} if data == "none" else copy.copy_files(data, progress)
+        failpoint("export.before_log")
+        copy.write_log()
+        reader, versions = FileTxnLogReader(target, options), (table.head.first_version, version)
+        subject = Subject(database, table, reader, *versions, first_commit=copy.first + copy.bare)
+        checked = verify_loaded(subject, verify)
+        if verify == "data" and checked.ok:
+            from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
+
+            places = (table.location, storage), (target, options)
+            checked = check_rows(checked, database, table.table_id, *places)
+        _require_equal(checked)
+    seconds = round(time.perf_counter() - began, 3)
+    return replace(report, **copied, verification=checked, seconds=seconds)
+
+
+def _require_equal(checked: VerifyReport) -> None:
+    what = "the plain table is not what the catalog says"
+    require_equal(checked, what, "the catalog keeps the table; `deltasql verify` shows all differences")
+
+
+def _in_place(
+    database: Database, table: Table, level: Level, storage: Mapping[str, str] | None, *, dry_run: bool
+) -> ExportReport:
+    """Let the catalog forget the table, after everything is published and compared."""
+    if dry_run:
+        _refuse_what_waits(database, table, storage)
+        refuse_fenced(database, table)
+        checked = verify_head(database, table, level, storage, engine=EngineOptions())
+        _require_equal(checked)
+    else:
+        with location_lease(database, table.location):
+            if table.state != "frozen":
+                reconciler.reconcile(database, table.name, storage_options=storage)
+            table = registry.find(database, table.name)
+            refuse_unpublished(database, table)
+            checked = verify_head(database, table, level, storage, engine=EngineOptions())
+            _require_equal(checked)
+            failpoint("export.verified")
+            forget(database, table)
+    head = table.head
+    return ExportReport(
+        table.name,
+        table.location,
+        True,
+        head.version,
+        head.first_version,
+        head.num_files,
+        head.size_bytes,
+        verification=checked,
+        dry_run=dry_run,
+    )
+
+
+def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
+    """Refuse a table with commits that could not be published; those that can be are published later."""
+    status = outbox.status_of(database, table.name)
+    if table.published_version == table.head.version or status is None or status.paused:
+        refuse_unpublished(database, table)
+        return
+    if table.state == "frozen" or outside.looked_at(database, status).ahead:
+        raise TableFrozenError(
+            f"commits of the table cannot be published: {table.state_reason or 'its log has other ones'}",
+            table=table.name,
+            version=table.head.version,
+            suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
+        )
+    require_folder(database, table, open_store(table.location, options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A table's commits and the files that its versions need, each once, on their way to another place.
+
+    Attributes:
+        first: The version that the copied log begins with.
+        bare: Whether there is no commit of that version, so that a checkpoint takes its place.
+        in_log: Versions whose bytes only the table's own log has; their digests agree.
+    """
+
+    database: Database
+    table: Table
+    source: Store
+    goal: Store
+    first: int
+    bare: bool
+    in_log: frozenset[int]
+
+    @classmethod
+    def find(
+        cls, database: Database, table: Table, source: Store, goal: Store, *, newest_only: bool
+    ) -> _Copy:
+        """The longest log that ends with the newest version and has no gap."""
+        oldest = table.head.version if newest_only else table.head.first_version
+        in_log: set[int] = set()
+        for version in commits.without_bytes(database, table):
+            if version < oldest:
+                break
+            if not _is_in_log(source, commits.one(database, table, version)):
+                if version > oldest:
+                    logger.warning(
+                        "the exported log of %s begins with version %d, not %d: the commit of that version "
+                        "is neither in the catalog nor, unchanged, in _delta_log",
+                        table.name,
+                        version,
+                        oldest,
+                    )
+                return cls(database, table, source, goal, version, True, frozenset(in_log))
+            in_log.add(version)
+        bare = commits.one(database, table, oldest) is None
+        return cls(database, table, source, goal, oldest, bare, frozenset(in_log))
+
+    def refuse_place(self) -> None:
+        """Refuse a folder that holds more than an earlier attempt left, or that is inside another table."""
+        goal, place = self.goal, local_path(self.goal.location)
+
+        def refuse(message: str, suggestion: str) -> None:
+            raise InvalidArgumentError(message, table=self.table.name, suggestion=suggestion)
+
+        if place is not None and place.is_file():
+            refuse(f"{goal.location} is a file", "choose an empty folder")
+        for above in () if place is None else place.parents:
+            if above.name == LOG_FOLDER or (above / LOG_FOLDER).is_dir():
+                refuse(
+                    f"{goal.location} is inside the Delta table at {above}",
+                    "choose a folder outside: cleaning that table would delete the exported files",
+                )
+        there = {*goal.folders(), *(meta.path for meta in goal.list())} - {LOG_FOLDER}
+        if there:
+            there -= {relative.partition("/")[0] for relative, _ in self._files(Counter())}
+        if there:
+            some = ", ".join(sorted(there)[:3]) + (", …" if len(there) > 3 else "")
+            refuse(
+                f"the target {goal.location} is not empty: it holds {some}", "choose an empty or new folder"
+            )
+        listing = list_log(goal)
+        foreign = not listing.commits and bool(set(listing.checkpoints) - {self.first})
+        for version, meta in listing.commits.items():
+            ours = commits.one(self.database, self.table, version) if version >= self.first else None
+            foreign |= ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256
+        if foreign:
+            refuse(f"there is another table's log at {goal.location}", "choose an empty place")
+
+    # ---- commits ----
+
+    def write_log(self) -> None:
+        """A checkpoint if the log does not begin with the commit of version 0, then every commit."""
+        if self.first > 0 or self.bare:
+            written = write_checkpoint_of(self.database, self.table.name, self.first, store=self.goal)
+            write_last_checkpoint(self.goal, written)
+        for version in self._versions:
+            row = commits.one(self.database, self.table, version)
+            if version in self.in_log:
+                self._copy_commit(version, row)
+            else:
+                data = commits.commit_bytes(self.database, self.table, version)
+                self.goal.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
+
+    @property
+    def _versions(self) -> range:
+        return range(self.first + self.bare, self.table.head.version + 1)
+
+    def _copy_commit(self, version: int, row: CommitRow | None) -> None:
+        """Copy a commit of any size; the copy is what is checked."""
+        path = commit_path(version)
+        with self._fetched(path) as fetched:
+            if row is None or _sha256(fetched) != row.sha256:
+                raise LogCorruptError(
+                    f"{path} has changed since it was imported",
+                    table=self.table.name,
+                    version=version,
+                    suggestion="restore the file from a copy, or export with history='newest'",
+                )
+            is_new = self.goal.put_file(path, fetched)
+        there = local_path(self.goal.location)
+        if is_new and there is not None:
+            os.utime(there / path, (row.timestamp / 1000, row.timestamp / 1000))
+
+    @contextmanager
+    def _fetched(self, path: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="deltalakedb-export-") as folder:
+            fetched = Path(folder) / "file"
+            self.source.fetch(path, fetched)
+            yield fetched
+
+    # ---- data files ----
+
+    def copy_files(self, mode: DataMode, progress: Callable[[int, int], None] | None) -> Counter[str]:
+        """Copy every file that the log names, also vectors and change data; counts by field of the report."""
+        done = Counter[str]()
+        far = local_path(self.source.location) is None or local_path(self.goal.location) is None
+        with ThreadPoolExecutor(get_config().remote.parallel if far else 1) as pool:
+            waiting: deque[tuple[str, bool, Future[int]]] = deque()
+
+            def settle(most: int) -> None:
+                while len(waiting) > most:
+                    path, live, copied = waiting.popleft()
+                    try:
+                        done.update(num_files=1, size_bytes=copied.result())
+                    except StorageMissingError:
+                        self._count_gone(done, path, live)
+                    files = done["num_files"]
+                    if progress is not None and files % 100 == 0:
+                        progress(files, max(self.table.head.num_files, files))
+
+            for relative, live in self._files(done):
+                waiting.append((relative, live, pool.submit(self._copy, relative, mode)))
+                settle(_WAITING)
+            settle(0)
+        if progress is not None:
+            progress(done["num_files"], done["num_files"])
+        return done
+
+    def count_files(self) -> Counter[str]:
+        """What `copy_files` would copy, from listings of both places: files of one size count as equal."""
+        done = Counter[str]()
+        sizes = {meta.path: meta.size for meta in self.source.list(recursive=True)}
+        there = {meta.path: meta.size for meta in self.goal.list(recursive=True)}
+        for path, live in self._files(done):
+            if (size := sizes.get(path)) is None:
+                self._count_gone(done, path, live)
+            elif there.get(path, size) != size:
+                raise self._occupied(path)
+            else:
+                done.update(num_files=1, size_bytes=size)
+        return done
+
+    def _files(self, done: Counter[str]) -> Iterator[tuple[str, bool]]:
+        """Paths below the root, each once, and whether the newest version needs them."""
+        seen: set[str] = set()
+        for path, live in self._needed():
+            # an absolute path into the table would still name the old place
+            is_absolute = "://" in path or path.startswith(("/", "file:"))
+            relative = None if is_absolute else relative_to(self.table.location, path)
+            if relative is None:
+                done["files_outside"] += 1
+            elif relative not in seen:
+                seen.add(relative)
+                yield relative, live
+
+    def _needed(self) -> Iterator[tuple[str, bool]]:
+        """Paths as the log spells them, and whether the newest version needs them."""
+        newest = self.table.head.version
+        for rows in digests.interval_rows(self.database, self.table.table_id):
+            for row in rows:
+                _, _, since, until, tombstone, path, *_ = row
+                buried = since == until and tombstone
+                if buried or (until is not None and until <= self.first) or since > newest:
+                    continue
+                live = until is None or until > newest
+                yield path, live
+                if row[14] is not None:
+                    vector = dv_path(DeletionVector.from_dict(decode_json(row[14])))
+                    if vector is not None:
+                        yield vector, live
+        for version in self._versions:
+            for action in self._actions_with_changes(version):
+                if isinstance(action, Cdc):
+                    yield action.path, False
+
+    def _actions_with_changes(self, version: int) -> Iterable[Action]:
+        if version in self.in_log:
+            return iter_actions(self.source, commit_path(version))
+        data = commits.commit_bytes(self.database, self.table, version)
+        return decode_commit(data, source=f"version {version}") if b'"cdc"' in data else ()
+
+    def _count_gone(self, done: Counter[str], path: str, live: bool) -> None:
+        if live:
+            raise LogError(
+                f"the data file {path} of the newest version is gone",
+                table=self.table.name,
+                version=self.table.head.version,
+                suggestion="restore it from a copy, or export with data='none'",
+            )
+        done["files_gone"] += 1
+
+    def _copy(self, path: str, mode: DataMode) -> int:
+        """Copy or link one file; returns its size."""
+        meta = self.source.head(path)
+        here, there = local_path(self.source.location), local_path(self.goal.location)
+        if here is None:
+            with self._fetched(path) as fetched:
+                self._put(fetched, path)
+        elif mode != "link" or there is None or not _link(here / path, there / path):
+            self._put(here / path, path)
+        return meta.size
+
+    def _put(self, file: Path, path: str) -> None:
+        """Copy a file, unless an earlier attempt did; another file in its place is an error."""
+        if not self.goal.put_file(path, file) and not _is_same(file, self.goal, path):
+            raise self._occupied(path)
+
+    def _occupied(self, path: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"there is another file at {self.goal.location}/{path}; nothing was overwritten",
+            suggestion="move it away, or choose an empty place",
+        )
+
+
+def _is_in_log(source: Store, row: CommitRow | None) -> bool:
+    """Whether the table's own log has a commit as the catalog knows it."""
+    if row is None or row.sha256 is None:
+        return False  # imported from a checkpoint: there never were bytes
+    path = commit_path(row.version)
+    try:
+        return source.head(path).size == row.size_bytes and commit_digest(source, path).sha256 == row.sha256
+    except StorageMissingError:
+        return False
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _is_same(file: Path, goal: Store, path: str) -> bool:
+    """Whether a file that was there has the same bytes."""
+    try:
+        return goal.head(path).size == file.stat().st_size and commit_digest(goal, path).sha256 == _sha256(
+            file
+        )
+    except StorageUnavailableError:
+        raise
+    except StorageError:  # a folder, or a link that leads nowhere
+        return False
+
+
+def _link(source: Path, goal: Path) -> bool:
+    """Make a hard link; False if that is not possible, or if there is another file."""
+    with suppress(OSError):  # another file system, one without links, or a file that is there
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source, goal)
+        return True
+    with suppress(OSError):
+        return source.samefile(goal)
+    return False

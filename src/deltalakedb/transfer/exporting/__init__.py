@@ -1,1 +1,0 @@
-"""Exporting: a table of the catalog becomes a plain Delta table, elsewhere or in place."""
