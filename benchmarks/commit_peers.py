@@ -140,9 +140,11 @@ class Ours:
         from urllib.parse import quote
 
         self._folder = place["folder"]
+        self._options = ""
         if place["engine"] == "postgres":
-            sockets, name = quote(place["sockets"], safe=""), place["database"]
-            self._catalog = f"deltasql://postgres/postgres@{sockets}/{name}/lake"
+            host = f"127.0.0.1:{place['port']}" if place["port"] else quote(place["sockets"], safe="")
+            self._catalog = f"deltasql://postgres/postgres@{host}/{place['database']}/lake"
+            self._options = "&sslmode=disable" if place["port"] else ""
         else:
             self._catalog = f"deltasql://{place['engine']}/{quote(self._folder)}/catalog.{place['engine']}"
 
@@ -155,7 +157,7 @@ class Ours:
 
         self._us, self._stock = deltalakedb, deltalake
         self._row = pa.table({"id": pa.array([1], pa.int64()), "v": pa.array(["x"])})
-        self._lake = deltalakedb.Catalog(self._catalog)
+        self._lake = deltalakedb.Catalog(f"{self._catalog}{self._options.replace('&', '?')}")
 
     def create(self, tables: int) -> None:
         """Empty tables."""
@@ -183,7 +185,7 @@ class Ours:
         return found
 
     def _address(self, table: int) -> str:
-        return f"{self._catalog}?table=t{table}"
+        return f"{self._catalog}?table=t{table}{self._options}"
 
     def _path(self, table: int) -> str:
         return f"{self._folder}/t{table}"

@@ -58,6 +58,7 @@ SYSTEMS: Final = {
         System("duckdb", "ours", "duckdb", shared=False),
         System("sqlite", "ours", "sqlite"),
         System("postgres", "ours", "postgres"),
+        System("postgres-1ms", "ours", "postgres", "1ms"),
     )
 }
 
@@ -71,8 +72,8 @@ class Bench:
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
         self.sockets = server.serve(asked.data)
+        self.port = server.behind_latency(self.sockets, 1.0)
         self.result: dict[str, Any] = {}
-        self.skipped: dict[str, str] = {}
         self.duck: tuple[Path, list[str]] | None = None
         if any(SYSTEMS[s].kind == "ducklake" for s in asked.systems):
             try:
@@ -85,6 +86,7 @@ class Bench:
         """A fresh place with empty tables."""
         made = asdict(system) | {"folder": str(self.home / f"{system.name}-{tag}"), "sockets": self.sockets}
         made["database"] = f"bench_{system.name}_{tag}".replace("-", "_")
+        made["port"] = self.port if system.variant == "1ms" else None
         made["extensions"] = self.duck[1] if self.duck else []
         shutil.rmtree(made["folder"], ignore_errors=True)
         if system.engine == "postgres":
@@ -246,7 +248,7 @@ class Bench:
         took: dict[str, dict[int, list[float]]] = {}
         for number in range(self.asked.rounds):
             for system in self.systems:
-                if system.kind == "delta-rs" or system.variant:
+                if system.kind == "delta-rs" or system.variant == "inline":
                     continue
                 place = self.place(system, f"atomic{number}", max(ATOMIC))
                 done: list[list[dict[str, Any]]] = [[] for _ in range(max(ATOMIC))]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,49 @@ def serve(data: Path) -> str:
 
     server = get_server(data / "postgres", cleanup_mode="stop")
     return str(server.get_postmaster_info().socket_dir)
+
+
+def behind_latency(sockets: str, milliseconds: float) -> int:
+    """A local port that leads to the server, as over a network with this round-trip time.
+
+    A thread of this process forwards the bytes, and delays each direction by half of the time.
+    """
+    ready: list[int] = []
+    started = threading.Event()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clock, chunks = asyncio.get_running_loop().time, asyncio.Queue[tuple[float, bytes]]()
+
+        async def send() -> None:
+            while (chunk := await chunks.get())[1]:
+                await asyncio.sleep(max(0.0, chunk[0] - clock()))
+                writer.write(chunk[1])
+            writer.close()
+
+        sending = asyncio.create_task(send())
+        data = b"-"
+        while data:
+            try:
+                data = await reader.read(1 << 16)
+            except OSError:
+                data = b""
+            chunks.put_nowait((clock() + milliseconds / 2000, data))
+        await sending
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        there, back = await asyncio.open_unix_connection(f"{sockets}/.s.PGSQL.5432")
+        await asyncio.gather(forward(reader, back), forward(there, writer), return_exceptions=True)
+
+    async def listen() -> None:
+        listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+        ready.append(listening.sockets[0].getsockname()[1])
+        started.set()
+        await listening.serve_forever()
+
+    threading.Thread(target=lambda: asyncio.run(listen()), daemon=True).start()
+    started.wait(10)
+    return ready[0]
 
 
 def settings(sockets: str) -> dict[str, str]:
