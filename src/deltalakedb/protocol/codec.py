@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action
 
-__all__ = [
-    "ExactFloat",
-    "decode_commit",
-    "decode_json",
-    "decode_line",
-    "encode_action",
-    "encode_commit",
-    "encode_json",
-]
+__all__ = ["ExactFloat", "decode_commit", "decode_json", "decode_line", "encode_commit", "encode_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +29,7 @@ _RESTORE: Final = "restore the file from a copy or repair the log: a commit is e
 def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
     """The action in one line of a log file, or None for a blank line or an empty object.
 
-    Raises:
-        LogCorruptError: The line is broken; the message names its source and its number there, from 1.
+    LogCorruptError if the line is broken; the message names its source and its number there, from 1.
     """
     if isinstance(line, str):
         line = line.encode("utf-8", "surrogatepass")
@@ -64,10 +55,8 @@ def _warn_of_unknown_keys(source: str, keys: str) -> None:
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
     """The actions of a commit, in the order written.
 
-    A byte order mark, CRLF, blank lines and empty objects are tolerated.
-
-    Raises:
-        LogCorruptError: A line is broken, or the file, ``source`` in the message, holds no action at all.
+    A byte order mark, CRLF, blank lines and empty objects are tolerated. LogCorruptError, which names
+    ``source``, if a line is broken or there is no action at all.
     """
     actions = [
         action
