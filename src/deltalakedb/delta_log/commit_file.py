@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -54,9 +55,7 @@ def is_large(meta: ObjectMeta | None) -> bool:
 def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Action]:
     """The actions of a commit, in the order written; a file that is known to be small takes one request.
 
-    Raises:
-        LogCorruptError: A line is broken, or the file has no action at all.
-        StorageMissingError: There is no such file.
+    LogCorruptError if a line is broken or the file has no action at all.
     """
     nothing = True
     for number, line in _lines(store, path, size):
@@ -148,11 +147,9 @@ class FileTxnLogWriter(TxnLogWriter):
             ProtocolError: The protocol forbids such a commit.
         """
         self._check(version, actions)
-        info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-        own = None if info is None else info.in_commit_timestamp
-        timestamp = own if info is None else own or info.timestamp
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+        info = next((a for a in actions if isinstance(a, CommitInfo)), CommitInfo())
+        own, now = info.in_commit_timestamp, time.time_ns() // 1_000_000
+        timestamp = own or (now if info.timestamp is None else info.timestamp)
         before = None
         if version > 0:
             with contextlib.suppress(StorageMissingError):
@@ -168,20 +165,16 @@ class FileTxnLogWriter(TxnLogWriter):
 
     def _winner(self, version: int, data: bytes) -> Committed | Conflict:
         """The outcome of a commit whose version is taken: by an earlier attempt of its own, or by another."""
-        path = commit_path(version)
+        path, info, detail = commit_path(version), None, "another commit has that version"
         try:
             winner = self._store.get(path)
+            if winner == data:
+                return Committed(version, self._store.head(path).modified_ms, replayed=True)
+            with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
+                info = read_commit_info(self._store, path, size=len(winner))
         except StorageMissingError:
-            return Conflict(
-                "version_taken", version, detail="a checkpoint has it, its commit file was deleted"
-            )
-        if winner == data:
-            return Committed(version, self._store.head(path).modified_ms, replayed=True)
-        info = None
-        with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
-            info = read_commit_info(self._store, path, size=len(winner))
+            detail = "a checkpoint has it, its commit file was deleted"
         operation = None if info is None else info.operation
-        detail = "another commit has that version"
         return Conflict("version_taken", version, operation=operation, detail=detail)
 
     def _is_taken(self, version: int) -> bool:
@@ -197,17 +190,15 @@ class FileTxnLogWriter(TxnLogWriter):
         return latest >= version
 
     def _check(self, version: int, actions: Sequence[Action]) -> None:
-        """Refuse a commit that no reader could read; finer rules are the caller's."""
+        """Refuse a commit that no reader could read; the caller checks finer rules."""
+        if version < 0:
+            raise InvalidArgumentError(f"Expected a version from 0 on, got {version}", table=self.location)
+        error = partial(ProtocolError, table=self.location, version=version)
         if not actions:
-            raise ProtocolError("a commit needs at least one action", table=self.location, version=version)
+            raise error("a commit needs at least one action")
         for kind, name in ((Metadata, "metaData"), (Protocol, "protocol")):
             count = sum(isinstance(action, kind) for action in actions)
             if count > 1 or (version == 0 and count == 0):
-                raise ProtocolError(
-                    f"expected {'one' if version == 0 else 'at most one'} {name} action, got {count}",
-                    table=self.location,
-                    version=version,
-                    suggestion="split the commit" if count > 1 else "start with protocol and metaData",
-                )
-        if version < 0:
-            raise InvalidArgumentError(f"Expected a version from 0 on, got {version}", table=self.location)
+                wanted = "one" if version == 0 else "at most one"
+                hint = "split the commit" if count > 1 else "start with protocol and metaData"
+                raise error(f"expected {wanted} {name} action, got {count}", suggestion=hint)
