@@ -112,44 +112,41 @@ _DOMAIN = _struct(domain=_TEXT, configuration=_TEXT, removed=_FLAG)
 _SIDECAR = _struct(path=_TEXT, sizeInBytes=_LONG, modificationTime=_LONG, tags=_STRING_MAP)
 
 
-@dataclass(frozen=True)
 class CheckpointSchema:
-    """The columns of a checkpoint's files, and which of a table's columns have statistics there."""
+    """The columns of a checkpoint's files, as a table's properties request them."""
 
-    stats_as_json: bool
-    as_struct: bool = False
-    #: columns with a null count in ``stats_parsed``, and those of them with a minimum and a maximum
-    counted: tuple[Leaf, ...] = ()
-    bounded: tuple[Leaf, ...] = ()
-    #: columns of ``partitionValues_parsed``
-    partitions: tuple[StructField, ...] = ()
-    tight_bounds: bool = False
-
-    @property
-    def stats_parsed(self) -> pa.StructType:
+    def __init__(self, protocol: Protocol, metadata: Metadata) -> None:
+        as_json = metadata.configuration.get("delta.checkpoint.writeStatsAsJson") or ""
+        self.as_struct = is_on(metadata, "delta.checkpoint.writeStatsAsStruct")
+        #: columns with a null count in ``stats_parsed``, and those of them with a minimum and a maximum
+        self.counted: list[Leaf] = []
+        self.bounded: list[Leaf] = []
+        #: columns of ``partitionValues_parsed``
+        self.partitions: list[StructField] = []
+        self.add = _struct(**_ADD) if as_json.strip().lower() == "false" else _struct(**_ADD, stats=_TEXT)
+        if not self.as_struct:
+            return
+        schema = parse_schema(metadata.schema_string)
+        self.partitions = [f for c in metadata.partition_columns if (f := schema.field(c)) is not None]
+        self.counted = stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+        self.bounded = [
+            x for x in self.counted if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None
+        ]
         bounds = type_tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
         counts = type_tree({leaf.physical_path: _LONG for leaf in self.counted})
         groups = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
         fields = {"numRecords": _LONG, **{name: kind for name, kind in groups.items() if kind.num_fields}}
-        return _struct(**fields, **({"tightBounds": _FLAG} if self.tight_bounds else {}))
-
-    @property
-    def partitions_parsed(self) -> pa.StructType:
-        return pa.struct([(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions])
-
-    @property
-    def add(self) -> pa.StructType:
-        fields = dict(_ADD)
-        if self.stats_as_json:
-            fields["stats"] = _TEXT
+        if "deletionVectors" in (protocol.writer_features or ()):
+            fields["tightBounds"] = _FLAG
+        self.stats_parsed = _struct(**fields)
+        self.partitions_parsed = pa.struct(
+            [(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions]
+        )
         if self.partitions:
-            fields["partitionValues_parsed"] = self.partitions_parsed
-        if self.as_struct:
-            fields["stats_parsed"] = self.stats_parsed
-        return _struct(**fields)
+            self.add = pa.struct([*self.add, ("partitionValues_parsed", self.partitions_parsed)])
+        self.add = pa.struct([*self.add, ("stats_parsed", self.stats_parsed)])
 
     def classic(self) -> pa.Schema:
-        """The columns of a classic checkpoint."""
         state = {"metaData": _METADATA, "protocol": _PROTOCOL, "domainMetadata": _DOMAIN}
         return pa.schema({"txn": _TXN, "add": self.add, "remove": _REMOVE, **state})
 
@@ -175,8 +172,6 @@ class CheckpointContent:
             ``default_row_commit_version``, ``clustering_provider``. Other columns are ignored, since a
             checkpoint's schema has no column for unknown fields.
         tombstones: Removed files whose retention has not ended.
-        stats_as_json: Statistics as text; by default as the table's properties request.
-        stats_as_struct: Statistics and partition values as typed columns; the same.
     """
 
     version: int
@@ -186,53 +181,26 @@ class CheckpointContent:
     tombstones: Iterable[Remove] = ()
     txns: Sequence[Txn] = ()
     domains: Sequence[DomainMetadata] = ()
-    stats_as_json: bool | None = None
-    stats_as_struct: bool | None = None
 
     @cached_property
     def schema(self) -> CheckpointSchema:
         """The columns; ProtocolError if the table's schema cannot be parsed."""
-        metadata, as_json, as_struct = self.metadata, self.stats_as_json, self.stats_as_struct
-        if as_json is None:
-            text = metadata.configuration.get("delta.checkpoint.writeStatsAsJson") or ""
-            as_json = text.strip().lower() != "false"
-        if as_struct is None:
-            as_struct = is_on(metadata, "delta.checkpoint.writeStatsAsStruct")
-        if not as_struct:
-            return CheckpointSchema(as_json)
-        schema = parse_schema(metadata.schema_string)
-        found = (schema.field(name) for name in metadata.partition_columns)
-        counted = tuple(stats_leaves(schema, metadata.partition_columns, metadata.configuration))
-        return CheckpointSchema(
-            as_json,
-            True,
-            counted,
-            tuple(x for x in counted if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None),
-            tuple(f for f in found if f is not None),
-            "deletionVectors" in (self.protocol.writer_features or ()),
-        )
+        return CheckpointSchema(self.protocol, self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """A checkpoint that is in the log.
-
-    Attributes:
-        version: The table's version.
-        kind: ``classic`` or ``v2``.
-        paths: Its files under the table's root, the top-level one of a V2 checkpoint last.
-        size: The number of its actions.
-        size_in_bytes: The size of its files.
-        num_add_files: The number of its adds.
-        created: False if a complete checkpoint was there already, which stays as it is.
-    """
+    """A checkpoint that is in the log."""
 
     version: int
     kind: CheckpointKind
+    #: its files under the table's root, the top-level one of a V2 checkpoint last
     paths: tuple[str, ...]
+    #: the number of its actions
     size: int
     size_in_bytes: int
     num_add_files: int
+    #: False if a complete checkpoint was there already, which stays as it is
     created: bool = True
 
 
@@ -308,9 +276,8 @@ def _write_classic(store: Store, content: CheckpointContent) -> WrittenCheckpoin
     path, columns = checkpoint_path(content.version), content.schema.classic()
     tables = chain([("state", _state_rows(content, columns))], file_rows(content, columns))
     counts, created = put_parquet(store, path, tables, columns)
-    size = store.head(path).size
-    actions, adds = counts.total(), counts["add"]
-    return WrittenCheckpoint(content.version, "classic", (path,), actions, size, adds, created)
+    total, size = counts.total(), store.head(path).size
+    return WrittenCheckpoint(content.version, "classic", (path,), total, size, counts["add"], created)
 
 
 def _write_v2(store: Store, content: CheckpointContent) -> WrittenCheckpoint:
@@ -395,25 +362,16 @@ def _grouped(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for given in files:
-        for batch in _slices(given):
+        length = min(GROUP_ROWS, max(1, given.num_rows * GROUP_BYTES // max(given.nbytes, 1)))
+        for at in range(0, given.num_rows, length):
+            batch = given.slice(at, length)
             if waiting and (rows + batch.num_rows > GROUP_ROWS or size + batch.nbytes > GROUP_BYTES):
-                yield _joined(waiting)
+                yield pa.concat_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-    if rows:
-        yield _joined(waiting)
-
-
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows:
-        length = min(GROUP_ROWS, max(1, batch.num_rows * GROUP_BYTES // max(batch.nbytes, 1)))
-        for at in range(0, batch.num_rows, length):
-            yield batch.slice(at, length)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _adds(batch: pa.RecordBatch, schema: CheckpointSchema) -> pa.StructArray:
@@ -449,10 +407,8 @@ def _parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructA
     stats = stats_columns(texts, counted, bounded=bounded, widen=True)
     columns = {"numRecords": stats.num_records, "tightBounds": stats.tight_bounds}
     if bounded:
-        columns |= {
-            "minValues": nested(stats.lows, stats.no_lows),
-            "maxValues": nested(stats.highs, stats.no_highs),
-        }
+        columns["minValues"] = nested(stats.lows, stats.no_lows)
+        columns["maxValues"] = nested(stats.highs, stats.no_highs)
     if counted:
         columns["nullCount"] = nested(stats.nulls, stats.no_nulls)
     kind = schema.stats_parsed
