@@ -127,10 +127,9 @@ class LocalStore(Store):
         with Translated("delete", at):
             root, folder = os.path.realpath(self._root), os.path.realpath(at.rpartition("/")[0])
             if os.path.commonpath((root, folder)) != root:
-                raise StorageError(
-                    f"refused to delete {at}: a symbolic link leads out of {self._root}",
-                    suggestion="delete the file yourself if nothing needs it, or remove the link",
-                )
+                hint = "delete the file yourself if nothing needs it, or remove the link"
+                what = f"refused to delete {at}: a symbolic link leads out of {self._root}"
+                raise StorageError(what, suggestion=hint)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(at)  # noqa: PTH108
             remove_hadoop_checksum(at)
@@ -156,21 +155,16 @@ class LocalStore(Store):
 
     def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
         folder = self._folder(prefix)
-        with Translated("list", folder):
-            try:
-                entries = os.scandir(folder)
-            except FileNotFoundError:
-                return
-            with entries:
-                for entry in entries:
-                    path = f"{prefix}/{entry.name}" if prefix else entry.name
-                    if is_temporary(entry.name):
-                        continue
-                    if entry.is_dir():
-                        if recursive:
-                            yield from self._walk(path, recursive, start_after)
-                    elif start_after is None or path > start_after:
-                        # a file may vanish between the listing and the look at it
-                        with contextlib.suppress(FileNotFoundError):
-                            found = entry.stat()
-                            yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
+        missing = contextlib.suppress(FileNotFoundError)  # also a file that vanishes after the listing
+        with Translated("list", folder), missing, os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}/{entry.name}" if prefix else entry.name
+                if is_temporary(entry.name):
+                    continue
+                if entry.is_dir():
+                    if recursive:
+                        yield from self._walk(path, recursive, start_after)
+                elif start_after is None or path > start_after:
+                    with missing:
+                        found = entry.stat()
+                        yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
