@@ -303,8 +303,8 @@ class _File:
     @contextlib.contextmanager
     def open(self, *, dictionaries: Any = None, metadata: Any = None) -> Iterator[pq.ParquetFile]:
         """Open a Parquet file; LogCorruptError if it is missing or has no whole footer."""
-        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
-        options |= {"read_dictionary": dictionaries, "coerce_int96_timestamp_unit": "us"}
+        options: dict[str, Any] = {"read_dictionary": dictionaries, "coerce_int96_timestamp_unit": "us"}
+        options |= {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
         with contextlib.ExitStack() as stack:
             with corrupt_errors(self.path):
                 handle = stack.enter_context(self._store.open(self.path))

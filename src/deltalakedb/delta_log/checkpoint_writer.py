@@ -62,54 +62,38 @@ _UNORDERED = {"binary", "boolean", "variant"}
 # ---- columns ----
 
 
-def _struct(**fields: pa.DataType) -> pa.StructType:
-    return pa.struct(list(fields.items()))
+_TEXT, _LONG, _STRING_MAP = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
+_TYPES = {"text": _TEXT, "long": _LONG, "int": pa.int32(), "flag": pa.bool_(), "map": _STRING_MAP}
+_TYPES["texts"] = pa.list_(_TEXT)
 
 
-_TEXT, _LONG, _INT, _FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
-_TEXTS, _STRING_MAP = pa.list_(_TEXT), pa.map_(_TEXT, _TEXT)
-_DELETION_VECTOR = _struct(
-    storageType=_TEXT, pathOrInlineDv=_TEXT, offset=_INT, sizeInBytes=_INT, cardinality=_LONG
+def _struct(fields: str) -> pa.StructType:
+    """A struct of fields such as ``path:text size:long``."""
+    pairs = (field.partition(":") for field in fields.split())
+    return pa.struct([(name, _TYPES[kind]) for name, _, kind in pairs])
+
+
+_DELETION_VECTOR = _TYPES["vector"] = _struct(
+    "storageType:text pathOrInlineDv:text offset:int sizeInBytes:int cardinality:long"
 )
-_ADD = {
-    "path": _TEXT,
-    "partitionValues": _STRING_MAP,
-    "size": _LONG,
-    "modificationTime": _LONG,
-    "dataChange": _FLAG,
-    "tags": _STRING_MAP,
-    "deletionVector": _DELETION_VECTOR,
-    "baseRowId": _LONG,
-    "defaultRowCommitVersion": _LONG,
-    "clusteringProvider": _TEXT,
-}
+_TYPES["format"] = _struct("provider:text options:map")
+_ADD = _struct(
+    "path:text partitionValues:map size:long modificationTime:long dataChange:flag tags:map "
+    "deletionVector:vector baseRowId:long defaultRowCommitVersion:long clusteringProvider:text"
+)
 _REMOVE = _struct(
-    path=_TEXT,
-    deletionTimestamp=_LONG,
-    dataChange=_FLAG,
-    extendedFileMetadata=_FLAG,
-    partitionValues=_STRING_MAP,
-    size=_LONG,
-    deletionVector=_DELETION_VECTOR,
-    baseRowId=_LONG,
-    defaultRowCommitVersion=_LONG,
+    "path:text deletionTimestamp:long dataChange:flag extendedFileMetadata:flag partitionValues:map "
+    "size:long deletionVector:vector baseRowId:long defaultRowCommitVersion:long"
 )
 _METADATA = _struct(
-    id=_TEXT,
-    name=_TEXT,
-    description=_TEXT,
-    format=_struct(provider=_TEXT, options=_STRING_MAP),
-    schemaString=_TEXT,
-    partitionColumns=_TEXTS,
-    configuration=_STRING_MAP,
-    createdTime=_LONG,
+    "id:text name:text description:text format:format schemaString:text partitionColumns:texts "
+    "configuration:map createdTime:long"
 )
-_PROTOCOL = _struct(
-    minReaderVersion=_INT, minWriterVersion=_INT, readerFeatures=_TEXTS, writerFeatures=_TEXTS
-)
-_TXN = _struct(appId=_TEXT, version=_LONG, lastUpdated=_LONG)
-_DOMAIN = _struct(domain=_TEXT, configuration=_TEXT, removed=_FLAG)
-_SIDECAR = _struct(path=_TEXT, sizeInBytes=_LONG, modificationTime=_LONG, tags=_STRING_MAP)
+_PROTOCOL = _struct("minReaderVersion:int minWriterVersion:int readerFeatures:texts writerFeatures:texts")
+_TXN = _struct("appId:text version:long lastUpdated:long")
+_DOMAIN = _struct("domain:text configuration:text removed:flag")
+_HEADER = _struct("version:long tags:map")
+_SIDECAR = _struct("path:text sizeInBytes:long modificationTime:long tags:map")
 
 
 class CheckpointSchema:
@@ -123,7 +107,7 @@ class CheckpointSchema:
         self.bounded: list[Leaf] = []
         #: columns of ``partitionValues_parsed``
         self.partitions: list[StructField] = []
-        self.add = _struct(**_ADD) if as_json.strip().lower() == "false" else _struct(**_ADD, stats=_TEXT)
+        self.add = _ADD if as_json.strip().lower() == "false" else pa.struct([*_ADD, ("stats", _TEXT)])
         if not self.as_struct:
             return
         schema = parse_schema(metadata.schema_string)
@@ -135,16 +119,14 @@ class CheckpointSchema:
         bounds = type_tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
         counts = type_tree({leaf.physical_path: _LONG for leaf in self.counted})
         groups = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
-        fields = {"numRecords": _LONG, **{name: kind for name, kind in groups.items() if kind.num_fields}}
+        fields = [("numRecords", _LONG), *((name, kind) for name, kind in groups.items() if kind.num_fields)]
         if "deletionVectors" in (protocol.writer_features or ()):
-            fields["tightBounds"] = _FLAG
-        self.stats_parsed = _struct(**fields)
-        self.partitions_parsed = pa.struct(
-            [(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions]
-        )
-        if self.partitions:
-            self.add = pa.struct([*self.add, ("partitionValues_parsed", self.partitions_parsed)])
-        self.add = pa.struct([*self.add, ("stats_parsed", self.stats_parsed)])
+            fields.append(("tightBounds", pa.bool_()))
+        self.stats_parsed = pa.struct(fields)
+        types = [(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions]
+        self.partitions_parsed = pa.struct(types)
+        parsed = [("partitionValues_parsed", self.partitions_parsed), ("stats_parsed", self.stats_parsed)]
+        self.add = pa.struct([*self.add, *(parsed if self.partitions else parsed[1:])])
 
     def classic(self) -> pa.Schema:
         state = {"metaData": _METADATA, "protocol": _PROTOCOL, "domainMetadata": _DOMAIN}
@@ -152,8 +134,7 @@ class CheckpointSchema:
 
     def top_level(self) -> pa.Schema:
         """The columns of a V2 checkpoint's own file; all file actions are in sidecars."""
-        header = _struct(version=_LONG, tags=_STRING_MAP)
-        return pa.schema([*self.classic(), ("checkpointMetadata", header), ("sidecar", _SIDECAR)])
+        return pa.schema([*self.classic(), ("checkpointMetadata", _HEADER), ("sidecar", _SIDECAR)])
 
     def sidecar(self) -> pa.Schema:
         return pa.schema({"add": self.add, "remove": _REMOVE})

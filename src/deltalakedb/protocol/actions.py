@@ -71,8 +71,7 @@ class _Shape(NamedTuple):
     required: frozenset[str]
 
 
-@cache
-def _shape(cls: type[LogStruct]) -> _Shape:
+def _shape_of(cls: type[LogStruct]) -> _Shape:
     own = [f for f in fields(cls) if f.name != "extra"]
     hints = get_type_hints(cls, include_extras=True)
     # the type itself, and those that an optional one may have
@@ -89,6 +88,9 @@ def _shape(cls: type[LogStruct]) -> _Shape:
         frozenset(name for name, kinds in types.items() if Int64 in kinds),
         frozenset(f.name for f in own if f.default is MISSING and f.default_factory is MISSING),
     )
+
+
+_shape: Callable[[Any], _Shape] = cache(_shape_of)
 
 
 def _camel(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
@@ -19,9 +19,6 @@ __all__ = ["ExactFloat", "decode_commit", "decode_json", "decode_line", "encode_
 
 logger = logging.getLogger(__name__)
 
-#: what was logged already: a commit may have many such lines, and is read often
-_warned: dict[tuple[str, str], None] = {}
-_MAX_WARNED: Final = 1000
 _BOM: Final = b"\xef\xbb\xbf"
 _RESTORE: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
 
@@ -44,12 +41,9 @@ def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -
         raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_RESTORE) from e
 
 
+@lru_cache(maxsize=1000)  # log once: a commit may have many such lines, and is read often
 def _warn_of_unknown_keys(source: str, keys: str) -> None:
-    if (source, keys) not in _warned:
-        _warned[source, keys] = None
-        if len(_warned) > _MAX_WARNED:
-            del _warned[next(iter(_warned))]
-        logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
+    logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
 
 
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
