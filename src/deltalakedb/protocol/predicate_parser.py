@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import PredicateError, ProtocolError
@@ -33,7 +34,7 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.schema import DataType, PrimitiveType, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from deltalakedb.protocol.literals import LiteralValue
     from deltalakedb.protocol.schema import StructField
@@ -155,11 +156,8 @@ class _Parser:
     """A recursive descent parser. ``start`` is the index of the token that a condition begins with."""
 
     def __init__(self, text: str, schema: StructType, files_only: bool) -> None:
-        self.text = text
-        self.schema = schema
-        self.files_only = files_only
-        self.tokens = _tokenize(text)
-        self.at = 0
+        self.text, self.schema, self.files_only = text, schema, files_only
+        self.tokens, self.at = _tokenize(text), 0
 
     # --- tokens
 
@@ -184,10 +182,9 @@ class _Parser:
         """Skip to the end of what is open; everything since a token is unknown then."""
         depth = 1
         while depth:
-            token = self.take()
-            if token.kind == "end":
+            if self.next.kind == "end":
                 raise self.error(f"expected {closing!r}")
-            depth += {opening: 1, closing: -1}.get(token.key, 0)
+            depth += {opening: 1, closing: -1}.get(self.take().key, 0)
         return self.unknown(start)
 
     def error(self, what: str, token: _Token | None = None, suggestion: str | None = None) -> PredicateError:
@@ -218,29 +215,22 @@ class _Parser:
         return node
 
     def any_of(self) -> _Node:
-        return self.joined("OR", self.all_of, disjunction)
+        return self.joined("OR", disjunction, partial(self.joined, "AND", conjunction, self.negation))
 
-    def all_of(self) -> _Node:
-        return self.joined("AND", self.negation, conjunction)
-
-    def joined(
-        self, word: str, operand: Callable[[], _Node], join: Callable[[Iterable[Expr]], Expr]
-    ) -> _Node:
+    def joined(self, word: str, join: Callable[[list[Expr]], Expr], operand: Callable[[], _Node]) -> _Node:
         start = self.at
         node = operand()
-        if self.next.key != word:
-            return node
-        operands = [self.as_condition(node, start)]
-        while self.accept(word):
+        operands: list[Expr] = []
+        while self.next.key == word:
+            operands.append(self.as_condition(node, start))
+            self.take()
             start = self.at
-            operands.append(self.as_condition(operand(), start))
-        return join(operands)
+            node = operand()
+        return join([*operands, self.as_condition(node, start)]) if operands else node
 
     def negation(self) -> _Node:
-        if self.accept("NOT"):
-            start = self.at
-            return Not(self.as_condition(self.negation(), start))
-        return self.comparison()
+        start = self.at + 1
+        return Not(self.as_condition(self.negation(), start)) if self.accept("NOT") else self.comparison()
 
     # --- comparisons
 
