@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import decode_line, encode_commit
+from deltalakedb.protocol.codec import BOM, decode_line, decode_lines, encode_commit
 from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogWriter
 from deltalakedb.storage import open_store
 
@@ -36,7 +36,6 @@ LARGE: Final = 32 * 1024 * 1024
 #: files of a large commit in memory at once
 PIECE: Final = 10_000
 
-_BOM = b"\xef\xbb\xbf"
 #: how lines of files begin in every known writer's commits; other lines are decoded
 _FILES = (b'{"add":', b'{"remove":', b'{"cdc":')
 
@@ -57,18 +56,12 @@ def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Acti
 
     LogCorruptError if a line is broken or the file has no action at all.
     """
-    nothing = True
-    for number, line in _lines(store, path, size):
-        if (action := decode_line(line, source=path, number=number)) is not None:
-            nothing = False
-            yield action
-    if nothing:
-        raise LogCorruptError(f"{path} holds no action", suggestion="restore the file from a copy")
+    return decode_lines(_lines(store, path, size), source=path)
 
 
 def iter_state(store: Store, path: str) -> Iterator[Action]:
     """The actions of a large commit without most of those about files, which are not decoded."""
-    for number, line in _lines(store, path, LARGE):
+    for number, line in enumerate(_lines(store, path, LARGE), start=1):
         action = None if line.startswith(_FILES) else decode_line(line, source=path, number=number)
         if action is not None:
             yield action
@@ -84,7 +77,7 @@ def iter_pieces(
 
 def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInfo | None:
     """The commitInfo of a commit, or None; only lines that may contain it are decoded, and none after it."""
-    for number, line in _lines(store, path, size):
+    for number, line in enumerate(_lines(store, path, size), start=1):
         if b'"commitInfo"' in line:
             action = decode_line(line, source=path, number=number)
             if isinstance(action, CommitInfo):
@@ -101,13 +94,13 @@ def commit_digest(store: Store, path: str) -> CommitDigest:
     return CommitDigest(hashed.hexdigest(), size)
 
 
-def _lines(store: Store, path: str, size: int) -> Iterator[tuple[int, bytes]]:
+def _lines(store: Store, path: str, size: int) -> Iterator[bytes]:
     if size < LARGE:
-        yield from enumerate(store.get(path).removeprefix(_BOM).split(b"\n"), start=1)
+        yield from store.get(path).removeprefix(BOM).split(b"\n")
         return
     with store.open(path) as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.removeprefix(_BOM) if number == 1 else line
+        yield file.readline().removeprefix(BOM)
+        yield from file
 
 
 class FileTxnLogWriter(TxnLogWriter):

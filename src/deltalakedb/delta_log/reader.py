@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
 from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state, read_commit_info
@@ -249,7 +248,7 @@ class FileTxnLogReader(TxnLogReader):
                 # older versions have times even if the newest one cannot be read
                 with contextlib.suppress(LogError, ProtocolError, IndexError):
                     state = self._states.build(listing, listing.versions[-1], files=False)
-                    since = None if state.metadata is None else _Enablement.of(state.metadata)
+                    since = _enablement_of(state.metadata)
                 self._since = (listing, since)
             return self._since[1]
 
@@ -306,24 +305,22 @@ def _iso(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-@dataclass(frozen=True, slots=True)
-class _Enablement:
+class _Enablement(NamedTuple):
     """Since when a table has in-commit timestamps; without a timestamp since its first version."""
 
     version: int = 0
     timestamp: int | None = None
 
-    @classmethod
-    def of(cls, metadata: Metadata) -> _Enablement | None:
-        if not is_on(metadata, IN_COMMIT_TIMESTAMPS):
-            return None
-        version = number_or(metadata.configuration.get(ENABLEMENT_VERSION), -1)
-        timestamp = number_or(metadata.configuration.get(ENABLEMENT_TIMESTAMP), -1)
-        return cls() if version < 0 or timestamp < 0 else cls(version, timestamp)
+
+def _enablement_of(metadata: Metadata | None) -> _Enablement | None:
+    if metadata is None or not is_on(metadata, IN_COMMIT_TIMESTAMPS):
+        return None
+    version = number_or(metadata.configuration.get(ENABLEMENT_VERSION), -1)
+    timestamp = number_or(metadata.configuration.get(ENABLEMENT_TIMESTAMP), -1)
+    return _Enablement() if version < 0 or timestamp < 0 else _Enablement(version, timestamp)
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
+class _Built(NamedTuple):
     """A state, and the version and checkpoint that it was built from."""
 
     version: int
@@ -385,9 +382,8 @@ class StateBuilder:
         raise torn[0]
 
     def _actions(self, meta: ObjectMeta, files: bool) -> list[Action]:
-        if files:
-            return list(iter_actions(self._store, meta.path, size=meta.size))
-        # a torn file action in a large commit is found only by a read with files
-        large = is_large(meta)
-        found = iter_state(self._store, meta.path) if large else self._actions(meta, files=True)
-        return [action for action in found if not isinstance(action, Add | Remove | Cdc)]
+        if files or not is_large(meta):
+            found = iter_actions(self._store, meta.path, size=meta.size)
+        else:  # a torn file action in a large commit is found only by a read with files
+            found = iter_state(self._store, meta.path)
+        return [a for a in found if files or not isinstance(a, Add | Remove | Cdc)]

@@ -328,19 +328,8 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-Action: TypeAlias = (
-    Add
-    | Remove
-    | Metadata
-    | Protocol
-    | Txn
-    | DomainMetadata
-    | Cdc
-    | CommitInfo
-    | Sidecar
-    | CheckpointMetadata
-    | UnknownAction
-)
+_State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
+Action: TypeAlias = Add | Remove | Cdc | _State | CommitInfo | Sidecar | CheckpointMetadata | UnknownAction
 
 #: action kind in the log -> its class
 KINDS: Mapping[str, type[LogStruct]] = {
@@ -385,9 +374,7 @@ def action_from_dict(line: Mapping[str, Any], warn: Callable[[str], None] | None
 
 def action_to_dict(action: Action) -> JsonDict:
     """One log line as a JSON object."""
-    if isinstance(action, UnknownAction):
-        return action.to_dict()
-    return {_KIND_OF[type(action)]: action.to_dict()}
+    return action.to_dict() if isinstance(action, UnknownAction) else {kind_of(action): action.to_dict()}
 
 
 def meaning(action: LogStruct) -> JsonDict:

@@ -11,7 +11,7 @@ from deltalakedb.protocol.actions import action_from_dict, action_to_dict
 from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json, json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from deltalakedb.protocol.actions import Action
 
@@ -19,7 +19,7 @@ __all__ = ["ExactFloat", "decode_commit", "decode_json", "decode_line", "encode_
 
 logger = logging.getLogger(__name__)
 
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _RESTORE: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
 
 
@@ -47,19 +47,22 @@ def _warn_of_unknown_keys(source: str, keys: str) -> None:
 
 
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
-    """The actions of a commit, in the order written.
+    """The actions of a commit, in the order written; see `decode_lines`."""
+    return list(decode_lines(data.removeprefix(BOM).split(b"\n"), source=source))
 
-    A byte order mark, CRLF, blank lines and empty objects are tolerated. LogCorruptError, which names
-    ``source``, if a line is broken or there is no action at all.
+
+def decode_lines(lines: Iterable[bytes], *, source: str) -> Iterator[Action]:
+    """The actions in the lines of a commit; CRLF, blank lines and empty objects are tolerated.
+
+    LogCorruptError, which names ``source``, if a line is broken or there is no action at all.
     """
-    actions = [
-        action
-        for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1)
-        if line and (action := decode_line(line, source=source, number=number)) is not None
-    ]
-    if not actions:
+    nothing = True
+    for number, line in enumerate(lines, start=1):
+        if line and (action := decode_line(line, source=source, number=number)) is not None:
+            nothing = False
+            yield action
+    if nothing:
         raise LogCorruptError(f"{source} holds no action", suggestion=_RESTORE)
-    return actions
 
 
 def encode_action(action: Action) -> bytes:

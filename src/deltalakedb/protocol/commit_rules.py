@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import (
+    KINDS,
     Action,
     Add,
     Cdc,
-    CheckpointMetadata,
     CommitInfo,
     DomainMetadata,
     Metadata,
     Protocol,
     Remove,
-    Sidecar,
     Txn,
-    UnknownAction,
     kind_of,
 )
-from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.codec import BOM, decode_commit, decode_json
 from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.features import (
     MAX_READER_VERSION,
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+#: the kinds of actions that a commit may have
+_KINDS: Final = KINDS.keys() - {"sidecar", "checkpointMetadata"}
 #: levels of JSON that every reader accepts; serde_json, which delta-rs uses, stops at 128
 _MAX_DEPTH: Final = 100
 #: 31 December 9999 in epoch milliseconds: readers cannot show later times
@@ -165,18 +165,16 @@ def decode_received(
     lines = data.removesuffix(b"\n").split(b"\n")
     if len(actions) != len(lines):
         raise _broken(f"{source} has {len(lines)} lines and {len(actions)} actions")
-    if data.startswith(b"\xef\xbb\xbf"):
+    if data.startswith(BOM):
         raise _broken(f"{source} begins with a byte order mark")
     for number, line in enumerate(lines, start=1):
         _check_json(line.decode(), f"{source}, line {number}")
     if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
         raise ProtocolError(f"a commit has at most one commitInfo, this one {infos}", version=version)
     for action in actions:
+        if (kind := kind_of(action)) not in _KINDS:
+            raise ProtocolError(f"a commit cannot have the action {kind[:60]!r}", version=version)
         match action:
-            case UnknownAction() | Sidecar() | CheckpointMetadata():
-                raise ProtocolError(
-                    f"a commit cannot have the action {kind_of(action)[:60]!r}", version=version
-                )
             case CommitInfo():
                 _check_time("inCommitTimestamp", action.in_commit_timestamp)
             case Metadata():

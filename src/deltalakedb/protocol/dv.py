@@ -93,7 +93,7 @@ def inline_dv(rows: Iterable[int]) -> DeletionVector:
 
 
 def z85_decode(text: str) -> bytes:
-    """The bytes of a Z85 text; ProtocolError if it is none."""
+    """The bytes of a Z85 text; ProtocolError if it is not valid."""
     if len(text) % 5:
         raise ProtocolError(f"a Z85 text of {len(text)} characters is cut off")
     try:

@@ -42,11 +42,11 @@ class _Feature:
 
     Attributes:
         reader: Readers must know it too. Every such feature here is understood.
-        scanned: delta-rs scans tables that name it; the data of others is read rightly once a scan does not
+        scanned: delta-rs scans tables that name it; the data of others is read correctly if a scan does not
             see the feature's name.
         writer: Who fulfils its duties: delta-rs, the committer, or delta-spark, which must for new rows only.
         needs: The features that it needs.
-        since: The first writer version that implies it, from before features had names in the log.
+        since: The first writer version that implies it, before the log named features.
         nameable: A user may name it for other engines, although the table is then not written here any more.
     """
 
@@ -301,7 +301,7 @@ def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
 
 
 def without_writer_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol without a writer feature; an older version if that says all that is left."""
+    """The protocol without a writer feature; with an older version if that implies all other features."""
     if protocol.writer_features is None:
         return protocol
     left = tuple(f for f in protocol.writer_features if f != name)

@@ -329,7 +329,7 @@ class _Parser:
             return unknown
         if self.files_only:
             values = [literals.coerce_to_column(node.type, v) for v in values]
-        # numbers are one family, of which bool is none
+        # all numbers are of one family, booleans of their own
         families = {Decimal if type(v) in (int, float) else type(v) for v in values if v is not None}
         if len(families) > 1:
             return unknown  # engines turn all values into one type, each in its own way
@@ -538,8 +538,8 @@ def from_dnf(filters: Filters | None, schema: StructType) -> Expr:
 
     Args:
         filters: ``[(column, op, value), …]`` for conditions that must all hold, or a list of such lists of
-            which one must. The operators are ``= == != < <= > >= in`` and ``not in``. A text may stand for a
-            value of another type, as partition values do; None and an empty text stand for null.
+            which one must. The operators are ``= == != < <= > >= in`` and ``not in``. A text may be a
+            value of another type, as partition values are; None and an empty text mean null.
         schema: The table's schema.
 
     Raises:

@@ -70,7 +70,7 @@ def with_ict_enablement(metadata: Metadata, before: Metadata, *, version: int, t
 
 
 def duration_ms(text: str) -> int | None:
-    """A duration such as ``interval 30 days`` in milliseconds; None if the text is none."""
+    """A duration such as ``interval 30 days`` in milliseconds; None if the text is not a duration."""
     if len(text) > _LONGEST_DURATION:
         return None
     plain = text.strip().lower().removeprefix("interval").strip()

@@ -75,7 +75,7 @@ class FileStats:
 
 
 def parse_stats(text: str | bytes | None) -> FileStats | None:
-    """The statistics in an ``add``, or None if there are none that can be read."""
+    """The statistics in an ``add``, or None if it has none or they cannot be read."""
     try:
         data = decode_json(text) if text else None
     except LogCorruptError:
@@ -95,7 +95,7 @@ def stats_leaves(
 
     ``delta.dataSkippingStatsColumns`` names columns, in any case; a struct means all its leaves, and an empty
     text none. Without it, the first ``delta.dataSkippingNumIndexedCols`` leaf columns count (default 32, all
-    if negative): an array or a map is one, partition columns are none.
+    if negative): an array or a map counts as one, partition columns do not count.
     """
 
     def lower(path: Iterable[str]) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _double(raw: float, side: int, *, short: bool) -> float | None:
         return None
     if isinstance(raw, bool) or math.isnan(value):  # NaN has no place in an order, so it bounds nothing
         return None
-    # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
+    # 3.4 may mean the 32-bit float 3.4000000953…, also in a column that was widened to double since
     nearest = to_float32(value)
     if short:
         return nearest

@@ -81,7 +81,7 @@ class Committed:
     timestamp: int
     #: True if an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
-    #: what the log still lacks of it; None if the database has to be asked
+    #: the commits that are not in the log yet; None if they must be queried
     unpublished: UnpublishedCommits | None = field(default=None, compare=False, repr=False)
 
 
