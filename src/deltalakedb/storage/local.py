@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from deltalakedb.exceptions import StorageError
 from deltalakedb.storage.durable import (
     COPY_BYTES,
-    NewObject,
-    Temporary,
+    FileWrite,
     Translated,
-    exists,
     is_temporary,
     link_new,
     make_folder,
-    put_all_new,
     remove_hadoop_checksum,
+    write_files,
 )
 from deltalakedb.storage.store import ObjectMeta, Store, checked_path
 
@@ -91,15 +89,10 @@ class LocalStore(Store):
                 yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
 
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
-        put = NewObject(self, path, data, mtime_ms)
-        with Translated("create", self.name_of(path)):
-            put_all_new([put])
-        if put.error is not None:
-            raise put.error
-        return put.done
+        return self._write(FileWrite(self, path, data, mtime_ms))
 
     def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
-        self._write(path, data, mtime_ms=mtime_ms)
+        self._write(FileWrite(self, path, data, mtime_ms, new=False))
 
     def link(self, path: str, source: str) -> bool:
         """Give a whole file of the same disk a second name here; False if the name is taken.
@@ -115,7 +108,7 @@ class LocalStore(Store):
         with Translated("open", source):
             content = source.open("rb")
         with content:
-            return self._write(path, content, new=new)
+            return self._write(FileWrite(self, path, content, new=new))
 
     def fetch(self, path: str, target: Path) -> int:
         with self.open(path) as source, Translated("write", target), target.open("wb") as copy:
@@ -138,17 +131,11 @@ class LocalStore(Store):
         with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
 
-    def _write(
-        self, path: str, data: bytes | BinaryIO, *, mtime_ms: int | None = None, new: bool = False
-    ) -> bool:
-        at = self.name_of(path)
-        with Translated("create" if new else "write", at):
-            if new and exists(at):
-                return False
-            with Temporary(at, durable=self.durable) as file:
-                file.write(data, mtime_ms)
-                file.flush()
-                return file.name(new=new)
+    def _write(self, write: FileWrite) -> bool:
+        write_files([write])
+        if write.error is not None:
+            raise write.error
+        return write.done
 
     def _folder(self, prefix: str) -> str:
         return self.name_of(prefix) if prefix else self.location
