@@ -189,16 +189,14 @@ def _by_arrow(
 
 
 def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
-    lines = _one_chunk(pc.binary_join_element_wise(texts.fill_null("{}"), "", "\n"))
-    data = lines.buffers()[2]
-    if data is None or not len(lines):
+    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts.fill_null("{}")))
+    data = pc.binary_join(lines, "\n")[0].as_buffer()
+    if not data.size:
         return schema.empty_table()
-    offsets = pa.Array.from_buffers(pa.int32(), lines.offset + len(lines) + 1, [None, lines.buffers()[1]])
-    first, last = offsets[lines.offset].as_py(), offsets[-1].as_py()
     parsed = pj.read_json(
-        pa.BufferReader(data.slice(first, last - first)),
+        pa.BufferReader(data),
         # one block, since no text may be in more than two
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(1, min(last - first, _MOST_BYTES))),
+        read_options=pj.ReadOptions(use_threads=False, block_size=min(data.size, _MOST_BYTES)),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
     if parsed.num_rows != len(texts):
