@@ -302,11 +302,9 @@ def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
 
 def without_writer_feature(protocol: Protocol, name: str) -> Protocol:
     """The protocol without a writer feature; with an older version if that implies all other features."""
-    if protocol.writer_features is None:
-        return protocol
-    left = tuple(f for f in protocol.writer_features if f != name)
-    if protocol.min_reader_version < MAX_READER_VERSION:
+    left = without_features(protocol, (name,))
+    if left.writer_features is not None and left.min_reader_version < MAX_READER_VERSION:
         for version in range(2, MAX_WRITER_VERSION):
-            if _implied(version) == frozenset(left):
-                return replace(protocol, min_writer_version=version, writer_features=None)
-    return replace(protocol, writer_features=left)
+            if _implied(version) == frozenset(left.writer_features):
+                return replace(left, min_writer_version=version, writer_features=None)
+    return left

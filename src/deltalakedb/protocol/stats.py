@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -121,22 +121,14 @@ def without_highest(
     stats = parse_stats(text) if text and columns else None
     if stats is None:
         return text
-    kept = dict(stats.max_values)
-    for path in columns:
-        high = _at(kept, path)
-        if high is not None and not (if_equal and high != _at(stats.min_values, path)):
-            _drop(kept, path)
-    return text if kept == stats.max_values else encode_json(replace(stats, max_values=kept).to_dict())
-
-
-def _drop(values: dict[str, Any], path: Sequence[str]) -> None:
-    """Remove a leaf; structs on the way to it are copied."""
-    name, *rest = path
-    if not rest:
-        del values[name]
-        return
-    values[name] = dict(values[name])
-    _drop(values[name], rest)
+    dropped = False
+    for *structs, leaf in columns:
+        values = _at(stats.max_values, structs)
+        high = values.get(leaf) if isinstance(values, dict) else None
+        if high is not None and not (if_equal and high != _at(stats.min_values, [*structs, leaf])):
+            del values[leaf]  # the statistics were parsed here, so they may change
+            dropped = True
+    return encode_json(stats.to_dict()) if dropped else text
 
 
 def float_paths(schema: StructType) -> list[tuple[str, ...]]:
